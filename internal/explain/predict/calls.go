@@ -2,7 +2,7 @@ package predict
 
 import "github.com/whylate/whylate/report"
 
-// CallSum is what a trace shows of the calls that requests of a group make from one line, one after the other.
+// CallSum is what a trace shows of the calls to peers that a group's requests make one after the other from one source line.
 type CallSum struct {
 	Site, Via    *report.Site // where a goroutine waits for the answer, and where the request waits for that goroutine; nil if it is its own
 	PerRequest   float64      // mean number of calls
@@ -13,8 +13,9 @@ type CallSum struct {
 // SetCalls sets the calls of each group, by its id.
 func (m *Model) SetCalls(calls map[string][]CallSum) { m.calls = calls }
 
-// resolveCalls returns a change of the number of calls, or of their order, as a change of the time that a group's requests wait
-// for answers. What a request does between its calls stays.
+// resolveCalls translates a change of the number or order of calls (calls@SITE=N, parallel@SITE) to a share of the network
+// waits at that site: N divided by the present number of calls, or the share of the longest call. The time between calls is
+// unchanged. If several lines match the site, the greatest reduction is used. Any other change is returned as it is.
 func (m *Model) resolveCalls(groupID string, c Change) Change {
 	if c.Kind != report.ChangeCalls && c.Kind != report.ChangeParallel {
 		return c
@@ -40,7 +41,8 @@ func (m *Model) resolveCalls(groupID string, c Change) Change {
 	return out
 }
 
-// matchesSite reports whether a site of the report is the one that the matcher names.
+// matchesSite reports whether the text of a change's site names this site of the report, by function or by line. The site
+// itself or its caller may match; if the text names a caller ("from"), both must.
 func (s *siteMatcher) matchesSite(site *report.Site) bool {
 	if site == nil {
 		return false

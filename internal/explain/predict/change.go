@@ -22,7 +22,8 @@ type Change struct {
 	Scale    float64
 	Relative bool
 	Setting  Setting
-	// OwnWork says that all of it is done for the request itself, on whichever goroutine: no queue of others gets shorter.
+	// OwnWork: all affected time is work for the request itself, on whichever goroutine, so that no queue of other requests
+	// gets shorter.
 	OwnWork bool
 }
 
@@ -87,30 +88,33 @@ func isCause(name report.CauseName) bool {
 	return name == Queue || name != report.CauseOther && report.Family(name) != nil
 }
 
-// isAboutOthers reports whether the change is only about work for others that the request waits for.
-func (c *Change) isAboutOthers() bool { return c.Cause == Queue || c.Kind == report.ChangeUnlock }
+// affectsOnlyOthersWork reports whether the change is only about work for others that the request waits for.
+func (c *Change) affectsOnlyOthersWork() bool {
+	return c.Cause == Queue || c.Kind == report.ChangeUnlock
+}
 
-// isAboutCollector reports whether the change is fewer collections of all kinds: then waits for Ps that the collector takes
+// isFewerCollections reports whether the change is fewer collections of all kinds: then waits for Ps that the collector takes
 // change, too.
-func (c *Change) isAboutCollector() bool {
+func (c *Change) isFewerCollections() bool {
 	return c.Kind == "" && c.Cause == report.FamilyGC && c.Site == "" && c.Relative
 }
 
-// includes reports whether the change may be about a target.
-func (c *Change) includes(t *target) bool {
+// mayAffect reports whether the change can affect time with a target's cause. matchShare compares the site.
+func (c *Change) mayAffect(t *target) bool {
 	switch c.Kind {
 	case report.ChangeSlots: // the waits of which the waker is not known
 		return t.cause == cause.Lock || t.cause == cause.Chan
 	case report.ChangeReuse:
-		return t.connects
+		return t.opensConnection
 	case report.ChangeCalls, report.ChangeParallel:
 		return false // see resolveCalls
 	}
-	return c.includesCause(t.cause)
+	return c.affectsCause(t.cause)
 }
 
-// includesCause reports whether the change is about a cause.
-func (c *Change) includesCause(x cause.Cause) bool {
+// affectsCause reports whether the change affects time with a cause: its own cause, a cause of its family (gc, sched), or any
+// if it names none.
+func (c *Change) affectsCause(x cause.Cause) bool {
 	if c.Cause == "" || c.Cause == Queue {
 		return true
 	}
@@ -124,8 +128,9 @@ func (c *Change) includesCause(x cause.Cause) bool {
 // milliseconds; by 0.4 ms in the median (measured on Linux 6, Go 1.26).
 var lateness = variantValues{est: 0.4e6, low: 0, high: 1.1e6}
 
-// instanceFactor returns by what an instance of the given length is multiplied. lateNS is by how much a sleep was longer than
-// others at its target, which remains if the sleep is shortened; it is negative for anything but a sleep.
+// instanceFactor returns the factor by which the change multiplies one wait, sleep or computation of length fullNS: 1 leaves
+// it, 0 removes it. lateNS is how much longer a sleep was than the usual sleep at its line; a shorter sleep stays as late, so
+// this part does not shrink. lateNS is -1 for anything but a sleep.
 func (c *Change) instanceFactor(fullNS, lateNS int64) variantValues {
 	factors := unchanged
 	switch c.Kind {
@@ -161,7 +166,7 @@ func (c *Change) instanceFactor(fullNS, lateNS int64) variantValues {
 	return factors
 }
 
-// Data returns the change as the report has it.
+// Data converts the change to its form in the JSON report, where GOGC=off has the value -1.
 func (c Change) Data() report.Change {
 	out := report.Change{Kind: c.Kind, Cause: c.Cause, Site: c.Site, Value: float64(c.Count), Text: c.String()}
 	switch {
@@ -181,7 +186,7 @@ func (c Change) Data() report.Change {
 	return out
 }
 
-// ChangeOf returns the change of a report. It is the inverse of Data.
+// ChangeOf converts a change from its form in the JSON report. It is the inverse of Data.
 func ChangeOf(data *report.Change) Change {
 	c := Change{Cause: data.Cause, Site: data.Site}
 	switch data.Kind {
@@ -272,7 +277,8 @@ func Parse(text string) (Change, error) {
 	return change, nil
 }
 
-// parseKind parses a change that begins with its kind; ok is false for anything else.
+// parseKind parses slots@SITE=N, calls@SITE=N, unlock@SITE, parallel@SITE and reuse@SITE. ok is false if the text has another
+// form, which Parse reads. If the kind is one of these and the rest is wrong, ok is true and err is set.
 func parseKind(text string) (change Change, ok bool, err error) {
 	kind, site, _ := strings.Cut(strings.TrimSpace(text), "@")
 	change.Kind = report.ChangeKind(kind)

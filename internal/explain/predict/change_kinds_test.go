@@ -55,18 +55,18 @@ func TestSlotsEffect(t *testing.T) {
 		t.Errorf("the queue of load %f is %f", load, got)
 	}
 	e := &slotsEffect{slots: 2, newSlots: 4, chance: 0.2, length: 0.3, holdNS: 10e6}
-	if got := e.newWait(100e6, est); math.Abs(got-30e6) > 1 { // random arrivals
+	if got := e.newWaitNS(100e6, est); math.Abs(got-30e6) > 1 { // random arrivals
 		t.Errorf("%f", got)
 	}
-	if got := e.newWait(100e6, high); math.Abs(got-(100e6*2-2*10e6)/4) > 1 { // 20 requests ahead, 18 with 4 slots
+	if got := e.newWaitNS(100e6, high); math.Abs(got-(100e6*2-2*10e6)/4) > 1 { // 20 requests ahead, 18 with 4 slots
 		t.Errorf("%f", got)
 	}
 	e.regularity = 1
-	if got := e.newWait(100e6, est); got != e.newWait(100e6, high) || e.chances()[est] != 1 {
+	if got := e.newWaitNS(100e6, est); got != e.newWaitNS(100e6, high) || e.chances()[est] != 1 {
 		t.Errorf("%f, %v", got, e.chances())
 	}
 	e.ownNS = 20e6 // a worker's wait contains the service
-	if got := e.newWait(20e6, low); got != 20e6 {
+	if got := e.newWaitNS(20e6, low); got != 20e6 {
 		t.Errorf("%f", got)
 	}
 }

@@ -11,23 +11,24 @@ import (
 // A prediction is checked by natural variation, as in Chow et al., "The Mystery Machine" (OSDI 2014): requests of the same
 // trace that met as little of the cause as the change would leave show how long such requests take.
 
-// A retimedRequest is a sampled request with the results of trial.retime.
+// A retimedRequest is a sampled request with the latencies that trial.retime computed for it, in ns.
 type retimedRequest struct {
 	*weightedGraph
 	latencies, unmetLatencies variantValues
 	encounterChances          variantValues
-	exposureNS                float64 // time that the changes are about, on all goroutines
-	remainingNS               float64 // median over all requests of the time that it leaves of the cause
+	exposureNS                float64 // time that the changes affect, on all goroutines
+	remainingNS               float64 // the part of exposureNS that is left after the changes
 }
 
-// A series holds latencies before and after a change.
+// A series holds the latencies of sampled requests, in ns, before and after a change.
 type series struct {
 	before   []point
 	after    [variants][]point
 	requests []*retimedRequest
 }
 
-// add adds a request, with each possible latency weighted by its probability.
+// add adds a request. Where a change leaves it only a probability to meet the cause (encounterChances), both possible latencies
+// are added, weighted by their probabilities.
 func (s *series) add(request *retimedRequest) {
 	s.requests = append(s.requests, request)
 	s.before = append(s.before, point{float64(request.Latency), request.weight})
@@ -41,9 +42,10 @@ func (s *series) add(request *retimedRequest) {
 	}
 }
 
-// exposure returns the time in a graph that the changes are about, even if a parallel interval took longer, and the part of
-// it that they leave. The graph must be the one that was selected last.
-func (t *trial) exposure(graph *Graph) (exposureNS, remainingNS float64) {
+// exposureOf returns how much time of a request the changes affect, and how much of that they leave, summed over all branches of
+// its graph, critical or not. retime must have been called for this graph just before, because it sets the fields that depend
+// on the graph.
+func (t *trial) exposureOf(graph *Graph) (exposureNS, remainingNS float64) {
 	t.withoutEncounters = false
 	for i := range graph.nodes {
 		node := &graph.nodes[i]
@@ -52,18 +54,19 @@ func (t *trial) exposure(graph *Graph) (exposureNS, remainingNS float64) {
 			iv := &graph.intervals[k]
 			if w := t.changedShare(graph, iv); w > 0 {
 				exposureNS += w * float64(iv.ns)
-				remainingNS += max(0, w-(1-t.factor(graph, iv)[est])) * float64(iv.ns)
+				remainingNS += max(0, w-(1-t.intervalFactor(graph, iv)[est])) * float64(iv.ns)
 			}
 		}
 	}
 	return exposureNS, remainingNS
 }
 
-// changedShare returns the share of an interval that the changes are about.
+// changedShare returns which share of an interval the changes affect, from 0 to 1. For a wait for a P, that includes the share
+// in which affected code ran on other goroutines.
 func (t *trial) changedShare(graph *Graph, iv *interval) float64 {
 	share := 0.0
 	for k := range t.changes {
-		if c := &t.changes[k]; !c.isAboutOthers() || !c.isOwnWork(iv) && !iv.endsWithTick {
+		if c := &t.changes[k]; !c.affectsOnlyOthersWork() || !c.isOwnWork(iv) && !iv.endsWithTick {
 			share = max(share, c.weights[iv.targetID])
 		}
 	}
@@ -78,23 +81,23 @@ func (t *trial) changedShare(graph *Graph, iv *interval) float64 {
 	return max(share, ranShare)
 }
 
-// checkPrediction compares the median that is predicted for a group with that of comparable requests: those that met about as
-// much of the cause as the change would leave. If there are too few, but many met none of the cause, it compares these with
-// the prediction for removing the cause. It returns nil if the change does not change the median, if there are too few
-// requests, or if chance may explain a difference.
+// checkPrediction compares a group's predicted median with the measured latency of comparable requests: those that already met
+// about as little of the cause as the change would leave. If these are too few, but many requests met none of the cause, it
+// compares those with the prediction for removing the cause. It returns nil if no comparison is possible: the change hardly
+// changes the median, too few requests are comparable, or chance may explain the difference.
 func (m *Model) checkPrediction(group *group, changes []Change, requests []retimedRequest) *report.Check {
 	impact := group.impactOf(requests)
 	if impact == nil {
 		return nil
 	}
-	if latencies, exposures := impact.comparableRequests(requests); isSufficient(latencies, impact.totalRequests) {
-		return impact.compare(latencies, exposures)
+	if latencies, exposures := impact.comparableRequests(requests); isSufficientSample(latencies, impact.totalRequests) {
+		return impact.compareMedians(latencies, exposures)
 	}
 	// This costs as much as the prediction. It is skipped if too few requests met so little: removing the cause predicts no
 	// more than the change, and takes no more than all.
 	unexposed := groupImpact{toleranceNS: max(impact.toleranceNS, threshold.NoiseShare*impact.medianNS)}
 	latencies, _ := unexposed.comparableRequests(requests)
-	if impact.remainingNS == 0 || !isSufficient(latencies, impact.totalRequests) {
+	if impact.remainingNS == 0 || !isSufficientSample(latencies, impact.totalRequests) {
 		return nil
 	}
 	removals := slices.Clone(changes)
@@ -102,34 +105,35 @@ func (m *Model) checkPrediction(group *group, changes []Change, requests []retim
 		removals[i].To, removals[i].Scale, removals[i].Relative = 0, 0, true
 	}
 	trial := m.compile(group.id, removals)
-	trial.survey(group)
+	trial.measureGroup(group)
 	impact = group.impactOf(trial.retimeAll(group))
 	if impact == nil {
 		return nil
 	}
 	latencies, exposures := impact.comparableRequests(requests)
-	if !isSufficient(latencies, impact.totalRequests) {
+	if !isSufficientSample(latencies, impact.totalRequests) {
 		return nil
 	}
-	out := impact.compare(latencies, exposures)
+	out := impact.compareMedians(latencies, exposures)
 	if out != nil {
 		out.CauseRemoved = true
 	}
 	return out
 }
 
-// A groupImpact is what a change does to a group.
+// A groupImpact is the effect of a change on a group's sampled requests, as far as checkPrediction needs it.
 type groupImpact struct {
 	totalRequests  float64
-	fasterRequests float64         // requests that it makes faster
+	fasterRequests float64         // number of requests that the change makes faster
 	medianNS       float64         // before the change
 	predicted      report.Estimate // median after the change
-	toleranceNS    float64         // times that differ by less are equal
+	toleranceNS    float64         // times that differ by less count as equal
 	remainingNS    float64         // median, over all requests, of the time of the cause that remains
 }
 
-// impactOf returns nil if a change makes too few requests faster, or the median not much faster, or if the length of the
-// cause does not make requests slow.
+// impactOf returns the effect of a change on the group, from its retimed requests. It returns nil if no comparison can confirm
+// the effect: the change makes too few requests faster, hardly changes the median, or affected requests met hardly more of the
+// cause than the change leaves.
 func (group *group) impactOf(requests []retimedRequest) *groupImpact {
 	var samples series
 	var faster, exposures, remaining []point
@@ -145,7 +149,7 @@ func (group *group) impactOf(requests []retimedRequest) *groupImpact {
 			exposures = append(exposures, point{request.exposureNS, request.weight})
 		}
 	}
-	if !isSufficient(faster, out.totalRequests) {
+	if !isSufficientSample(faster, out.totalRequests) {
 		return nil
 	}
 	out.fasterRequests, _ = effectiveSize(faster)
@@ -162,8 +166,8 @@ func (group *group) impactOf(requests []retimedRequest) *groupImpact {
 	return out
 }
 
-// comparableRequests returns the latencies of the requests that met about as much of the cause as the change leaves, and how
-// much each met.
+// comparableRequests selects the requests whose exposure to the cause is, within toleranceNS, the time that the change leaves.
+// It returns their measured latencies and their exposures, in ns.
 func (a *groupImpact) comparableRequests(requests []retimedRequest) (latencies, exposures []point) {
 	for i := range requests {
 		if request := &requests[i]; math.Abs(request.exposureNS-a.remainingNS) <= a.toleranceNS {
@@ -174,8 +178,9 @@ func (a *groupImpact) comparableRequests(requests []retimedRequest) (latencies, 
 	return latencies, exposures
 }
 
-// compare reports whether comparable requests took as long as predicted; nil if their number is too small to decide.
-func (a *groupImpact) compare(latencies, exposures []point) *report.Check {
+// compareMedians returns whether the median latency of the comparable requests is within the predicted range (Check.Agrees). It
+// returns nil if the median is outside of the range, but the sample is so small that chance may explain it.
+func (a *groupImpact) compareMedians(latencies, exposures []point) *report.Check {
 	requests, size := effectiveSize(latencies)
 	out := &report.Check{
 		Requests: int(math.Round(requests)), Sampled: len(latencies), Affected: int(math.Round(a.fasterRequests)),
@@ -199,8 +204,8 @@ func (a *groupImpact) compare(latencies, exposures []point) *report.Check {
 	return out
 }
 
-// effectiveSize returns how many requests weighted points represent, and the size of an unweighted sample of the same
-// accuracy (Kish).
+// effectiveSize returns the sum of the weights, which is the number of requests that the points represent, and the number of
+// unweighted points that would give the same accuracy (Kish's effective sample size).
 func effectiveSize(ps []point) (requests, size float64) {
 	var squares float64
 	for _, p := range ps {
@@ -213,9 +218,9 @@ func effectiveSize(ps []point) (requests, size float64) {
 	return requests, requests * requests / squares
 }
 
-// isSufficient reports whether there are enough requests for a comparison: their number, the effective size of their sample,
+// isSufficientSample reports whether there are enough requests for a comparison: their number, the effective size of their sample,
 // and their share of the group.
-func isSufficient(ps []point, total float64) bool {
+func isSufficientSample(ps []point, total float64) bool {
 	requests, size := effectiveSize(ps)
 	return requests >= threshold.MedianSample && size >= threshold.SmallSample && requests >= threshold.NoiseShare*total
 }

@@ -13,10 +13,10 @@ import (
 // minHeap is the smallest heap goal of the runtime with GOGC=100.
 const minHeap = 4 << 20
 
-// predictGOGC predicts another GOGC. A cycle marks the live heap, so its cost does not depend on GOGC. The headroom between
-// live heap and goal decides how often a cycle runs. The goal is live + (live + stacks + globals) * GOGC/100, at least 4 MiB
-// * GOGC/100 ("A Guide to the Go Garbage Collector").
-func (f *Facts) predictGOGC(setting Setting, refuse refuseFunc) (*effect, string, error) {
+// predictGOGC predicts another GOGC. The decisive ratio is headroom (goal less live heap) now to headroom then: it gives the
+// number of cycles, while the cost of a cycle, which marks the live heap, stays. The goal is live + (live + stacks + globals) *
+// GOGC/100, at least 4 MiB * GOGC/100 ("A Guide to the Go Garbage Collector"). A nil effect is a refusal.
+func (f *Facts) predictGOGC(setting Setting, refuse refuseFunc) (change *effect, explanation string, refusal error) {
 	// A collector that takes almost no time cannot take much less, whatever GOGC is now.
 	if f.Cycles > 0 && f.Cycles-f.ForcedCycles < threshold.Repeats && setting.Value >= 100 && f.GCShare < threshold.NoiseShare {
 		return &effect{}, fmt.Sprintf("little would change: garbage was collected %s, and it cost requests at most %.1f%% of their time", timesText(f.Cycles), 100*f.GCShare), nil
@@ -47,8 +47,9 @@ func timesText(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// requireCollections refuses, with a nil effect, if the trace has too few collections to measure their cost.
-func (f *Facts) requireCollections(refuse refuseFunc) (*effect, string, error) {
+// requireCollections refuses, with a nil effect, if the trace has too few unforced collections to measure their cost and the
+// live heap. Otherwise the effect is empty and not nil.
+func (f *Facts) requireCollections(refuse refuseFunc) (change *effect, explanation string, refusal error) {
 	switch unforced := f.Cycles - f.ForcedCycles; {
 	case f.Cycles == 0:
 		return refuse("no garbage was collected in this trace: record longer")
@@ -62,8 +63,10 @@ func (f *Facts) requireCollections(refuse refuseFunc) (*effect, string, error) {
 	return new(effect), "", nil
 }
 
-// cyclesEffect is the effect of ratio times as many collections.
-func (f *Facts) cyclesEffect(ratio variantValues, basis string, goal float64, refuse refuseFunc) (*effect, string, error) {
+// cyclesEffect returns the effect of collecting ratio times as often, and its explanation, which ends with basis. goal is the
+// heap's new goal in bytes; 0 or infinite if it is not to be mentioned. Forced collections stay. It refuses if marking would
+// take more than half of the time.
+func (f *Facts) cyclesEffect(ratio variantValues, basis string, goal float64, refuse refuseFunc) (change *effect, explanation string, refusal error) {
 	unforced := float64(f.Cycles - f.ForcedCycles)
 	unforcedShare := unforced / float64(f.Cycles)
 	for v := range ratio {
@@ -96,12 +99,12 @@ func (f *Facts) cyclesEffect(ratio variantValues, basis string, goal float64, re
 // workerShare is the share of the Ps that mark workers take (runtime/mgcpacer.go).
 const workerShare = 0.25
 
-// assistFactors returns by what the assists in each mark phase are multiplied if there are ratio times as many cycles.
+// assistFactors returns the factor by which the assists in each mark phase change if there are ratio times as many cycles.
 //
-// A phase must end before the headroom is used up (runtime/mgcpacer.go starts it when 70 % are, at the earliest). Let x be
-// the share of marking that assists do, and u the share of the Ps that workers take. While workers do 1-x of the work, other
-// goroutines have 1-u of the Ps, less the share of assists: 1 - x/(1-u) of their share in a phase without assists. The
-// headroom h allows this in proportion: 1 - x'/(1-u) = (1 - x/(1-u)) * h'/h.
+// A phase must end before the headroom is used up (runtime/mgcpacer.go starts it when 70 % are, at the earliest). Let x be the
+// share of marking that assists do, and u the share of the Ps that workers take. While workers do 1-x of the work, other
+// goroutines have 1-u of the Ps, less the share of assists: 1 - x/(1-u) of their share in a phase without assists. The headroom
+// h allows this in proportion: 1 - x'/(1-u) = (1 - x/(1-u)) * h'/h.
 func (f *Facts) assistFactors(ratio variantValues) variantValues {
 	out := unchanged
 	markingNS := f.AssistNS + f.CollectorNS + f.IdleMarkNS
@@ -124,8 +127,9 @@ func (f *Facts) assistFactors(ratio variantValues) variantValues {
 	return out
 }
 
-// waitRatioWithoutCollector estimates by what waits for a P are multiplied if the collector uses none. In a queue with random
-// arrivals, waits are proportional to r/(1-r), where r is the utilisation of the Ps. Idle workers run where no goroutine waits.
+// waitRatioWithoutCollector estimates the factor by which waits for a P shrink if the collector uses no P. In a queue with
+// random arrivals, waits are proportional to r/(1-r), where r is the utilisation of the Ps. Idle mark workers do not count:
+// they run only where no goroutine waits.
 func (f *Facts) waitRatioWithoutCollector() float64 {
 	capacity := float64(f.Procs) * float64(f.SpanNS)
 	utilisation := min(0.98, float64(f.BusyNS-f.IdleMarkNS)/max(capacity, 1))
@@ -136,15 +140,16 @@ func (f *Facts) waitRatioWithoutCollector() float64 {
 	return min(1, reduced/(1-reduced)/(utilisation/(1-utilisation)))
 }
 
-// MemoryLimitFor returns a limit, in bytes and whole MiB, that most likely leaves as many bytes for the heap, see
-// predictMemoryLimit.
+// MemoryLimitFor returns the GOMEMLIMIT, in bytes rounded up to whole MiB, that most likely leaves heapBytes for the heap: the
+// inverse of the mean of the bounds in predictMemoryLimit.
 func MemoryLimitFor(heapBytes int64) int64 {
 	return int64(math.Ceil((float64(heapBytes)+5<<20)/0.865/(1<<20))) << 20
 }
 
-// predictMemoryLimit predicts another GOMEMLIMIT. A limit above the goal changes nothing. How close the goal can come to a
-// limit depends on the memory that the process uses outside of the heap.
-func (f *Facts) predictMemoryLimit(setting Setting, refuse refuseFunc) (*effect, string, error) {
+// predictMemoryLimit predicts another GOMEMLIMIT. The part of the limit that is left for the heap is the new goal, if it is
+// below the goal by GOGC; its headroom decides how often the collector runs. This part is only known within bounds, because the
+// process also uses memory outside of the heap. A nil effect is a refusal.
+func (f *Facts) predictMemoryLimit(setting Setting, refuse refuseFunc) (change *effect, explanation string, refusal error) {
 	isFull := f.FullCycles >= threshold.Repeats && f.FullCycles > f.Measured
 	if e, note, err := f.requireCollections(refuse); e == nil && !isFull {
 		return e, note, err
@@ -181,7 +186,7 @@ func (f *Facts) predictMemoryLimit(setting Setting, refuse refuseFunc) (*effect,
 	return f.cyclesEffect(ratio, basis, min(goal, (maxGoal+minGoal)/2), refuse)
 }
 
-// setMarkShares sets, for each interval of a graph, the share inside of mark phases.
+// setMarkShares sets markShare of each interval of a graph: the share of its time inside of GC mark phases.
 func (f *Facts) setMarkShares(graph *Graph) {
 	if f.markedNS(graph.Start, graph.Start+graph.Latency) == 0 {
 		return
@@ -207,7 +212,7 @@ func (f *Facts) firstPhaseAfter(t int64) int {
 	return sort.Search(len(f.MarkPhases), func(i int) bool { return f.MarkPhases[i][0]+f.MarkPhases[i][1] > t })
 }
 
-// markedNS returns the part of [from, to) inside of mark phases.
+// markedNS returns how much of [from, to) is inside of GC mark phases, in ns.
 func (f *Facts) markedNS(from, to int64) (ns int64) {
 	for _, phase := range f.MarkPhases[f.firstPhaseAfter(from):] {
 		if phase[0] >= to {
@@ -218,7 +223,8 @@ func (f *Facts) markedNS(from, to int64) (ns int64) {
 	return ns
 }
 
-// markPhases returns how many mark phases overlap a request.
+// markPhases returns how many GC mark phases overlap a request. If the trace lists only the longest phases, it is at least the
+// mean number for the request's latency.
 func (f *Facts) markPhases(graph *Graph) float64 {
 	count := 0.0
 	for _, phase := range f.MarkPhases[f.firstPhaseAfter(graph.Start):] {

@@ -22,7 +22,6 @@ package predict
 import (
 	"cmp"
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
@@ -92,8 +91,7 @@ func (m *Model) prepare() {
 	m.setLateness()
 }
 
-// setLateness sets by how much each sleep was longer than the median of the sleeps at the same target that were about as
-// long.
+// setLateness sets lateNS of each sleep: how much longer it was than the median of sleeps of similar length at the same target.
 func (m *Model) setLateness() {
 	sleeps := make([][]*interval, len(m.targets))
 	for _, g := range m.groups {
@@ -121,8 +119,8 @@ func (m *Model) setLateness() {
 	}
 }
 
-// loadGraphs takes a group's graphs from its sample, resolves their causes, numbers their targets, and sets the shares inside
-// of mark phases.
+// loadGraphs takes a group's graphs from its sample and completes them: final causes, ids of targets, shares inside of mark
+// phases.
 func (m *Model) loadGraphs(group *group) {
 	group.sample.eachGraph(func(graph *Graph, weight float64) {
 		group.graphs = append(group.graphs, weightedGraph{graph, weight})
@@ -139,8 +137,8 @@ func (m *Model) loadGraphs(group *group) {
 	})
 }
 
-// resolvePending decides the cause of the intervals that overlap a candidate freeze: cause.Throttle, or the cause without the
-// freeze.
+// resolvePending sets the final cause of intervals that overlap a candidate freeze: cause.Throttle if the settlement says it
+// was a freeze, else the cause without it.
 func (g *Graph) resolvePending(settlement *cause.Settlement) {
 	for i := range g.intervals {
 		iv := &g.intervals[i]
@@ -163,8 +161,8 @@ func (m *Model) targetID(t target) int32 {
 	return id
 }
 
-// WhatIf predicts a group's latency with all changes together. It returns nil if there is no sample of the group, or if the
-// changes do not concern it.
+// WhatIf predicts the median, 99th percentile and maximum of a group's latency with all changes together. It returns nil if the
+// group has no sample, the changes do not affect it, or its slowest requests are chains and a change is about a queue.
 func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 	group := m.groups[id]
 	if group == nil {
@@ -178,10 +176,10 @@ func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 	switch {
 	case trial.isNoOp() && group.p50 != nil:
 		return unchangedPrediction(group, changes)
-	case !trial.meets(group):
+	case !trial.affects(group):
 		return nil
 	}
-	trial.survey(group)
+	trial.measureGroup(group)
 	requests := withoutPartial(trial.retimeAll(group))
 	var samples series
 	for i := range requests {
@@ -212,7 +210,8 @@ func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 	return predicted
 }
 
-// withoutPartial returns the requests of which everything is known that they depended on; all, if these are too few.
+// withoutPartial returns the requests whose dependencies are all inside the trace. If these are less than half (by weight), it
+// returns all.
 func withoutPartial(requests []retimedRequest) []retimedRequest {
 	var known, all float64
 	for i := range requests {
@@ -243,7 +242,8 @@ func (s *series) hasChainTail() bool {
 	return chainWeight >= threshold.HalfShare*tailWeight
 }
 
-// unchangedPrediction is the prediction of settings that change nothing.
+// unchangedPrediction returns the prediction for settings that change nothing: the measured percentiles, without a range.
+// group.p50 must be known.
 func unchangedPrediction(g *group, changes []Change) *report.Predicted {
 	out := &report.Predicted{Change: changesText(changes), WasP50NS: g.p50, WasP99NS: g.p99, P50NS: exactEstimate(*g.p50)}
 	switch {
@@ -263,13 +263,13 @@ func unchangedPrediction(g *group, changes []Change) *report.Predicted {
 
 func exactEstimate(ns int64) report.Estimate { return report.Estimate{Est: ns, Low: ns, High: ns} }
 
-// retimeAll computes the new latencies of all sampled requests of a group.
+// retimeAll computes, for each sampled request of a group, the latencies with the changes and the exposure to them.
 func (t *trial) retimeAll(group *group) []retimedRequest {
 	all := make([]retimedRequest, 0, len(group.graphs))
 	for i := range group.graphs {
 		r := retimedRequest{weightedGraph: &group.graphs[i]}
 		r.latencies, r.unmetLatencies, r.encounterChances = t.retime(r.Graph)
-		r.exposureNS, r.remainingNS = t.exposure(r.Graph)
+		r.exposureNS, r.remainingNS = t.exposureOf(r.Graph)
 		all = append(all, r)
 	}
 	return all
@@ -285,113 +285,4 @@ func changesText(changes []Change) string {
 		s += c.String()
 	}
 	return s
-}
-
-type point struct{ value, weight float64 }
-
-// quantile returns the quantile by nearest rank, as in the report.
-func quantile(points []point, q float64) float64 {
-	slices.SortFunc(points, func(a, b point) int { return cmp.Compare(a.value, b.value) })
-	total := 0.0
-	for _, p := range points {
-		total += p.weight
-	}
-	cumulative, rank := 0.0, math.Floor(q*max(total-1, 0)+1e-6)+1
-	for _, p := range points {
-		if cumulative += p.weight; cumulative >= rank*(1-1e-9) {
-			return p.value
-		}
-	}
-	return points[len(points)-1].value
-}
-
-// estimatePercentile takes from the sample by how much a percentile changes, and applies that to the percentile of all
-// requests (fullValue; nil: unknown).
-func estimatePercentile(samples *series, q float64, fullValue *int64, hasSetting bool) report.Estimate {
-	sampleValue := quantile(samples.before, q)
-	original := sampleValue
-	if fullValue != nil {
-		original = float64(*fullValue)
-	}
-	margin, maxValue := threshold.NoiseShare, original
-	minShare := 0.0
-	if hasSetting { // only a setting can make requests slower
-		margin, maxValue, minShare = settingsMargin, math.Inf(1), minShareOfLow
-	}
-	predictedBy := func(v int) float64 {
-		if x := quantile(samples.after[v], q); x != sampleValue {
-			return min(samples.extrapolate(v, sampleValue, x, original), maxValue)
-		}
-		return original
-	}
-	estimate, lowest, highest := predictedBy(est), predictedBy(low), predictedBy(high)
-	lowest, highest = min(lowest, estimate), max(highest, estimate)
-	slower := max(estimate, lowest, highest) > original
-	if q > 0.9 && estimate < original {
-		// The slowest requests after a change often have causes that the trace does not contain: stalls of the machine, of
-		// the client, of peers. In the experiments of docs/predict.md two thirds of the measured 99th percentiles were
-		// between 0.75 and 1.75 times the predicted ones.
-		lowest, highest = min(lowest, 0.75*estimate), max(highest, min(original, 1.75*estimate))
-	}
-	if slower {
-		return report.Estimate{
-			Est: roundEstimate(estimate, estimate), Low: roundEstimate(max(0, lowest-margin*math.Abs(original-lowest)), original),
-			High: roundEstimate(highest+margin*(highest-original), highest+margin*(highest-original)),
-		}
-	}
-	return report.Estimate{
-		Est: roundEstimate(estimate, original), Low: roundEstimate(max(minShare*lowest, lowest-margin*(original-lowest)), original),
-		High: roundEstimate(highest+margin*(original-highest), original),
-	}
-}
-
-// nearLengthRatio bounds the ratio of the latencies that extrapolate compares: the sample's median may be in the stratum next
-// to that of the group's.
-const nearLengthRatio = 1.5
-
-// extrapolate returns the latency that a change makes of a latency to, if it makes x of the latency from. If the change takes
-// the same time from each request (a sleep), what remains grows by as much as the latency; if it takes a share, by that
-// share. A least-squares fit over requests of similar latency decides. As a share alone, 400 ms less of 440 in a sample with
-// median 412 predicted 35 ms where 58 was measured.
-func (s *series) extrapolate(v int, from, changed, to float64) float64 {
-	share := changed / from * to
-	if changed > from || to == from {
-		return share
-	}
-	var n, l, y, ll, ly float64
-	for _, r := range s.requests {
-		if latency := float64(r.Latency); latency*nearLengthRatio > from && latency < from*nearLengthRatio {
-			w := r.weight
-			n, l, y, ll, ly = n+w, l+w*latency, y+w*r.latencies[v], ll+w*latency*latency, ly+w*latency*r.latencies[v]
-		}
-	}
-	spread := ll - l*l/max(n, 1)
-	if spread < 1e-6*ll {
-		return share
-	}
-	slope := min(max((ly-l*y/n)/spread, changed/from), 1)
-	if carried := changed + slope*(to-from); carried > 0 {
-		return carried
-	}
-	return share
-}
-
-// settingsMargin is the margin of predictions for settings, in place of threshold.NoiseShare: a setting changes the process,
-// while the models are about what requests waited for. minShareOfLow bounds an improvement: what remains is not known to be
-// less than this share of the lowest model.
-const (
-	settingsMargin = 0.15
-	minShareOfLow  = 0.6
-)
-
-// roundEstimate rounds a changed value to three digits, which is more than its accuracy.
-func roundEstimate(x, original float64) int64 {
-	if x == original {
-		return int64(original)
-	}
-	step := 1.0
-	for x/step >= 1000 {
-		step *= 10
-	}
-	return min(int64(math.Round(x/step)*step), int64(original))
 }

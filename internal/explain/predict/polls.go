@@ -25,8 +25,9 @@ type pauseSequence struct {
 	isPoll     bool  // see Model.findPolls
 }
 
-// addPauseSequences finds the pause sequences among successive intervals of one goroutine, the first of which starts at
-// clock. handedOver reports whether the goroutine handed work over in [from, to).
+// addPauseSequences finds the pause sequences among successive intervals of one goroutine and marks their sleeps. clock is the
+// start of the first interval. handedOver reports whether the goroutine handed work over in [from, to), which ends a sequence,
+// as do a system call, another wait, and much computing.
 func (g *Graph) addPauseSequences(intervals []interval, clock int64, handedOver func(from, to int64) bool) {
 	current, lastPause := -1, -1 // index of the open sequence, and of its last sleep
 	var cpuNS int64
@@ -59,8 +60,8 @@ func (g *Graph) addPauseSequences(intervals []interval, clock int64, handedOver 
 	}
 }
 
-// limitByPoll limits what changes save of a pause of a poll. Another event than the end of a pause decides how long the request
-// waits, but for the rest of the last pause.
+// limitByPoll limits the factors of a sleep that is part of a poll. A shorter pause does not make the awaited event earlier, so
+// only the rest of the last pause can be saved, half of it on average. Other intervals keep their factors.
 func (g *Graph) limitByPoll(factors variantValues, iv *interval) variantValues {
 	switch {
 	case iv.sequence == 0 || !g.pauseSequences[iv.sequence-1].isPoll:
@@ -71,8 +72,8 @@ func (g *Graph) limitByPoll(factors variantValues, iv *interval) variantValues {
 	return variantValues{est: (1 + factors[est]) / 2, low: factors[low], high: 1}
 }
 
-// findPolls decides which pause sequences of a group are polls: they have several pauses, of similar lengths, and different
-// numbers of them.
+// findPolls sets isPoll of a group's pause sequences, by target: most sequences have several pauses of similar length, and
+// requests differ in the number of pauses. A fixed number would be a fixed delay.
 func (m *Model) findPolls(group *group) {
 	type pauseStats struct {
 		perRequest                []int // number of pauses of each request
@@ -126,7 +127,8 @@ type Pauses struct {
 	TotalNS int64   // of a poll: from the start of the first pause to the end of the last
 }
 
-// PausesOf returns how requests of a group sleep where changes are about; nil if they do not.
+// PausesOf returns the number and mean length of the sleeps that changes affect in a group's requests; nil if they affect none.
+// If polls take at least half of the time slept, it describes the polls.
 func (m *Model) PausesOf(id string, changes []Change) *Pauses {
 	group := m.groups[id]
 	if group == nil {
@@ -141,7 +143,7 @@ func (m *Model) PausesOf(id string, changes []Change) *Pauses {
 		sleeps := false
 		for k := range graph.intervals {
 			iv := &graph.intervals[k]
-			if iv.cause != cause.Sleep || !trial.isChanged(iv) {
+			if iv.cause != cause.Sleep || !trial.isAffected(iv) {
 				continue
 			}
 			sleeps = true

@@ -11,10 +11,10 @@ import (
 // random arrivals.
 const minBurstReady = 0.5
 
-// predictProcs predicts another GOMAXPROCS. Goroutines wait for Ps as in a queue with that many servers: with random arrivals
-// by Erlang's formula (open). If the Ps are nearly always busy, a fixed number of goroutines wait for each other's answers,
-// and those without a P wait (closed).
-func (f *Facts) predictProcs(setting Setting, refuse refuseFunc) (*effect, string, error) {
+// predictProcs predicts another GOMAXPROCS from the waits of goroutines for Ps, as a queue with that many servers. Two models
+// bound it: random arrivals (Erlang C), and, if the Ps are nearly always busy, a fixed number of goroutines that share the Ps.
+// A nil effect is a refusal.
+func (f *Facts) predictProcs(setting Setting, refuse refuseFunc) (change *effect, explanation string, refusal error) {
 	newProcs, procs := setting.Value, float64(f.Procs)
 	busy := float64(f.BusyNS) / float64(f.SpanNS)
 	switch {
@@ -54,8 +54,8 @@ func (f *Facts) predictProcs(setting Setting, refuse refuseFunc) (*effect, strin
 	return e, note, nil
 }
 
-// erlangWait returns how long work waits for one of some servers, divided by its service time, if a number of them are busy
-// on average and work arrives at random (Erlang C).
+// erlangWait returns the mean wait in a queue with random arrivals (M/M/c, Erlang C), as a multiple of the service time. busy
+// is the mean number of busy servers. It is 0 if the load is 0 or too high for the servers.
 func erlangWait(servers, busy float64) float64 {
 	if busy <= 0 || busy >= servers {
 		return 0

@@ -10,8 +10,10 @@ import (
 // quotaPeriodNS is the period of nearly every CPU quota.
 const quotaPeriodNS = 100e6
 
-// predictQuota predicts another CPU quota.
-func (f *Facts) predictQuota(setting Setting, refuse refuseFunc) (*effect, string, error) {
+// predictQuota predicts another CPU quota. If the quota throttles the process, it computes how much of the present freezes a
+// larger quota leaves; it refuses a smaller one. If not, only a quota that is never reached can be predicted: it changes
+// nothing.
+func (f *Facts) predictQuota(setting Setting, refuse refuseFunc) (change *effect, explanation string, refusal error) {
 	if !f.Throttled {
 		switch maxCPUs := f.maxPeriodCPUs(); {
 		case setting.Value >= float64(f.Procs) && f.Procs > 0:
@@ -54,8 +56,8 @@ func (f *Facts) frozenShare() float64 {
 	return min(max(float64(f.FrozenNS)/float64(f.SpanNS), 0.001), 0.999)
 }
 
-// unthrottledCPUs is how many CPUs the process uses while it is not throttled: as many as it has busy Ps. It is no more than
-// the number of CPUs, since goroutines on more Ps only seem to run, and no more than a freeze stopped.
+// unthrottledCPUs estimates how many CPUs the process uses while it is not throttled: the mean number of busy Ps, but at most
+// the number of CPUs and the number of CPUs that a freeze stopped, and at least 1.
 func (f *Facts) unthrottledCPUs() float64 {
 	r := float64(f.BusyNS) / float64(f.SpanNS)
 	if f.CPUs > 0 {
@@ -67,7 +69,7 @@ func (f *Facts) unthrottledCPUs() float64 {
 	return max(r, 1)
 }
 
-// maxPeriodCPUs returns the largest number of CPUs used in one period of a quota; 0 if unknown.
+// maxPeriodCPUs returns the largest mean number of CPUs used in any quota period (100 ms) of the trace; 0 if unknown.
 func (f *Facts) maxPeriodCPUs() float64 {
 	if f.StepNS <= 0 || f.StepNS > quotaPeriodNS {
 		return 0
@@ -83,9 +85,9 @@ func (f *Facts) maxPeriodCPUs() float64 {
 	return maxCPUs
 }
 
-// setFreezes sets the effect of a quota that is growth times as large, or of demand that is smaller by this factor. The
-// process uses r CPUs while it may run, now and then, and is throttled for the rest of a period after the quota is used up: 1
-// - quota/r of it. The same number of requests meets the end of each quota, and more are served before it.
+// setFreezes sets the effect on freezes of a quota that is growth times as large as now; a demand that shrinks by this factor
+// is equivalent. In each period the process runs until the quota is used up and is frozen for the rest, so the frozen share 1-q
+// becomes 1-q*growth. As many requests as now meet the end of each run, and more are served before it.
 func (e *effect) setFreezes(f *Facts, growth variantValues) {
 	frozen := f.frozenShare()
 	e.changesFreezes = true

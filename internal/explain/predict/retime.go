@@ -26,13 +26,13 @@ var unchanged = variantValues{1, 1, 1}
 // variantFlags holds a condition for each variant.
 type variantFlags [variants]bool
 
-// A trial is a set of changes, compiled for the targets of a model.
+// A trial is a set of changes, compiled for one group. It computes the latencies of the group's requests with these changes.
 type trial struct {
 	model             *Model
 	changes           []trialChange
 	nodeTimes         []variantValues // new times of the current graph's nodes
 	noWaits           []variantFlags  // by node of the current graph: it ended a wait that is gone
-	pauseScales       []variantValues // by node of the current graph: by what the changes shorten its server's pause
+	pauseScales       []variantValues // by node of the current graph: factor by which the changes shorten its server's pause
 	serverScales      []variantValues // by node of the current graph, see scaleServers
 	withoutEncounters bool            // compute latencies without encounters, see retime
 }
@@ -40,44 +40,44 @@ type trial struct {
 // A trialChange is one compiled change.
 type trialChange struct {
 	Change
-	// weights is, by target id, the share of the target's time that the change is about.
+	// weights is, by target id, the share of the target's time that the change affects.
 	weights []float64
 	procs   float64 // GOMAXPROCS; 0: unknown
 	matcher *siteMatcher
 	waits   map[tracefmt.StackID]bool // memo of isAboutWait; nil: the change is about no waits
 	slots   *slotsEffect              // of ChangeSlots
 	effect  *effect                   // of a setting; nil for a change of a cause
-	usualNS int64                     // median length of the computations that the change is about, where all of it is known
+	usualNS int64                     // median length of the affected computations whose complete length is known
 	queue   queue
 	// encounterShare is the share of the requests with encounters that would still have one, see remainingEncounters.
 	encounterShare float64
-	// Of the current graph:
+	// affected time, by computation of the graph
 	nsByComputation []float64     // time that the change is about, in each computation
-	meetsOwnWork    bool          // the change is about the request's own work
-	meetsOtherWork  bool          // the change is about work for others
+	meetsOwnWork    bool          // the change affects the request's own work
+	meetsOtherWork  bool          // the change affects work for other requests
 	concurrent      float64       // factor of work for others that runs at the same time as the request's own, see shareOfPs
 	remainingAhead  variantValues // factor of the number of requests that are served before this one, at the current node
-	ownResult       *interval     // the last of otherWork if it was done for the request itself; nil if not
+	ownResult       *interval     // the last affected interval of otherWork, if it was done for the request itself; nil if not
 }
 
-// meets reports whether a change is about something that requests of the group do or wait for. What only ran while they
+// affects reports whether a change affects the group: something that its requests do or wait for. Code that only ran while they
 // waited for a P does not count.
-func (t *trial) meets(group *group) bool {
+func (t *trial) affects(group *group) bool {
 	for i := range t.changes {
-		if t.meetsChange(&t.changes[i], group) {
+		if t.changeAffects(&t.changes[i], group) {
 			return true
 		}
 	}
 	return false
 }
 
-// hasQueueChange reports whether a change is about the queue before requests.
+// hasQueueChange reports whether a change affects waits for locks or slots.
 func (t *trial) hasQueueChange() bool {
 	return slices.ContainsFunc(t.changes, func(c trialChange) bool { return c.waits != nil })
 }
 
-// meetsChange reports whether a change is about something that requests of the group do or wait for.
-func (t *trial) meetsChange(c *trialChange, group *group) bool {
+// changeAffects reports whether one change affects something that requests of the group do or wait for.
+func (t *trial) changeAffects(c *trialChange, group *group) bool {
 	if e := c.effect; e != nil && (e.changesProcs && e.waitPerRunNS[high] > 0 || e.changesGC && e.cycles[high] > 1) {
 		return true
 	}
@@ -85,18 +85,19 @@ func (t *trial) meetsChange(c *trialChange, group *group) bool {
 		graph := group.graphs[i].Graph
 		c.selectGraph(graph)
 		for k := range graph.intervals {
-			if iv := &graph.intervals[k]; c.weights[iv.targetID] > 0 && (!c.isAboutOthers() || !c.isOwnWork(iv)) {
+			if iv := &graph.intervals[k]; c.weights[iv.targetID] > 0 && (!c.affectsOnlyOthersWork() || !c.isOwnWork(iv)) {
 				return true
 			}
 		}
-		if c.meetsWait(t.model, graph) {
+		if c.affectsAnyWait(t.model, graph) {
 			return true
 		}
 	}
 	return false
 }
 
-// selectGraph sets the fields of c that depend on the current graph.
+// selectGraph computes the fields of c that depend on one request's graph, mainly whether the change affects the request's own
+// work or work for others.
 func (c *trialChange) selectGraph(graph *Graph) {
 	c.nsByComputation = slices.Grow(c.nsByComputation[:0], int(graph.computations)+1)[:graph.computations+1]
 	clear(c.nsByComputation)
@@ -122,8 +123,9 @@ func (c *trialChange) selectGraph(graph *Graph) {
 	}
 }
 
-// shareOfPs returns the part of the work for others that still delays a request if that work no longer waits for a lock, but runs
-// at the same time: if there are fewer Ps than goroutines that compute, each has its share of them.
+// shareOfPs returns, for an unlock change, the part of the others' work (otherNS) that still delays the request when it runs in
+// parallel instead of under the lock: with fewer Ps than computing goroutines, each gets its share of them. 0 for other
+// changes.
 func (c *trialChange) shareOfPs(ownNS, otherNS float64) float64 {
 	if c.Kind != report.ChangeUnlock || c.procs == 0 || ownNS == 0 || otherNS == 0 {
 		return 0
@@ -131,8 +133,8 @@ func (c *trialChange) shareOfPs(ownNS, otherNS float64) float64 {
 	return max(0, (ownNS+otherNS)/c.procs-ownNS) / otherNS
 }
 
-// lastResult returns the latest interval of otherWork that the change is about, if its work may have been for the request
-// itself; else nil.
+// lastResult returns the latest affected interval of work for others, longer than minNS, if it may have delivered the result
+// for this request (deliversResult). Then it is the request's own work. Otherwise nil.
 func (c *trialChange) lastResult(graph *Graph, minNS float64) *interval {
 	var last *interval
 	lastTime := int64(-1)
@@ -150,7 +152,8 @@ func (c *trialChange) lastResult(graph *Graph, minNS float64) *interval {
 	return last
 }
 
-// isOwnWork reports whether an interval is work for the request itself.
+// isOwnWork reports whether an interval is work for the request itself: on its own goroutines, or the work that delivered its
+// result.
 func (c *trialChange) isOwnWork(iv *interval) bool {
 	result := c.ownResult
 	return !iv.otherWork || c.OwnWork || result == iv ||
@@ -158,12 +161,13 @@ func (c *trialChange) isOwnWork(iv *interval) bool {
 			iv.computation == 0 && iv.targetID == result.targetID && iv.fullNS == result.fullNS && iv.fullNS > iv.ns)
 }
 
-// survey measures, over all requests of a group, what the changes depend on: lengths of computations, queues, encounters.
-func (t *trial) survey(group *group) {
+// measureGroup measures, over all sampled requests of a group, what the changes depend on: the usual length of affected computations,
+// the queue, and the share of encounters that remain.
+func (t *trial) measureGroup(group *group) {
 	for i := range t.changes {
 		change := &t.changes[i]
 		if change.effect != nil {
-			change.effect.survey(group, t.model.facts)
+			change.effect.measureMarkPhases(group, t.model.facts)
 			continue
 		}
 		var computationNS []int64
@@ -185,8 +189,9 @@ func (t *trial) survey(group *group) {
 	}
 }
 
-// retime returns the latencies of a request with the changes, the latencies if it also had no encounters, and the probability
-// that it still has them. An encounter is work of others, or a garbage collection, that the request met by chance.
+// retime returns a request's latency with the changes. If the changes make encounters rarer, it also returns the latency
+// without an encounter (unmetLatencies), and the probability that one remains (1: always). An encounter is work of others, a
+// wait for a slot, a garbage collection, or a freeze, that the request met by chance.
 func (t *trial) retime(graph *Graph) (latencies, unmetLatencies, encounterChances variantValues) {
 	encounterChances = unchanged
 	var extraNS variantValues
@@ -201,7 +206,7 @@ func (t *trial) retime(graph *Graph) (latencies, unmetLatencies, encounterChance
 			continue
 		}
 		if c.slots != nil {
-			if c.meetsWait(t.model, graph) {
+			if c.affectsAnyWait(t.model, graph) {
 				for v, chance := range c.slots.chances() {
 					encounterChances[v] = min(encounterChances[v], chance)
 				}
@@ -225,11 +230,12 @@ func (t *trial) retime(graph *Graph) (latencies, unmetLatencies, encounterChance
 	return latencies, unmetLatencies, encounterChances
 }
 
-// endTimes computes the end of a graph with the changes.
+// endTimes returns the end of a request with the changes, in ns since its start. It computes the new time of each node in
+// order: the predecessor's time plus the changed intervals, or the latest edge from another goroutine.
 func (t *trial) endTimes(graph *Graph) variantValues {
 	t.nodeTimes, t.noWaits, t.pauseScales = t.nodeTimes[:0], t.noWaits[:0], t.pauseScales[:0]
 	t.scaleServers(graph)
-	queued := t.findQueued(graph)
+	queued := t.workForEarlierRequests(graph)
 	for i := range graph.nodes {
 		node := &graph.nodes[i]
 		var ends variantValues
@@ -240,8 +246,8 @@ func (t *trial) endTimes(graph *Graph) variantValues {
 			queueScale := t.queueScale(graph, node)
 			for k := node.firstInterval; k < node.endInterval; k++ {
 				iv := &graph.intervals[k]
-				factors, ns := t.factor(graph, iv), float64(iv.ns)
-				isAhead := iv.otherWork && !t.isChanged(iv)
+				factors, ns := t.intervalFactor(graph, iv), float64(iv.ns)
+				isAhead := iv.otherWork && !t.isAffected(iv)
 				if iv.deliversResult && !isAhead && iv.cause == cause.Sleep {
 					pauseScale[est], pauseScale[low] = min(pauseScale[est], factors[est]), min(pauseScale[low], factors[low])
 				}
@@ -285,14 +291,15 @@ func (t *trial) endTimes(graph *Graph) variantValues {
 	return t.nodeTimes[len(t.nodeTimes)-1]
 }
 
-// findQueued returns which intervals are work for requests that were perhaps served before this one because they arrived during a pause
-// of their server that a change shortens: fewer arrive in a shorter one. The server does the same work again in the graph: the last
-// time is for this request. It returns nil if no such pause is in the graph.
-func (t *trial) findQueued(graph *Graph) []bool {
+// workForEarlierRequests marks, by interval, the work that a server did for earlier requests in the queue, if that queue built up during a
+// pause of the server that a change shortens: after a shorter pause fewer requests are queued. Work of one target on one
+// goroutine that occurs again later in the graph is such work; the last occurrence is for this request. It returns nil if no
+// such pause is in the graph.
+func (t *trial) workForEarlierRequests(graph *Graph) []bool {
 	hasPause := false
 	for k := range graph.intervals {
 		iv := &graph.intervals[k]
-		hasPause = hasPause || iv.deliversResult && iv.cause == cause.Sleep && t.isChanged(iv)
+		hasPause = hasPause || iv.deliversResult && iv.cause == cause.Sleep && t.isAffected(iv)
 	}
 	if !hasPause {
 		return nil
@@ -306,7 +313,7 @@ func (t *trial) findQueued(graph *Graph) []bool {
 	}
 	for i, node := range slices.Backward(graph.nodes) {
 		for k := node.endInterval - 1; k >= node.firstInterval; k-- {
-			if iv := &graph.intervals[k]; iv.otherWork && !t.isChanged(iv) {
+			if iv := &graph.intervals[k]; iv.otherWork && !t.isAffected(iv) {
 				work := serverWork{firstNodes[i], iv.targetID}
 				queued[k], laterWork[work] = laterWork[work], true
 			}
@@ -315,13 +322,14 @@ func (t *trial) findQueued(graph *Graph) []bool {
 	return queued
 }
 
-// isWakeup reports whether an interval is the time from the end of a wait until the goroutine runs. It goes with the wait.
+// isWakeup reports whether an interval is the time from the end of a wait until the goroutine runs. It disappears with the
+// wait.
 func isWakeup(iv *interval) bool {
 	return iv.cause == cause.Sched || iv.cause == cause.SchedWake || iv.cause == cause.SchedPoll
 }
 
-// isChanged reports whether a change is about an interval.
-func (t *trial) isChanged(iv *interval) bool {
+// isAffected reports whether any change affects an interval.
+func (t *trial) isAffected(iv *interval) bool {
 	for i := range t.changes {
 		if t.changes[i].weights[iv.targetID] > 0 {
 			return true
@@ -330,8 +338,8 @@ func (t *trial) isChanged(iv *interval) bool {
 	return false
 }
 
-// queueScale returns the factor of the number of requests that are served before this one at a node, from the share of their
-// work there that the changes are about. The rest of their work shrinks with their number.
+// queueScale returns the factor for the number of requests that are served before this one in the intervals of a node. It is
+// computed from the share of their work there that the changes affect. The rest of their work shrinks with their number.
 func (t *trial) queueScale(graph *Graph, node *node) variantValues {
 	out := unchanged
 	for i := range t.changes {
@@ -376,8 +384,9 @@ func (t *trial) queueScale(graph *Graph, node *node) variantValues {
 	return out
 }
 
-// factor returns by what the changes multiply an interval.
-func (t *trial) factor(graph *Graph, iv *interval) variantValues {
+// intervalFactor returns the factor by which all changes together multiply an interval: the smallest one, in which other code that ran
+// during a wait for a P and the limits of polls are considered.
+func (t *trial) intervalFactor(graph *Graph, iv *interval) variantValues {
 	factors := unchanged
 	for i := range t.changes {
 		change := &t.changes[i]
@@ -407,7 +416,8 @@ func (t *trial) factor(graph *Graph, iv *interval) variantValues {
 	return graph.limitByPoll(factors, iv)
 }
 
-// factor returns by what the change multiplies an interval that is all about it.
+// factor returns the factor by which this change multiplies an interval that it affects completely: own work as instanceFactor
+// says, work for others also by the shorter queue. withoutEncounters: the request does not meet the work by chance.
 func (c *trialChange) factor(iv *interval, withoutEncounters bool) variantValues {
 	fullNS := iv.fullNS
 	if iv.computation > 0 {
@@ -421,7 +431,7 @@ func (c *trialChange) factor(iv *interval, withoutEncounters bool) variantValues
 		lateNS = iv.lateNS
 	}
 	factors := c.instanceFactor(fullNS, lateNS)
-	if c.isAboutOthers() && (c.isOwnWork(iv) || iv.endsWithTick) {
+	if c.affectsOnlyOthersWork() && (c.isOwnWork(iv) || iv.endsWithTick) {
 		return unchanged
 	}
 	if c.Cause == Queue {
@@ -433,7 +443,7 @@ func (c *trialChange) factor(iv *interval, withoutEncounters bool) variantValues
 	}
 	if c.slots != nil {
 		for v := range factors {
-			if factors[v] = c.slots.newWait(float64(iv.ns), v) / float64(max(iv.ns, 1)); withoutEncounters {
+			if factors[v] = c.slots.newWaitNS(float64(iv.ns), v) / float64(max(iv.ns, 1)); withoutEncounters {
 				factors[v] = 0
 			}
 		}
@@ -456,10 +466,9 @@ func (c *trialChange) factor(iv *interval, withoutEncounters bool) variantValues
 	return factors
 }
 
-// tickFactor returns by what the wait for a ticker is multiplied if its period is multiplied by relative. A request that
-// arrives at a random time keeps its relative place in the period (high). Clients that the last tick released arrive soon
-// after it and wait for nearly all of a long period; in a much shorter period they arrive at random times, and wait for half
-// of it (low).
+// tickFactor returns the factor of a wait for a ticker whose period is multiplied by relative. A request that arrives at a
+// random time keeps its relative position in the period (high). Clients that the last tick released arrive soon after it and
+// wait for nearly all of a long period; in a much shorter period they arrive at random times, and wait for half of it (low).
 func tickFactor(relative float64, iv *interval) variantValues {
 	factors := variantValues{est: relative, low: relative, high: relative}
 	if halfPeriod := 0.5 * float64(iv.fullNS) / float64(max(iv.ns, 1)); halfPeriod < 1 {
@@ -469,7 +478,7 @@ func tickFactor(relative float64, iv *interval) variantValues {
 	return factors
 }
 
-// concurrentFactor returns by what the changes multiply the running time of other goroutines.
+// concurrentFactor returns the factor by which the changes multiply the running time of other goroutines during a wait for a P.
 func (t *trial) concurrentFactor(share *runShare) float64 {
 	f := 1.0
 	for i := range t.changes {

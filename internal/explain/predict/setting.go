@@ -55,7 +55,8 @@ var settings = []struct {
 	{Quota, false, "number of CPUs such as 1.5", (*Facts).predictQuota},
 }
 
-// parseSetting parses a setting; ok is false for anything else.
+// parseSetting parses the value of a setting, such as GOGC and "400". ok is false if name is no setting; with a wrong value, ok
+// is true and err is set.
 func parseSetting(name, value string) (setting Setting, ok bool, err error) {
 	for _, candidate := range settings {
 		if !strings.EqualFold(name, candidate.name) {
@@ -80,7 +81,7 @@ func parseSetting(name, value string) (setting Setting, ok bool, err error) {
 	return setting, false, nil
 }
 
-// cutUnit splits a size into its number and the bytes of its unit.
+// cutUnit splits a size such as "900MiB" into its number and the bytes of its unit; without a unit, bytes is 1.
 func cutUnit(size string) (number string, bytes float64) {
 	for _, u := range units {
 		if n, ok := strings.CutSuffix(size, u.name); ok {
@@ -141,8 +142,8 @@ func (r *Refusal) Error() string {
 // SetFacts sets the facts that PredictSetting needs.
 func (m *Model) SetFacts(f *Facts) { m.facts = f }
 
-// PredictSetting returns what a setting would do, and a note with the basis of that. It returns a Refusal if the trace does
-// not show enough.
+// PredictSetting returns the effect of a setting on requests, and a note with the basis of the prediction. It returns a Refusal
+// and a nil effect if the trace does not show enough.
 func (m *Model) PredictSetting(s Setting) (e *effect, note string, err error) {
 	f := m.facts
 	refuse := func(format string, args ...any) (*effect, string, error) {
@@ -159,4 +160,5 @@ func (m *Model) PredictSetting(s Setting) (e *effect, note string, err error) {
 	return refuse("there is no such setting")
 }
 
+// A refuseFunc returns a Refusal with a formatted reason, in the form of a prediction's results.
 type refuseFunc func(format string, args ...any) (*effect, string, error)

@@ -14,57 +14,6 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// compile computes what the changes are about in a group.
-func (m *Model) compile(groupID string, changes []Change) *trial {
-	t := &trial{model: m}
-	for i := range changes {
-		c := trialChange{Change: m.resolveCalls(groupID, changes[i])}
-		if c.Setting.Name != "" {
-			if c.effect, _, _ = m.PredictSetting(c.Setting); c.effect == nil {
-				c.effect = new(effect) // refused: Validate returns the reason
-			}
-			c.weights = m.effectWeights(c.effect)
-		} else if c.isAboutCollector() && m.facts != nil {
-			c.effect = &effect{changesGC: true, cycles: variantValues{c.Scale, c.Scale, c.Scale}, assist: unchanged}
-			c.weights = m.effectWeights(c.effect)
-		} else {
-			c.weights, c.matcher = m.targetWeights(&c.Change)
-			if m.facts != nil {
-				c.procs = float64(m.facts.Procs)
-			}
-			if c.Kind == report.ChangeSlots || c.isAboutOthers() {
-				c.waits = make(map[tracefmt.StackID]bool)
-			}
-		}
-		t.changes = append(t.changes, c)
-	}
-	for i := range t.changes {
-		if c := &t.changes[i]; c.Kind == report.ChangeSlots {
-			c.slots = t.measureSlots(c.Count)
-		}
-	}
-	return t
-}
-
-// targetWeights returns, by target id, the share of its time that a change is about, and the matcher of its site.
-func (m *Model) targetWeights(c *Change) ([]float64, *siteMatcher) {
-	matcher := m.parseSite(c.Site)
-	out, isMet := make([]float64, len(m.targets)), false
-	for i, p := range m.targets {
-		if c.includes(&p) {
-			out[i] = m.matchShare(matcher, p, c.Cause != "" || c.Kind == report.ChangeReuse || matcher.line != 0)
-			isMet = isMet || out[i] > 0
-		}
-	}
-	if matcher.caller == nil || isMet {
-		return out, matcher
-	}
-	// The line started the goroutine or is on a path that no wait shows. The work may be that of any line.
-	anyLine := *c
-	anyLine.Site, _, _ = strings.Cut(c.Site, callerSeparator)
-	return m.targetWeights(&anyLine)
-}
-
 // A siteMatcher is the parsed text of a Change's site.
 type siteMatcher struct {
 	matchesAny  bool
@@ -75,7 +24,8 @@ type siteMatcher struct {
 	caller      *siteMatcher               // the caller's site; nil: any
 }
 
-// parseSite parses the site of a Change.
+// parseSite parses the site of a Change: a function, or FILE:LINE or FUNCTION:LINE, optionally followed by " from " and the
+// caller. Empty text matches any site.
 func (m *Model) parseSite(text string) *siteMatcher {
 	text, caller, limited := strings.Cut(text, callerSeparator)
 	matcher := &siteMatcher{matchesAny: text == "", function: text, matchByFunc: make(map[tracefmt.StringID]bool)}
@@ -90,13 +40,14 @@ func (m *Model) parseSite(text string) *siteMatcher {
 	return matcher
 }
 
-// hasNameSuffix reports whether a name ends in a suffix that begins at a word.
+// hasNameSuffix reports whether a name ends in a suffix that begins after a dot, after a slash, or at the name's start.
 func hasNameSuffix(name, suffix string) bool {
 	rest, ok := strings.CutSuffix(name, suffix)
 	return ok && (rest == "" || strings.ContainsAny(rest[len(rest)-1:], "./"))
 }
 
-// matches reports whether a site is the one that the matcher names.
+// matches reports whether a source line, or the line that called it, is the one that the matcher names. If the matcher names a
+// caller, both must match.
 func (m *Model) matches(matcher *siteMatcher, f tracefmt.FrameID) bool {
 	switch caller := m.syms.Frame(f).Caller; {
 	case caller == 0:
@@ -123,22 +74,24 @@ func (m *Model) matchesFrame(matcher *siteMatcher, f tracefmt.FrameID) bool {
 	return matched
 }
 
-// matchShare returns the share of a target's time that a site has; includesWaits: also as the site of a wait that the target ends.
-func (m *Model) matchShare(matcher *siteMatcher, place target, includesWaits bool) float64 {
+// matchedShare returns the share of a target's time at the site that the matcher names: 1 or 0, but running time without a stack
+// is divided as the CPU samples below the same function. includesWaits: the site may also be that of a wait which the target's
+// work ended.
+func (m *Model) matchedShare(matcher *siteMatcher, t target, includesWaits bool) float64 {
 	if matcher.matchesAny {
 		return 1
 	}
-	switch isAtSite := place.site != 0 && m.matches(matcher, place.site); {
-	case isAtSite || m.isInStack(matcher, place.stack):
-		return oneIf(m.mayComeFrom(matcher, &place))
-	case place.cause != cause.CPU || place.connects:
+	switch isAtSite := t.site != 0 && m.matches(matcher, t.site); {
+	case isAtSite || m.isInStack(matcher, t.stack):
+		return oneIf(m.mayComeFrom(matcher, &t))
+	case t.cause != cause.CPU || t.opensConnection:
 		isBehind := func(wait tracefmt.StackID) bool { return m.isInStack(matcher, wait) }
-		return oneIf(includesWaits && slices.ContainsFunc(place.waits[:], isBehind) && m.mayComeFrom(matcher, &place))
-	case place.stack != 0 && !place.stackIsNear:
+		return oneIf(includesWaits && slices.ContainsFunc(t.waits[:], isBehind) && m.mayComeFrom(matcher, &t))
+	case t.stack != 0 && !t.stackIsNear:
 		return 0
 	}
 	// Running time without its own stack is divided as the CPU samples below the same function.
-	nsBySite, total := m.sitesBelow(m.syms.Frame(place.site).Func)
+	nsBySite, total := m.sitesBelow(m.syms.Frame(t.site).Func)
 	if total == 0 {
 		return 0
 	}
@@ -151,14 +104,15 @@ func (m *Model) matchShare(matcher *siteMatcher, place target, includesWaits boo
 	return float64(matchedNS) / float64(total)
 }
 
-// mayComeFrom reports whether a place may have come from the line that a matcher names as the caller.
-func (m *Model) mayComeFrom(matcher *siteMatcher, place *target) bool {
-	if matcher.caller == nil || m.syms.Frame(place.site).Caller != 0 {
+// mayComeFrom reports whether the stack or the waits of a target contain the caller that the matcher names. It is true if the
+// matcher names none, or if the target's callers are not known.
+func (m *Model) mayComeFrom(matcher *siteMatcher, t *target) bool {
+	if matcher.caller == nil || m.syms.Frame(t.site).Caller != 0 {
 		return true // else matches has decided
 	}
 	isFrom := func(stack tracefmt.StackID) bool { return m.isInStack(matcher.caller, stack) }
-	isUnknown := place.stack == 0 && place.waits == waitStacks{} || slices.Contains(place.waits[:], unknownWait)
-	return isUnknown || isFrom(place.stack) || slices.ContainsFunc(place.waits[:], isFrom)
+	isUnknown := t.stack == 0 && t.waits == waitStacks{} || slices.Contains(t.waits[:], unknownWait)
+	return isUnknown || isFrom(t.stack) || slices.ContainsFunc(t.waits[:], isFrom)
 }
 
 // isInStack reports whether a frame of a stack is the site that a matcher names.
@@ -166,8 +120,8 @@ func (m *Model) isInStack(matcher *siteMatcher, stack tracefmt.StackID) bool {
 	return stack != 0 && stack != unknownWait && slices.ContainsFunc(m.syms.Stack(stack), func(f tracefmt.FrameID) bool { return m.matches(matcher, f) })
 }
 
-// Validate returns an error, with similar names, if a change is about nothing in any group. For a setting it returns a note
-// with the basis of the prediction, or a Refusal if the trace does not show enough.
+// Validate returns an error, with similar names, if a change affects no sampled request of any group. For a setting it returns
+// a note with the basis of the prediction, or a Refusal if the trace does not show enough.
 func (m *Model) Validate(change *Change) (note string, err error) {
 	m.prepare()
 	if change.Setting.Name != "" {
@@ -176,7 +130,7 @@ func (m *Model) Validate(change *Change) (note string, err error) {
 	}
 	for _, g := range m.groups {
 		trial := m.compile(g.id, []Change{*change})
-		if !trial.meets(g) {
+		if !trial.affects(g) {
 			continue
 		}
 		if c := &trial.changes[0]; c.slots != nil {
@@ -215,7 +169,8 @@ var missingByKind = map[report.ChangeKind]string{
 // maxSuggestions bounds the names in an error.
 const maxSuggestions = 5
 
-// suggestions returns names of targets that are similar to the change's site, or else those with the most time.
+// suggestions returns at most maxSuggestions targets as CAUSE@NAME for an error message: those whose names are most similar to
+// the change's site, then those with the most time.
 func (m *Model) suggestions(change *Change) []string {
 	nsByName := map[string]float64{}
 	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
@@ -224,7 +179,7 @@ func (m *Model) suggestions(change *Change) []string {
 			graph := &g.graphs[i]
 			for k := range graph.intervals {
 				iv := &graph.intervals[k]
-				if iv.site == 0 || change.Site == "" && !change.includesCause(iv.cause) {
+				if iv.site == 0 || change.Site == "" && !change.affectsCause(iv.cause) {
 					continue
 				}
 				fr := m.syms.MethodOfWrapper(iv.site)
@@ -254,7 +209,7 @@ func (m *Model) suggestions(change *Change) []string {
 	return names[:min(len(names), maxSuggestions)]
 }
 
-// editDistance is the Levenshtein distance.
+// editDistance returns the Levenshtein distance of two strings, in bytes.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -21,7 +21,7 @@ type Pool struct {
 // AddPool adds a pool of the trace.
 func (m *Model) AddPool(p Pool) { m.pools = append(m.pools, p) }
 
-// A slotsEffect is what another number of slots does to the waits for one.
+// A slotsEffect is the effect of another number of slots (of a pool, semaphore or lock) on the waits for a slot.
 //
 // Two models bound it, as for a shorter service (see queue). Requests that arrive at random (M/M/c): the length of the queue
 // and the number of slots give the load (Erlang C, solved for it), and the load gives the queue with the new number. Both the
@@ -36,13 +36,13 @@ type slotsEffect struct {
 	unknown         bool    // the number of slots is not known
 }
 
-// chances returns by what the share of requests that wait is multiplied.
+// chances returns the factor by which the share of requests that wait for a slot changes.
 func (e *slotsEffect) chances() variantValues {
 	return variantValues{est: e.chance + e.regularity*(1-e.chance), low: e.chance, high: 1}
 }
 
-// newWait returns how long a request waits that waited for ns, if it still waits.
-func (e *slotsEffect) newWait(ns float64, variant int) float64 {
+// newWaitNS returns how long a request that now waits for ns waits with the new number of slots, if it still waits, in ns.
+func (e *slotsEffect) newWaitNS(ns float64, variant int) float64 {
 	queued := max(0, ns-e.ownNS)
 	random := queued * e.length
 	closed := min(queued, max(0, queued*e.slots-(e.newSlots-e.slots)*e.holdNS)/e.newSlots)
@@ -57,8 +57,9 @@ func (e *slotsEffect) newWait(ns float64, variant int) float64 {
 	return min(ns, e.ownNS+queued)
 }
 
-// measureSlots measures the queue for the slots that changes are about, in all groups. Changes to the same number are about one
-// pool, for which requests wait at several lines.
+// measureSlots measures the queue for a pool's slots in all groups, and computes the effect of count slots. All changes of the
+// trial to this same count are about one pool, for which requests wait at several lines. Without a wait, or if the present
+// number of slots is not known, the effect changes nothing.
 func (t *trial) measureSlots(count int) *slotsEffect {
 	e := &slotsEffect{newSlots: float64(count), chance: 1, length: 1, regularity: 1}
 	var waitNS float64
@@ -70,7 +71,7 @@ func (t *trial) measureSlots(count int) *slotsEffect {
 				node := &graph.nodes[k]
 				for _, edge := range graph.edges[node.firstEdge:node.endEdge] {
 					if !slices.ContainsFunc(t.changes, func(c trialChange) bool {
-						return c.Kind == report.ChangeSlots && c.Count == count && c.isAboutWait(t.model, &edge)
+						return c.Kind == report.ChangeSlots && c.Count == count && c.affectsWait(t.model, &edge)
 					}) {
 						continue
 					}
@@ -104,7 +105,7 @@ func (t *trial) measureSlots(count int) *slotsEffect {
 	return e
 }
 
-// readPool adds the numbers of the pool of a wait.
+// readPool copies the number of slots and the hold times of the pool at an edge's wait to e; a mutex has at least one slot.
 func (m *Model) readPool(e *slotsEffect, edge *critpath.Edge) {
 	frame := m.syms.Frame(m.sites.SiteOf(edge.Wait))
 	fn, file := m.syms.String(frame.Func), m.syms.String(frame.File)
@@ -119,7 +120,7 @@ func (m *Model) readPool(e *slotsEffect, edge *critpath.Edge) {
 	}
 }
 
-// erlangC returns the share of requests that wait, in a queue with random arrivals.
+// erlangC returns the share of requests that wait for a server, in a queue with random arrivals (M/M/c).
 func erlangC(servers, load float64) float64 {
 	if load <= 0 {
 		return 0
@@ -130,8 +131,8 @@ func erlangC(servers, load float64) float64 {
 // maxQueueChance is the share of requests that may queue for a pool that is large enough.
 const maxQueueChance = 0.05
 
-// SufficientSlots returns the least number of slots at which few requests queue, if a mean number of slots is in use and
-// requests arrive at random (Erlang C). It is about the load and twice its square root.
+// SufficientSlots returns the least number of slots at which at most maxQueueChance of the requests queue. load is the mean
+// number of slots in use; arrivals are random (Erlang C). The result is about load + 2*sqrt(load).
 func SufficientSlots(load float64) int {
 	n := math.Floor(load) + 1
 	for erlangC(n, load) > maxQueueChance {
@@ -140,7 +141,8 @@ func SufficientSlots(load float64) int {
 	return int(n)
 }
 
-// erlangLoad returns the load, in busy servers, at which a queue of random arrivals has a mean length.
+// erlangLoad returns the load (mean number of busy servers) at which a queue of random arrivals has this mean length: the
+// inverse of the M/M/c queue length, by bisection.
 func erlangLoad(servers, length float64) float64 {
 	lowLoad, highLoad := 0.0, servers
 	for range 60 {
@@ -154,7 +156,7 @@ func erlangLoad(servers, length float64) float64 {
 	return min(lowLoad, servers*(1-1e-6))
 }
 
-// waitNS returns the length of the wait that ends at a node: the time since the goroutine's own last interval before.
+// waitNS returns the length of the wait that ends at a node: the time since its predecessor less the intervals between them.
 func (g *Graph) waitNS(n *node) float64 {
 	if n.predecessor < 0 {
 		return 0
@@ -166,8 +168,9 @@ func (g *Graph) waitNS(n *node) float64 {
 	return float64(ns)
 }
 
-// isAboutWait reports whether a change is about the wait that an edge ends.
-func (c *trialChange) isAboutWait(m *Model, edge *critpath.Edge) bool {
+// affectsWait reports whether the change affects the wait that an edge ends. A change of a queue affects only waits for locks,
+// sends and slots: a wait for a result is mostly the work itself.
+func (c *trialChange) affectsWait(m *Model, edge *critpath.Edge) bool {
 	if edge.Wait == 0 || c.waits == nil {
 		return false
 	}
@@ -187,7 +190,8 @@ func (m *Model) isPoolWait(edge *critpath.Edge) bool {
 	return e.slots > 0 && e.ownNS == 0
 }
 
-// isWaitAt reports whether a wait is at a site, or in a function of the standard library that the site calls.
+// isWaitAt reports whether a wait's stack is at the site that the matcher names, or in a standard-library function that this
+// site calls. A matcher of any site matches no wait.
 func (m *Model) isWaitAt(matcher *siteMatcher, stack tracefmt.StackID) bool {
 	site := m.sites.SiteOf(stack)
 	if site == 0 || matcher.matchesAny {
@@ -208,11 +212,12 @@ func (m *Model) isWaitAt(matcher *siteMatcher, stack tracefmt.StackID) bool {
 	return false
 }
 
-// waitEnd returns when a node's wait ends, which began at start and ends with an edge from a node at end.
+// waitEnd returns when the wait before node n ends with the changes. start is when it began, and end the new time of the node
+// at the edge's other side, which is the result if no change affects the wait (ns since the request's start).
 func (t *trial) waitEnd(graph *Graph, n *node, edge *critpath.Edge, start, end float64, variant int) float64 {
 	for i := range t.changes {
 		c := &t.changes[i]
-		if end <= start || !c.isAboutWait(t.model, edge) {
+		if end <= start || !c.affectsWait(t.model, edge) {
 			continue
 		}
 		switch {
@@ -229,8 +234,8 @@ func (t *trial) waitEnd(graph *Graph, n *node, edge *critpath.Edge, start, end f
 	return end
 }
 
-// meetsWait reports whether a change is about a wait of a graph.
-func (c *trialChange) meetsWait(m *Model, graph *Graph) bool {
+// affectsAnyWait reports whether the change affects a wait in a graph; an unlock change, a wait of other requests.
+func (c *trialChange) affectsAnyWait(m *Model, graph *Graph) bool {
 	if c.waits == nil {
 		return false
 	}
@@ -240,7 +245,7 @@ func (c *trialChange) meetsWait(m *Model, graph *Graph) bool {
 			continue
 		}
 		for k := n.firstEdge; k < n.endEdge; k++ {
-			if c.isAboutWait(m, &graph.edges[k]) && graph.waitNS(n) > 0 {
+			if c.affectsWait(m, &graph.edges[k]) && graph.waitNS(n) > 0 {
 				return true
 			}
 		}
@@ -248,7 +253,7 @@ func (c *trialChange) meetsWait(m *Model, graph *Graph) bool {
 	return false
 }
 
-// refuseSlots returns why a number of slots cannot be predicted; nil if it can.
+// refuseSlots returns a Refusal if the present number of slots is unknown, or the change asks for fewer; else nil.
 func (m *Model) refuseSlots(c *trialChange) error {
 	switch e := c.slots; {
 	case e.unknown:
@@ -259,8 +264,8 @@ func (m *Model) refuseSlots(c *trialChange) error {
 	return nil
 }
 
-// scaleServers sets, for each node of a graph, by what the intervals before it are multiplied because they were work for others
-// during a wait for a slot. A goroutine that serves the queue then begins with the request's own work earlier.
+// scaleServers sets serverScales: by node, the factor for work that a server did for others while the request waited for a
+// slot. With a shorter wait, a goroutine that serves the queue begins earlier with this request.
 func (t *trial) scaleServers(graph *Graph) {
 	t.serverScales = slices.Grow(t.serverScales[:0], len(graph.nodes))[:len(graph.nodes)]
 	for i := range t.serverScales {
@@ -278,7 +283,7 @@ func (t *trial) scaleServers(graph *Graph) {
 				continue
 			}
 			for _, edge := range graph.edges[n.firstEdge:n.endEdge] {
-				if !c.isAboutWait(t.model, &edge) {
+				if !c.affectsWait(t.model, &edge) {
 					continue
 				}
 				for server := edge.From; server >= 0 && graph.nodes[server].otherWork && float64(n.time-graph.nodes[server].time) < ns; server = graph.nodes[server].predecessor {
@@ -291,10 +296,10 @@ func (t *trial) scaleServers(graph *Graph) {
 	}
 }
 
-// newWaitOf returns how long a request waits for a slot that waited for ns.
+// newWaitOf returns how long a request that waited for a slot for ns would wait with the change, in ns.
 func (t *trial) newWaitOf(c *trialChange, ns float64, variant int) float64 {
 	if t.withoutEncounters {
 		return min(ns, c.slots.ownNS)
 	}
-	return c.slots.newWait(ns, variant)
+	return c.slots.newWaitNS(ns, variant)
 }

@@ -44,7 +44,7 @@ func (s *Samples) Merge(ts []path.Translation) {
 	s.samplers = nil
 }
 
-// SampleOf returns the sample of a group.
+// SampleOf returns the sample of a group, creating it on demand.
 func (s *Samples) SampleOf(id path.GroupID) *Sample {
 	for int(id) >= len(s.byGroup) {
 		s.byGroup = append(s.byGroup, new(Sample))
@@ -61,7 +61,8 @@ type sampler struct {
 	pending []*Sample
 }
 
-// Add implements pass.Adder.
+// Add implements path.Adder: it adds a request whose complete path is known to the sample of its group. A path that was joined
+// from pieces is stored as a chain at once, because the window no longer contains it.
 func (p *sampler) Add(w *path.WalkResult) {
 	if !w.IsComplete() {
 		return

@@ -7,7 +7,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 )
 
-// An effect is what a setting does to requests.
+// An effect is the predicted change of requests by a runtime or kernel setting (GOGC, GOMEMLIMIT, GOMAXPROCS, CPU quota).
 type effect struct {
 	// changesGC, changesFreezes and changesProcs decide which of the factors below apply. The factors compare with the trace:
 	// the number of collections and the assists in each; the length of a freeze and the number of requests that meet one;
@@ -24,7 +24,8 @@ type effect struct {
 	remaining, encounterChance, extraNS variantValues
 }
 
-// effectWeights returns, by target id, the share of its time that an effect may change.
+// effectWeights returns, by target id, which share of the target's time the setting affects: all of it, none, or for stops of
+// the world the collector's share.
 func (m *Model) effectWeights(e *effect) []float64 {
 	out := make([]float64, len(m.targets))
 	for i, p := range m.targets {
@@ -68,9 +69,10 @@ func (t *trial) hasSettings() bool {
 	return slices.ContainsFunc(t.changes, func(c trialChange) bool { return c.effect != nil })
 }
 
-// survey measures what mark phases cost the requests of a group, and how much longer they wait for a P inside of a mark phase
-// than outside: mark workers take some of the Ps, and all goroutines share the rest.
-func (e *effect) survey(group *group, f *Facts) {
+// measureMarkPhases measures what mark phases cost the requests of a group: the collector's time on the request's goroutine in each phase
+// (markCost), and the ratio of waits for a P outside of mark phases to those inside (outsideMarks), because mark workers take
+// Ps.
+func (e *effect) measureMarkPhases(group *group, f *Facts) {
 	if !e.changesGC {
 		return
 	}
@@ -108,10 +110,11 @@ func (e *effect) survey(group *group, f *Facts) {
 	}
 }
 
-// selectGraph sets the fields of e that depend on the current graph.
+// selectGraph computes the fields of e that depend on one request's graph: which share of the collector's time remains, the
+// probability that the request still meets a mark phase or freeze, and the time that is added.
 //
-// Each mark phase that a request meets is equally likely to remain. If fewer than one remains, the chance to meet one
-// changes, not the time of a request that does.
+// Each mark phase that a request meets is equally likely to remain. If fewer than one remains, the probability to meet one
+// falls, and a request that does meet one takes as long as before.
 func (e *effect) selectGraph(graph *Graph, f *Facts) {
 	e.remaining, e.encounterChance, e.extraNS = unchanged, unchanged, variantValues{}
 	if e.changesGC {
@@ -146,8 +149,8 @@ func (e *effect) selectGraph(graph *Graph, f *Facts) {
 	}
 }
 
-// factor returns by what an effect multiplies an interval. withoutEncounters: the request meets neither a mark phase nor a
-// freeze.
+// factor returns the factor by which the setting multiplies an interval: 1 leaves it, 0 removes it. withoutEncounters computes
+// the case in which the request meets neither a mark phase nor a freeze.
 func (e *effect) factor(iv *interval, withoutEncounters bool) variantValues {
 	factors := unchanged
 	for v := range factors {

@@ -12,8 +12,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Graph is one request of the sample: the events on which its end depends, with the cause and the site of every interval
-// between them.
+// A Graph is one request of the sample as a dependency graph: the events on which its end depends (nodes and edges), and
+// between them intervals, each with one cause and site. Retiming the intervals gives the latency after a change.
 type Graph struct {
 	isChain bool // a chain of sums by cause and site, which does not show for which request a work was done
 	Latency int64
@@ -31,6 +31,8 @@ type Graph struct {
 	isPartial  bool // it depends on a wait that began before the trace, so it is unknown which one
 }
 
+// A node is an event of one goroutine, such as the end of a wait or the wake-up of another goroutine. The intervals since the
+// node's predecessor, on the same goroutine, lead to it; edges come from nodes of other goroutines that it had to wait for.
 type node struct {
 	time                       int64 // since the request's start
 	predecessor                int32
@@ -45,7 +47,7 @@ type interval struct {
 	ns int64
 	// fullNS is the length of the complete wait, timer period or system call, of which this is a part; at least ns.
 	fullNS int64
-	// lateNS is by how much a sleep was longer than others at its target.
+	// lateNS is how much longer a sleep was than similar sleeps at its target.
 	lateNS int64
 	// computation numbers the graph's computations from 1: the running time of one goroutine, even if it loses its P in
 	// between. 0 for other causes.
@@ -63,31 +65,32 @@ type interval struct {
 	code cause.Code
 }
 
-// A target is what a change can name.
+// A target is a kind of time that a change can name: a cause, the source line where it is spent, and the waits that it ended.
 type target struct {
 	cause cause.Cause
 	site  tracefmt.FrameID
-	stack tracefmt.StackID // of a wait in code that is not the standard library's, and of running time, if a CPU sample or an event shows it
+	stack tracefmt.StackID // of running time, or of a wait, if a CPU sample or an event shows it and it is not only the standard library's
 	// stackIsNear reports that the stack is that of an adjacent event: the code that ran may be a function that its function
 	// calls.
-	stackIsNear bool
-	connects    bool // a part of opening a connection: of the look-up of a name, of dialling, or of a handshake
-	waits       waitStacks
+	stackIsNear     bool
+	opensConnection bool // part of opening a connection: name resolution, dialling, or a handshake
+	waits           waitStacks
 }
 
-// waitStacks are the stacks of the waits, in code that is not the standard library's, that work of another goroutine ended, the
-// innermost first; if there are more, the last one is the outermost.
+// waitStacks are stacks of nested waits that the work of another goroutine ended, the innermost wait first. Stacks with only
+// standard-library frames are left out. If there are more, the last element is the outermost wait.
 type waitStacks [4]tracefmt.StackID
 
 // unknownWait is the stack of a wait for a lock or slot, or of one that is not known.
 const unknownWait = ^tracefmt.StackID(0)
 
-// isForTurn reports whether a wait is for a lock or slot: its holder does not work for the waiter.
-func isForTurn(kind critpath.WaitKind) bool {
+// isForLockOrSlot reports whether a wait is for a lock or slot, whose holder does not work for the waiter.
+func isForLockOrSlot(kind critpath.WaitKind) bool {
 	return kind == critpath.WaitLock || kind == critpath.WaitOnce || kind == critpath.WaitSend
 }
 
-// add returns the stacks with one more inside of them.
+// add returns a copy with a new innermost wait. If the array is full, the outermost wait is kept and the one before it is
+// dropped.
 func (w waitStacks) add(stack tracefmt.StackID) waitStacks {
 	out, last := w, len(w)-1
 	copy(out[1:], w[:last])
@@ -97,7 +100,7 @@ func (w waitStacks) add(stack tracefmt.StackID) waitStacks {
 	return out
 }
 
-// A runShare is the share of a wait for a P in which a target ran on other goroutines.
+// A runShare is the share of a wait for a P in which code of one target ran on other goroutines.
 type runShare struct {
 	target
 	share    float64
@@ -111,7 +114,7 @@ const (
 	maxSharedWaits = 2     // of a graph
 )
 
-// A Builder creates graphs. It is not safe for concurrent use.
+// A Builder creates the graphs of sampled requests from a window of the trace. It is not safe for concurrent use.
 type Builder struct {
 	stage        *path.Stage
 	win          *timeline.Window
@@ -139,8 +142,8 @@ func NewBuilder(stage *path.Stage) *Builder {
 	return b
 }
 
-// Build returns the graph of goroutine g in [from, to). If it would be too large, the result is a chain of the critical path,
-// in which nothing runs in parallel.
+// Build returns the graph of a request on goroutine g in [from, to). If the graph would have more than maxIntervals steps, it
+// returns a chain of the critical path instead, see Chain.
 func (b *Builder) Build(g uint64, from, to int64) *Graph {
 	src := b.stage.Graph(g, from, to)
 	if src == nil || len(src.Steps) > maxIntervals {
@@ -153,7 +156,7 @@ func (b *Builder) Build(g uint64, from, to int64) *Graph {
 	return out
 }
 
-// addNodes adds the nodes, edges and intervals of a critical-path graph to out.
+// addNodes converts the nodes, edges and steps of a critical-path graph and adds them to out.
 func (b *Builder) addNodes(out *Graph, src *critpath.Graph) {
 	clear(b.computationByG)
 	b.lastComputation = 0
@@ -183,8 +186,9 @@ func (b *Builder) addNodes(out *Graph, src *critpath.Graph) {
 	b.setWaits(out, src)
 }
 
-// setWaits sets, in each interval of another goroutine, the waits that its work ended, or that of a goroutine to which it gave the
-// work. A holder of a lock or slot does not work for its waiters.
+// setWaits sets the waits of each interval on other goroutines: those that its work ended, and those that ended because it
+// handed work to another goroutine. It goes backwards from the end of the request. Work of the holder of a lock or slot is
+// marked with unknownWait, because a holder does not work for its waiters.
 func (b *Builder) setWaits(out *Graph, src *critpath.Graph) {
 	type endedWaits struct {
 		stacks  waitStacks
@@ -201,7 +205,7 @@ func (b *Builder) setWaits(out *Graph, src *critpath.Graph) {
 		for _, edge := range out.edges[n.firstEdge:n.endEdge] {
 			ended := endedWaits{isKnown: true}
 			switch {
-			case isForTurn(edge.WaitKind):
+			case isForLockOrSlot(edge.WaitKind):
 				out.isPartial = out.isPartial || edge.Wait == 0
 				ended.stacks = ended.stacks.add(unknownWait)
 			case edge.Wait == 0:
@@ -230,10 +234,11 @@ func (b *Builder) setWaits(out *Graph, src *critpath.Graph) {
 	}
 }
 
-// setWaits sets the waits that work of another goroutine ended. All of that work is part of opening a connection if a wait is.
+// setWaits sets the waits that the target's work ended, if the target is itself a leaf wait or opens a connection. All work
+// during the opening of a connection counts as part of it.
 func (t *target) setWaits(waits waitStacks, syms *tracefmt.Symbols) {
 	opens := slices.ContainsFunc(waits[:], syms.OpensConnection)
-	if t.connects = t.connects || opens; opens || isLeafWait(t.cause) {
+	if t.opensConnection = t.opensConnection || opens; opens || isLeafWait(t.cause) {
 		t.waits = waits
 	}
 }
@@ -243,7 +248,8 @@ func isLeafWait(x cause.Cause) bool {
 	return x == cause.Network || x == cause.Sleep || x == cause.Syscall
 }
 
-// addStep adds one step as intervals, divided at the edges of candidate freezes.
+// addStep adds one step of a path as intervals with one cause each, divided by thread states and at the edges of candidate
+// freezes.
 func (b *Builder) addStep(out *Graph, s *critpath.GraphStep) {
 	b.stepScratch[0] = s.Step
 	b.stepScratch[0].FollowedWait = -1
@@ -252,10 +258,11 @@ func (b *Builder) addStep(out *Graph, s *critpath.GraphStep) {
 	}
 }
 
-// addInterval adds one interval to the graph.
+// addInterval adds a segment as an interval, with the stack that identifies its target and the computation (uninterrupted
+// running time of a goroutine) to which it belongs. src is the step from which the segment was cut.
 func (b *Builder) addInterval(out *Graph, seg *cause.Segment, src *critpath.GraphStep) {
 	iv := interval{
-		target: target{cause: seg.Code.Cause(), site: seg.Site, connects: src.OpensConnection(b.syms) || b.connects(seg)}, ns: seg.End - seg.Start,
+		target: target{cause: seg.Code.Cause(), site: seg.Site, opensConnection: src.OpensConnection(b.syms) || b.opensConnection(seg)}, ns: seg.End - seg.Start,
 		otherWork: src.OtherWork && !src.EndsWithTick, deliversResult: src.DeliversResult && !src.EndsWithTick,
 		endsWithTick: src.EndsWithTick, code: seg.Code,
 	}
@@ -288,8 +295,8 @@ func (b *Builder) addInterval(out *Graph, seg *cause.Segment, src *critpath.Grap
 	out.intervals = append(out.intervals, iv)
 }
 
-// connects reports whether a segment is a wait of the opening of a connection.
-func (b *Builder) connects(seg *cause.Segment) bool {
+// opensConnection reports whether a segment is a network wait or system call in a function that opens connections, by its role.
+func (b *Builder) opensConnection(seg *cause.Segment) bool {
 	if x := seg.Code.Cause(); seg.Call == 0 || x != cause.Network && x != cause.Syscall {
 		return false
 	}
@@ -304,7 +311,8 @@ func (b *Builder) connects(seg *cause.Segment) bool {
 
 var openingRoles = []knowledge.Role{knowledge.DNS, knowledge.Dial, knowledge.Connecting, knowledge.TLSHandshake}
 
-// addPauseSequences finds the pause sequences among the intervals before a node.
+// addPauseSequences finds sequences of sleeps (see pauseSequence) among the intervals that lead to node n, and adds them to
+// out.
 func (b *Builder) addPauseSequences(out *Graph, intervals []interval, n *critpath.Node) {
 	start := n.Time
 	for i := range intervals {
@@ -314,7 +322,7 @@ func (b *Builder) addPauseSequences(out *Graph, intervals []interval, n *critpat
 }
 
 // handoverChecker returns a function that reports whether goroutine g handed work over in [from, to): it started a goroutine,
-// or woke one that was not waiting for a lock. The answer is true if the record is incomplete.
+// or woke one that was not waiting for a mutex. It reports true if the wakes of that time are not completely known.
 func (b *Builder) handoverChecker(g uint64) func(from, to int64) bool {
 	return func(from, to int64) bool {
 		found := false
@@ -327,15 +335,16 @@ func (b *Builder) handoverChecker(g uint64) func(from, to int64) bool {
 	}
 }
 
-// isHandover reports whether the event at the end of running time woke a goroutine: what runs afterwards is another
-// computation.
+// isHandover reports whether a stack's innermost frame hands work over (a send, a signal). Running time after it belongs to the
+// next computation.
 func (b *Builder) isHandover(stack tracefmt.StackID) bool {
 	frames := b.syms.Stack(stack)
 	return len(frames) > 0 && b.stage.Sites.RolesOf(frames[0]).Has(knowledge.Handover)
 }
 
-// Chain returns the graph of a request of which only the critical path is known: one sum for each cause and site. unlisted are
-// sums of further segments. followed are the waits that led to the segments; nil if they are not known.
+// Chain returns the graph of a request of which only the critical path is known: a single node whose intervals are sums, one
+// for each cause and site, so that nothing runs in parallel. segs are the path's segments, unlisted sums of further ones.
+// followed are the waits that led to segs; nil if they are not known.
 func (b *Builder) Chain(g uint64, from, to int64, segs, unlisted []cause.Segment, followed []critpath.FollowedWait) *Graph {
 	out := &Graph{Latency: to - from, Start: from, G: g}
 	type chainKey struct {
@@ -359,7 +368,7 @@ func (b *Builder) Chain(g uint64, from, to int64, segs, unlisted []cause.Segment
 	intervals := make([]interval, len(segs))
 	for i := range segs {
 		segment := &segs[i]
-		intervals[i] = interval{target: target{cause: segment.Code.Cause(), site: segment.Site, connects: b.connects(segment)}, ns: segment.End - segment.Start}
+		intervals[i] = interval{target: target{cause: segment.Code.Cause(), site: segment.Site, opensConnection: b.opensConnection(segment)}, ns: segment.End - segment.Start}
 		intervals[i].setWaits(b.waitsOf(segment, followed), b.syms)
 	}
 	if len(segs) > 0 {
@@ -378,7 +387,7 @@ func (b *Builder) Chain(g uint64, from, to int64, segs, unlisted []cause.Segment
 	}
 	for i := range unlisted {
 		segment := &unlisted[i]
-		key := chainKey{target: target{cause: segment.Code.Cause(), site: segment.Site, connects: b.connects(segment)}, code: segment.Code}
+		key := chainKey{target: target{cause: segment.Code.Cause(), site: segment.Site, opensConnection: b.opensConnection(segment)}, code: segment.Code}
 		if key.cause == cause.CPU {
 			key.stack = segment.Stack
 		}
@@ -391,14 +400,15 @@ func (b *Builder) Chain(g uint64, from, to int64, segs, unlisted []cause.Segment
 	return out
 }
 
-// waitsOf returns the stacks of the waits that led to a segment of a path.
+// waitsOf returns the stacks of the waits through which a critical path reached a segment. A wait for a lock or slot ends the
+// chain with unknownWait; so does an unknown chain (followed is nil).
 func (b *Builder) waitsOf(segment *cause.Segment, followed []critpath.FollowedWait) (out waitStacks) {
 	if followed == nil {
 		return waitStacks{len(out) - 1: unknownWait}
 	}
 	var stacks []tracefmt.StackID // the innermost first
 	for i := segment.FollowedWait; i >= 0; i = followed[i].Parent {
-		if isForTurn(followed[i].Kind) {
+		if isForLockOrSlot(followed[i].Kind) {
 			stacks = append(stacks, unknownWait)
 			break
 		}
@@ -412,7 +422,8 @@ func (b *Builder) waitsOf(segment *cause.Segment, followed []critpath.FollowedWa
 	return out
 }
 
-// addRunShares sets which targets ran while a goroutine waited for a P.
+// addRunShares records, for a long wait for a P, which targets ran on other goroutines during a sample of the wait, and their
+// shares. At most maxSharedWaits waits of a graph get shares; short ones get none.
 func (b *Builder) addRunShares(out *Graph, iv *interval, seg *cause.Segment) {
 	if seg.End-seg.Start < max(threshold.ThreadWakeNS, out.Latency/20) || b.sharedWaitsLeft == 0 || len(b.win.Gens) == 0 {
 		return

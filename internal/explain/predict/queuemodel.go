@@ -5,16 +5,17 @@ import (
 	"slices"
 )
 
-// A queue describes the work for other requests, ahead of this one's, that a change shrinks.
+// A queue models the work for other requests, ahead of this one's, that a change shrinks.
 //
 // Two models bound the time in the queue if each service takes s times as long. Arrivals at random (M/M/1): the wait is
-// S*rho/(1-rho), where S is the service time, and the utilisation rho shrinks with S. Clients without rest: the wait shrinks
-// as the service. Clients that wait for their answer, rest, and send the next request are between the two (mean value
-// analysis, Reiser and Lavenberg, JACM 1980). The length of a closed queue hardly varies, that of a queue of random arrivals
-// varies as much as its mean. The measured variation weighs the estimate.
+// S*rho/(1-rho), where S is the service time, and the utilisation rho shrinks with S. Clients without rest: the wait shrinks as
+// the service. Clients that wait for their answer, rest, and send the next request are between the two (mean value analysis,
+// Reiser and Lavenberg, JACM 1980). The length of a closed queue hardly varies, that of a queue of random arrivals varies as
+// much as its mean. The measured variation weighs the estimate.
 type queue struct {
 	utilisation float64
 	regularity  float64 // 1: constant length; 0: as random as M/M/1
+	// closed model: wait relative to the present one if the service is i/closedSteps as long; nil: not computed
 	closedWaits []float64
 }
 
@@ -24,8 +25,9 @@ const closedSteps = 32
 // maxClients bounds the clients of the closed model.
 const maxClients = 200
 
-// measureQueue measures how requests of a group queue at what a change is about. Only requests count that are served there
-// themselves, after others.
+// measureQueue measures the queue before the work that a change affects, from the group's sampled requests: utilisation,
+// regularity of the waits, and the closed model's waits. Only requests that do this work themselves count. If none waits for
+// others there, the queue has no wait that could shrink.
 func (t *trial) measureQueue(group *group, c *trialChange) queue {
 	var ownNS, otherNS, requests, totalRequests, latency float64
 	waits := make([]point, 0, len(group.graphs))
@@ -66,9 +68,9 @@ func (t *trial) measureQueue(group *group, c *trialChange) queue {
 	return measured
 }
 
-// regularity is 1 for a queue of constant length, and 0 if the length varies at least as a normal distribution whose standard
-// deviation is its mean. It is one less the square of the coefficient of variation. That is measured by quartiles, so that a
-// few requests with other causes do not matter.
+// regularity returns how constant waits are: 1 if all are equal, 0 if their standard deviation is at least their mean, as in a
+// queue of random arrivals. It is one less the squared coefficient of variation, measured by quartiles so that a few outliers
+// do not matter.
 func regularity(waits []point) float64 {
 	middle := quantile(waits, 0.5)
 	if middle <= 0 {
@@ -78,8 +80,8 @@ func regularity(waits []point) float64 {
 	return max(0, 1-v*v)
 }
 
-// closedWait returns how long each of some clients waits for the others at one server, if they rest elsewhere between two
-// services.
+// closedWait returns the mean wait in a closed queue with one server: each of the clients waits, is served for service ns,
+// spends rest ns elsewhere, and comes again (mean value analysis).
 func closedWait(clients int, service, rest float64) float64 {
 	queued, wait := 0.0, 0.0
 	for n := 1; n <= clients; n++ {
@@ -91,7 +93,7 @@ func closedWait(clients int, service, rest float64) float64 {
 	return wait
 }
 
-// factor returns by what the time in the queue is multiplied if each service takes serviceFactor times as long.
+// factor returns the factor by which the wait in the queue changes if each service takes serviceFactor (0 to 1) times as long.
 func (q *queue) factor(serviceFactor float64, variant int) float64 {
 	open := serviceFactor
 	if d := 1 - serviceFactor*q.utilisation; d > 0 {
@@ -113,7 +115,7 @@ func (q *queue) factor(serviceFactor float64, variant int) float64 {
 	return open + q.regularity*(closed-open)
 }
 
-// workSums returns the time in a graph that the change is about: work for others, and the request's own.
+// workSums returns how much time of a request the change affects: in work for other requests, and in the request's own work.
 func (c *trialChange) workSums(graph *Graph) (otherNS, ownNS float64) {
 	for i := range graph.intervals {
 		iv := &graph.intervals[i]
@@ -127,8 +129,8 @@ func (c *trialChange) workSums(graph *Graph) (otherNS, ownNS float64) {
 	return otherNS, ownNS
 }
 
-// RepeatShare returns the share of the requests which wait for work of others that then do the same work themselves; false if none
-// wait for it. A change says what the work is.
+// RepeatShare returns the share of those requests of a group that wait while others do some work and then do the same work
+// themselves, such as computing a missing cache entry. The change names the work. ok is false if no request waits for it.
 func (m *Model) RepeatShare(id string, change Change) (share float64, ok bool) {
 	group := m.groups[id]
 	if group == nil {
@@ -149,9 +151,10 @@ func (m *Model) RepeatShare(id string, change Change) (share float64, ok bool) {
 	return repeating / max(waiting, 1e-9), waiting > 0
 }
 
-// remainingEncounters returns the share of the requests with encounters that would still have one. An encounter is work of
-// others at a place where this request has none (a writer, a cache rebuild, a slow request). If such work took a share P of
-// the time, and the time between stays, it takes s*P/(s*P+1-P) after the change.
+// remainingEncounters returns which share of the requests that meet the changed work by chance would still meet it. An
+// encounter is a wait for work of others that the request does not do itself (a writer, a cache rebuild, a slow request). If
+// the work now takes a share P of the time and s times as long after the change, and the time between two stays, its share
+// becomes s*P/(s*P+1-P).
 func (c *trialChange) remainingEncounters(group *group) float64 {
 	var exposed, total, beforeNS, afterNS float64
 	for i := range group.graphs {

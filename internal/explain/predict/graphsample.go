@@ -18,7 +18,8 @@ const (
 	maxStrata     = 64 << strataBits
 )
 
-// A Sample is a bounded sample of a group's requests. Which requests it holds depends only on which requests there were. The
+// A Sample holds at most maxPerStratum graphs of a group's requests for each latency range (stratum), and counts all requests.
+// A hash of the request decides which ones are held, so the result does not depend on the order of requests or on workers. The
 // zero value is empty.
 type Sample struct {
 	strata       [maxStrata]*stratum
@@ -46,7 +47,7 @@ func (r *smallestKeys) add(stratum int, key uint64) {
 	r.strata[stratum].Add(key)
 }
 
-// excludes reports whether enough smaller keys are known.
+// excludes reports whether a request of this key cannot be in the final sample: the stratum is full of smaller keys.
 func (r *smallestKeys) excludes(stratum int, key uint64) bool {
 	if r == nil {
 		return false
@@ -74,9 +75,10 @@ func (g *Graph) sampleKey() uint64 { return sampleKey(g.Start, g.G) }
 
 func smallerKeyFirst(a, b *Graph) int { return cmp.Compare(a.sampleKey(), b.sampleKey()) }
 
-// Reserve counts a request of a weight. If the sample selects it, its graph is left to BuildPending, because later requests
-// may replace it. It reports whether it is the first for which BuildPending must be called.
-func (s *Sample) Reserve(start, end int64, g uint64, weight int64) bool {
+// Reserve counts a request with a weight, and reserves a place for it if the sample selects it. Its graph is built later, by
+// BuildPending, because another request may replace it before. isFirst reports that no other reservation is pending, so the
+// caller must remember to call BuildPending.
+func (s *Sample) Reserve(start, end int64, g uint64, weight int64) (isFirst bool) {
 	if !s.Count(start, end, g, weight) {
 		return false
 	}
@@ -86,7 +88,7 @@ func (s *Sample) Reserve(start, end int64, g uint64, weight int64) bool {
 	return len(s.pending) == 1
 }
 
-// BuildPending builds the graphs of the reserved requests that are still selected.
+// BuildPending builds the graphs of reserved requests that are still selected, and forgets all reservations.
 func (s *Sample) BuildPending(build func(g uint64, from, to int64) *Graph) {
 	for _, w := range s.pending {
 		if w.needsBuild && !s.smallestKeys.excludes(stratumIndex(w.Latency), w.sampleKey()) {
@@ -97,8 +99,8 @@ func (s *Sample) BuildPending(build func(g uint64, from, to int64) *Graph) {
 	s.pending = s.pending[:0]
 }
 
-// Count counts a request of a weight, and reports whether the sample selects it: then Add must be called with its graph.
-func (s *Sample) Count(start, end int64, g uint64, weight int64) bool {
+// Count counts a request with a weight. If selected is true, the caller must call Add with the request's graph.
+func (s *Sample) Count(start, end int64, g uint64, weight int64) (selected bool) {
 	i := stratumIndex(end - start)
 	st := s.strata[i]
 	if st == nil {
@@ -109,7 +111,7 @@ func (s *Sample) Count(start, end int64, g uint64, weight int64) bool {
 	return sampleKey(start, g) < st.keyLimit
 }
 
-// Add adds the graph of a request that was counted.
+// Add adds the graph of a request that Count selected; the graph with the largest key of a full stratum is dropped.
 func (s *Sample) Add(g *Graph) {
 	i := stratumIndex(g.Latency)
 	st := s.strata[i]
@@ -122,7 +124,7 @@ func (s *Sample) Add(g *Graph) {
 	s.smallestKeys.add(i, g.sampleKey())
 }
 
-// Merge adds another sample, which must not be used afterwards.
+// Merge adds the counts and graphs of a second sample, which must not be used afterwards.
 func (s *Sample) Merge(second *Sample) {
 	for i, st := range second.strata {
 		if st == nil {
@@ -137,7 +139,8 @@ func (s *Sample) Merge(second *Sample) {
 	}
 }
 
-// eachGraph calls f for every graph with the number of requests that it represents.
+// eachGraph calls f for every graph, with the number of requests that it represents: those of its stratum divided by the graphs
+// there.
 func (s *Sample) eachGraph(f func(g *Graph, weight float64)) {
 	for _, st := range s.strata {
 		if st == nil {
