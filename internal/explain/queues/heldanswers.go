@@ -21,10 +21,10 @@ import (
 // goroutine that only a timer wakes writes about as often as there are connections with a message since the tick before. A
 // heartbeat is written whether or not there was a message.
 
-// A messageSum counts the messages that one group of loops read.
+// A messageSum counts the clients' messages that one group of read loops received.
 type messageSum struct {
-	messages, answered int64     // answered: written or handed over by the iteration itself
-	silent             []endMark // ends of the others, by goroutine
+	messages, answered int64     // answered: those whose iteration itself wrote the answer or handed work over
+	silent             []endMark // end of each other iteration, by goroutine: it may have left an answer in a buffer
 }
 
 func (s *messageSum) plus(addend *messageSum) *messageSum {
@@ -34,10 +34,10 @@ func (s *messageSum) plus(addend *messageSum) *messageSum {
 	return &messageSum{s.messages + addend.messages, s.answered + addend.answered, append(s.silent, addend.silent...)}
 }
 
-// A tickSum has the iterations of one group of loops that a timer began and that wrote to connections.
+// A tickSum counts, for one group of loops, the iterations that a timer started and that wrote to connections.
 type tickSum struct {
 	writes int64
-	ticks  []endMark // by goroutine
+	ticks  []endMark // start of each iteration, by goroutine
 	site   tracefmt.FrameID
 }
 
@@ -48,10 +48,11 @@ func (s *tickSum) plus(addend *tickSum) *tickSum {
 	return &tickSum{s.writes + addend.writes, append(s.ticks, addend.ticks...), max(s.site, addend.site)}
 }
 
-// maxMessages bounds the messages of a group, and its ticks, that a worker records.
+// maxMessages bounds the messages, and the ticks, that a worker records of one group.
 const maxMessages = 8192
 
-// addHeldAnswers records an iteration of a loop that reads clients' messages, or that a timer began and that writes.
+// addHeldAnswers records one iteration of a loop for HeldAnswers: either it read a client's message (answered at once or
+// silent), or a timer started it and it wrote to a connection. Other requests are ignored.
 func (p *workerSum) addHeldAnswers(w *path.WalkResult) {
 	r := w.Req
 	if r.Kind != request.Loop {
@@ -84,7 +85,7 @@ func (p *workerSum) addHeldAnswers(w *path.WalkResult) {
 	}
 }
 
-// isTimerStarted reports whether a timer ended the wait before an iteration.
+// isTimerStarted reports whether a timer, and no goroutine, ended the wait just before an iteration.
 func (p *workerSum) isTimerStarted(r *request.Request) bool {
 	p.spans = p.stage.Win.SpansCoarse(r.G, r.Start-1, r.Start, p.spans[:0])
 	for i := range p.spans {
@@ -95,7 +96,7 @@ func (p *workerSum) isTimerStarted(r *request.Request) bool {
 	return false
 }
 
-// mergeHeldAnswers combines the sums of all workers by the groups of the report.
+// mergeHeldAnswers adds the message and tick counts of all workers, by the report's groups, to those of the first worker.
 func (s *Sum) mergeHeldAnswers(ts []path.Translation) {
 	messages, ticks := make(map[path.GroupID]*messageSum), make(map[path.GroupID]*tickSum)
 	for i, p := range s.workers {
@@ -109,23 +110,23 @@ func (s *Sum) mergeHeldAnswers(ts []path.Translation) {
 	s.workers[0].messages, s.workers[0].ticks = messages, ticks
 }
 
-// HeldAnswers describes a group of loops that read clients' messages, whose answers another goroutine writes when a timer fires.
+// HeldAnswers describes a group of loops that read clients' messages, and whose answers another goroutine writes when a ticker
+// fires.
 type HeldAnswers struct {
-	// Messages is how many messages were read, Writes how many answers were written.
+	// Messages is the number of messages read, Writes the number of answers written.
 	Messages, Writes int
 	WriteSite        *report.Site
 	PeriodNS         int64
-	// HasIdle reports that connections often had no message in a period, and then nothing was written: the writes are no
-	// heartbeat.
+	// HasIdle reports that ticks often found no message on a connection and then wrote nothing: so the writes are no heartbeat.
 	HasIdle bool
 }
 
-// The number of writes is that of the connections with messages if it differs by less than this factor. A message that is read
-// at the end of a period may be written in the next one.
+// The ticker's writes are taken to be the answers if their number differs from that of connections with messages in a period by
+// less than this factor. A message that is read at the end of a period may be answered in the next one.
 const maxWritesFactor = 1.4
 
-// HeldAnswers returns which goroutine writes the answers to a group's messages; nil if the group writes or hands over its answers
-// itself. Merge must have been called.
+// HeldAnswers returns, for a group of read loops, the timer-driven loop whose number of writes fits the messages best, with its
+// period. It returns nil if none fits, or if the group answers its messages itself. Merge must have been called.
 func (s *Sum) HeldAnswers(sp *spell.Speller, group path.GroupID) (best *HeldAnswers) {
 	messages := s.workers[0].messages[group]
 	if messages == nil || len(messages.silent) < 2*threshold.SmallSample || float64(messages.answered) > threshold.MinorShare*float64(messages.messages) {
@@ -134,7 +135,7 @@ func (s *Sum) HeldAnswers(sp *spell.Speller, group path.GroupID) (best *HeldAnsw
 	bestFactor := maxWritesFactor
 	for _, id := range slices.Sorted(maps.Keys(s.workers[0].ticks)) {
 		ticks := s.workers[0].ticks[id]
-		period := endPeriod(ticks.ticks)
+		period := tickerPeriod(ticks.ticks)
 		if period == 0 {
 			continue
 		}

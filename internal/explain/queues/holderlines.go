@@ -18,7 +18,7 @@ import (
 // holder have in common, if the two are at different lines. Below it, helper packages may do the work: the innermost line of
 // the function's own package says more about it.
 
-// A holderLineKey is the site of a wait, the site of the holder during the wait, and where the holder is.
+// A holderLineKey is the site where a goroutine waits, the site where the holder is during the wait, and the holder's position.
 type holderLineKey struct {
 	waitSite, holderSite tracefmt.FrameID
 	holderPosition
@@ -28,7 +28,8 @@ type holderLineKey struct {
 // on the holder's stack.
 type holderPosition struct{ line, work tracefmt.FrameID }
 
-// addHolderLines records the lines below which holders work.
+// addHolderLines adds up, for waits for locks and slots on a request's path, how long the holder was below which line of the
+// acquiring function. Running time is left out, because its stack is that of the event at its end.
 func (p *workerSum) addHolderLines(w *path.WalkResult, waits []critpath.FollowedWait) {
 	for i := range w.Steps {
 		step := &w.Steps[i]
@@ -49,8 +50,9 @@ func (p *workerSum) addHolderLines(w *path.WalkResult, waits []critpath.Followed
 	}
 }
 
-// divergingPosition returns the holder's line in the innermost function that its stack has in common with the waiter's, apart
-// from the standard library's; 0 if there is none, or if both are at the same line of it.
+// divergingPosition finds the line of the acquiring function at which the holder is: its line in the innermost function
+// (outside of the standard library) that is on both stacks. It is 0 if the stacks share no function or are at the same line of
+// it.
 func (p *workerSum) divergingPosition(waiter, holder tracefmt.StackID) holderPosition {
 	key := [2]tracefmt.StackID{waiter, holder}
 	position, cached := p.divergingPositions[key]
@@ -79,7 +81,7 @@ func (p *workerSum) divergingPosition(waiter, holder tracefmt.StackID) holderPos
 	return position
 }
 
-// packageOf returns the package of a function: its name up to the first dot after the last slash.
+// packageOf returns the import path of a function's package: its name up to the first dot after the last slash.
 func packageOf(fn string) string {
 	slash := strings.LastIndexByte(fn, '/') + 1
 	if dot := strings.IndexByte(fn[slash:], '.'); dot >= 0 {
@@ -88,16 +90,15 @@ func packageOf(fn string) string {
 	return fn
 }
 
-// A HolderLine is the line of the acquiring function below which the holders of a lock or slot mostly are while others wait
-// for it.
+// A HolderLine is the source line below which the holders of a lock or slot spend most of the time while others wait for it.
 type HolderLine struct {
 	WaitSite, HolderSite *report.Site // where the waiters and the holders are
 	Line                 *report.Site
 	Work                 *report.Site // the innermost line of the same package on the holder's stack
 }
 
-// HolderLines returns, for each pair of sites, the line that more than half of the time is below. Merge must have been
-// called.
+// HolderLines returns, for each pair of waiting and holding sites, the line that covers more than half of the waiting time;
+// pairs without such a line are left out. Merge must have been called.
 func (s *Sum) HolderLines(sp *spell.Speller) []HolderLine {
 	totals := make(map[holderLineKey]int64) // over all lines
 	for k, ns := range s.workers[0].holderLines {

@@ -26,14 +26,14 @@ import (
 // same worker has done it. A goroutine that demultiplexes responses is not a worker: it blocks between two waiters that it
 // wakes, never between two wakes of the same waiter.
 
-// A slotKey identifies waits that are added up: of one kind, at one site, in one function of a library.
+// A slotKey identifies waits that are added up together: same kind of wait, same site, same library function.
 type slotKey struct {
 	wait critpath.WaitKind
 	site tracefmt.FrameID
 	call tracefmt.StringID
 }
 
-// A handover is the end of a wait for a slot, or of one that may be.
+// A handover is the end of a wait by another goroutine, which may have released a slot of a pool to the waiter.
 type handover struct {
 	key                slotKey
 	line               tracefmt.Line // of key.site
@@ -45,20 +45,22 @@ type handover struct {
 	waker              uint64
 	wakerCreator       uint64 // goroutine that created the waker; 0: unknown
 	wakerCreated       int64
-	serviceEnd         int64            // when the waker ended the same request's next wait at another site; 0: it did not
-	prevServiceEnd     int64            // when the waker had last ended a wait of another goroutine
-	wakerSeenSince     int64            // since when the waker's own waits are known
-	isUnordered        bool             // the pool may serve another waiter than the first one
-	release            tracefmt.FrameID // where the waker released units of a semaphore; 0: it is another pool
-	wakerSite          tracefmt.FrameID // where the waker ended the wait
-	wakerAcquired      int64            // when its last wait at the same line ended; 0: it has not waited there since wakerSeenSince
+	// when the same waker ended the same goroutine's next wait at another site: a worker has done the waiter's work; 0: never
+	serviceEnd     int64
+	prevServiceEnd int64            // when the waker had last ended a wait of another goroutine, during this wait; 0: it had not
+	wakerSeenSince int64            // since when the waker's own waits are known
+	isUnordered    bool             // the pool may not serve waiters in the order of their arrival
+	release        tracefmt.FrameID // where the waker released units of a semaphore; 0: the pool is no semaphore
+	wakerSite      tracefmt.FrameID // where the waker ended the wait
+	wakerAcquired  int64            // when its last wait at the same line ended; 0: it has not waited there since wakerSeenSince
 }
 
 // maxRequestWaits bounds the waits of one request that are recorded.
 const maxRequestWaits = 32
 
-// addHandovers records the waits of a request that other goroutines ended: the request's own, and those of goroutines it
-// created and waited for.
+// addHandovers records the waits on a request's path that may be for a slot and that another goroutine ended: waits of the
+// request's goroutine, and of goroutines that work for it. Loops and background runs are left out: their stages wait for each
+// other and hold no slots.
 func (p *workerSum) addHandovers(w *path.WalkResult) {
 	if w.Req.Kind == request.Loop && !w.Req.AnswersClient || w.Req.Kind == request.Run {
 		return // the stages of a pipeline wait one after the other, at one line, and hold no slots
@@ -108,9 +110,10 @@ func (p *workerSum) addHandovers(w *path.WalkResult) {
 // holderSearchFactor is for how many times the length of a wait its waker is searched for an acquisition of the slot.
 const holderSearchFactor = 4
 
-// findAcquisition sets when the waker of a handover acquired the slot that it releases, if it waited for that. The waker may
-// be no request's goroutine, such as a loop in the background. If it waited in the same function at another line, it may have
-// acquired the slot there.
+// findAcquisition looks in the waker's own timeline for the wait in which it acquired the slot that it now releases, and sets
+// wakerAcquired to its end; 0 if there is none in the searched time. This also finds holders that serve no request, such as
+// background loops. If the waker waited in the same function at another line, it may have acquired the slot there, so the
+// search starts after that.
 func (p *workerSum) findAcquisition(h *handover) {
 	if h.waker == 0 {
 		return
@@ -130,24 +133,25 @@ func (p *workerSum) findAcquisition(h *handover) {
 	}
 }
 
-// A slotWaitSum adds up the waits with one key.
+// A slotWaitSum adds up the waits with one slotKey. From the goroutines that ended the waits it infers whether there is a pool
+// and how many slots it has.
 type slotWaitSum struct {
-	waits                int64 // those that a goroutine ended
+	waits                int64 // number of waits that a goroutine ended
 	wakeInstants         int64 // instants at which one goroutine ended waits
-	byFormerWaiter       int64 // part of waits: ended by a goroutine that had waited there, or that such a one had created
+	byFormerWaiter       int64 // part of waits: ended by a goroutine that had waited there earlier, or by one that it had created
 	byLaterWaiter        int64 // part of waits: ended by a goroutine that started to wait there after this waiter did
 	byChild              int64 // part of waits: ended by a goroutine that the waiter had created
 	childWakers          int64 // number of the goroutines of byChild
 	byOtherRequest       int64 // part of waits: ended by a goroutine that was serving another request
-	slots                int   // slots that were held at once; 0 if perhaps not all were observed
-	maxWaiters           int   // waits at the same time
+	slots                int   // number of slots that were held at once; 0 if perhaps not all were observed
+	maxWaiters           int   // largest number of simultaneous waits
 	queuedNS             int64 // time during which a goroutine waited
-	holdNS               int64 // sum of the lengths of holds, from the end of the holder's wait to that of the next one, or of the service
+	holdNS               int64 // sum of the lengths of holdCount holds, from the end of the holder's wait to the end of the next wait, or of the service
 	holdCount            int64
 	partialNS            int64 // sum of the parts during queue periods of holds that had begun before
 	partialHolds         int64
 	backgroundNS         int64 // part of holdNS and partialNS: by goroutines that served no request
-	backgroundHolders    int   // how many of them held a slot at once
+	backgroundHolders    int   // largest number of these goroutines that held a slot at once
 	byWorker             int64 // part of waits: ended by a worker that had just finished other work, and then did the waiter's
 	byInterleavingWorker int64 // the same, but the worker was not done with other work
 	workNS               int64 // length of the services of byWorker
@@ -159,7 +163,8 @@ type slotWaitSum struct {
 // A releaseSum counts the releases of a semaphore's units at one site, and the waits that these ended.
 type releaseSum struct{ releases, waits int64 }
 
-// aggregateHandovers adds the handovers of a generation, from all workers, to the sums.
+// aggregateHandovers adds the handovers that all workers recorded in a generation to the sums, once for each wait. Waits at one
+// source line are treated together, see addPool.
 func (s *Sum) aggregateHandovers() {
 	var list []*handover // pointers, because they are sorted twice
 	for _, p := range s.workers {
@@ -183,19 +188,19 @@ func (s *Sum) aggregateHandovers() {
 	}
 }
 
-// addPool adds the waits at one source line, for all of its callers. Callers from different lines share one pool if they end
-// each other's waits. In that case the number of slots is that of all callers together.
+// addPool adds the waits at one source line to the sums of its sites (one for each caller). If callers end each other's waits,
+// they share one pool, and each sum gets the slots and holds of all callers together.
 func (s *Sum) addPool(list []*handover) {
 	sums, byFormerWaiter := map[slotKey]*slotWaitSum{}, int64(0)
 	for atSite := range entry.EqualRuns(list, func(a, b *handover) bool { return a.key == b.key }) {
 		sum := new(slotWaitSum)
-		sum.add(atSite, s.requestGoroutines)
+		sum.inferHolds(atSite, s.requestGoroutines)
 		sums[atSite[0].key], byFormerWaiter = sum, byFormerWaiter+sum.byFormerWaiter
 	}
 	if len(sums) > 1 {
 		joined := new(slotWaitSum)
 		slices.SortFunc(list, (*handover).compareByWaitEnd)
-		if joined.add(list, s.requestGoroutines); joined.byFormerWaiter > byFormerWaiter {
+		if joined.inferHolds(list, s.requestGoroutines); joined.byFormerWaiter > byFormerWaiter {
 			for _, sum := range sums {
 				sum.slots, sum.holdNS, sum.holdCount, sum.holds = joined.slots, joined.holdNS, joined.holdCount, joined.holds
 				sum.queuedNS, sum.partialNS, sum.partialHolds = joined.queuedNS, joined.partialNS, joined.partialHolds
@@ -203,7 +208,7 @@ func (s *Sum) addPool(list []*handover) {
 			}
 		}
 	}
-	s.keepHolds(list, sums)
+	s.recordSlotHolders(list, sums)
 	for k, sum := range sums {
 		entry.GetOrAdd(s.slotWaits, k).merge(sum)
 	}
@@ -219,7 +224,7 @@ func (h *handover) compareByWaitEnd(second *handover) int {
 		cmp.Compare(h.requestEnd, second.requestEnd), cmp.Compare(h.requestG, second.requestG), cmp.Compare(h.serviceEnd, second.serviceEnd), cmp.Compare(h.waker, second.waker))
 }
 
-// setPrevServiceEnds sets, in each handover with a serviceEnd, when its waker had last ended a wait of another goroutine.
+// setPrevServiceEnds sets prevServiceEnd in the handovers that have a serviceEnd. It sorts the list.
 func setPrevServiceEnds(list []*handover) {
 	slices.SortFunc(list, func(a, b *handover) int {
 		if a.waker != b.waker {
@@ -240,8 +245,9 @@ func setPrevServiceEnds(list []*handover) {
 	}
 }
 
-// queuePeriodStarts returns, for each wait, since when there had been a waiter at all times when it ended, and the length of
-// all these periods. During a period all slots are held, every slot is acquired after a wait, and every release ends a wait.
+// queuePeriodStarts divides the time into queue periods, in which at least one goroutine waits. It returns the start of the
+// period of each wait, and the length of all periods in ns. During a period all slots are held, every slot is acquired after a
+// wait, and every release ends a wait.
 func queuePeriodStarts(list []*handover) (periodStarts []int64, totalNS int64) {
 	byWaitStart := make([]int, len(list))
 	for i := range byWaitStart {
@@ -262,8 +268,8 @@ func queuePeriodStarts(list []*handover) (periodStarts []int64, totalNS int64) {
 	return periodStarts, totalNS + end - start
 }
 
-// findWorkers returns the wakers that ended waits of several goroutines at different times. A request that finds capacity
-// free may create a worker, which continues with work of other requests: this waker does not work for its creator alone.
+// findWorkers returns the wakers that ended waits of several goroutines at different times: workers that continue with other
+// work. Such a goroutine does not work for its creator alone, even if a request created it because capacity was free.
 func findWorkers(list []*handover) map[uint64]bool {
 	lastByWaker, workers := map[uint64]*handover{}, map[uint64]bool{}
 	for _, h := range list {
@@ -275,8 +281,13 @@ func findWorkers(list []*handover) map[uint64]bool {
 	return workers
 }
 
-// add adds the waits with one key, sorted by their ends.
-func (s *slotWaitSum) add(list []*handover, requests map[uint64]struct{}) {
+// inferHolds adds waits, which must be sorted by their ends, and infers from them the holds and the number of slots. requests has the
+// goroutines that serve requests; other holders are background work.
+//
+// For each wait it decides why the waker ended it: the waker was created by the waiter (byChild), it releases a slot for which
+// it had itself waited there (byFormerWaiter, byLaterWaiter), or it is a worker that has just finished other work (byWorker).
+// The number of slots is the largest number of overlapping holds.
+func (s *slotWaitSum) inferHolds(list []*handover, requests map[uint64]struct{}) {
 	type slotHold struct {
 		holder              uint64
 		waitStart, acquired int64 // when the holder started to wait for the slot, and when it got it
@@ -383,6 +394,7 @@ func (s *slotWaitSum) add(list []*handover, requests map[uint64]struct{}) {
 	}
 }
 
+// addRelease adds releases of a semaphore at a site, and the waits that they ended.
 func (s *slotWaitSum) addRelease(site tracefmt.FrameID, addend releaseSum) {
 	if s.releases == nil {
 		s.releases = map[tracefmt.FrameID]releaseSum{}
@@ -399,7 +411,7 @@ func totalLength(intervals []interval) (ns int64) {
 	return ns
 }
 
-// merge adds another sum of the same key.
+// merge adds a sum of another generation with the same key.
 func (s *slotWaitSum) merge(addend *slotWaitSum) {
 	s.waits += addend.waits
 	s.wakeInstants += addend.wakeInstants
@@ -425,12 +437,12 @@ func (s *slotWaitSum) merge(addend *slotWaitSum) {
 	}
 }
 
-// SlotWaits describes the waits at one line that other goroutines ended, in the slices of time that were sampled: whether
-// they are waits for slots of a pool, and how large the pool is. Shares are shares of Waits.
+// SlotWaits describes the waits at one line that other goroutines ended, in the sampled slices of the trace: whether they are
+// waits for slots of a pool, and how large the pool is. Shares are shares of Waits.
 type SlotWaits struct {
 	Wait report.WaitKind
 	Site *report.Site
-	Call string // the function of a library in which they waited; "": none
+	Call string // the library function in which the goroutines waited; "": none
 	// Waits counts the waits. BatchSize is the mean number of waits that one goroutine ended at one instant.
 	Waits     int
 	BatchSize float64
@@ -458,7 +470,8 @@ type SlotWaits struct {
 	WaitsPerRelease float64
 }
 
-// SlotWaits returns the sums of all waits that other goroutines ended, the most frequent first. Merge must have been called.
+// SlotWaits returns, for each slotKey, the waits that other goroutines ended, the most frequent first. Merge must have been
+// called.
 func (s *Sum) SlotWaits(sp *spell.Speller) []SlotWaits {
 	keys := slices.SortedFunc(maps.Keys(s.slotWaits), func(a, b slotKey) int {
 		return cmp.Or(cmp.Compare(s.slotWaits[b].waits, s.slotWaits[a].waits), cmp.Compare(a.wait, b.wait),

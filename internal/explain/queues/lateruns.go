@@ -13,17 +13,15 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// lateRuns are the runs of one generation that began late while requests of other goroutines waited for them. Their number is
-// bounded by sampling: if there are too many, half of them are dropped, then half of the rest, and so on. Whether a run is
-// dropped depends on the run alone. So all requests that waited for a retained run are counted, and the sample does not
-// depend on the workers.
+// lateRuns are the runs of one generation that started late while requests of other goroutines waited for them. If there are
+// too many, a random half is dropped, repeatedly. Whether a run is dropped depends on the run alone, so every request that
+// waited for a retained run is counted, and the sample does not depend on the workers.
 //
-// For a group of which only some requests are walked, only requests of the slice are counted, each with the weight
-// sliceWeight.
+// For a group of which only some requests are walked, only requests of the slice are counted, each with the weight sliceWeight.
 type lateRuns struct {
 	runs        map[lateRunKey]lateRun
 	sampleMask  uint64           // one of sampleMask+1 runs is retained
-	sliceWeight int64            // requests of the generation per request of the slice; only set in the first worker's
+	sliceWeight int64            // requests of the generation per request of the slice; only set in the first worker's lateRuns
 	maxNSByG    map[uint64]int64 // the largest lateness of each goroutine outside of the slice
 }
 
@@ -33,9 +31,9 @@ type lateRunKey struct {
 	start int64
 }
 
-// A lateRun describes a late run and the requests that waited for it.
+// A lateRun describes one late run and the requests that waited for it.
 type lateRun struct {
-	readySince int64 // since when the goroutine could have run; with a poll gap, since when its message may have been there
+	readySince int64 // since when the goroutine was runnable; with a poll gap, since when its message may have been unread
 	pollGapNS  int64 // see critpath.PollGap
 	stack      tracefmt.StackID
 	requests   int64
@@ -73,7 +71,8 @@ func (l *lateRuns) thinOut() {
 	}
 }
 
-// addLateRuns records the late runs of other goroutines on a request's path.
+// addLateRuns records where a request waited because another goroutine on its path was runnable for at least minLateNS before
+// it ran, including a poll gap before that.
 func (p *workerSum) addLateRuns(w *path.WalkResult) {
 	steps := w.Steps
 	outsideSlice := w.Sparse && w.Req.End >= p.sliceEnd
@@ -106,7 +105,7 @@ func (p *workerSum) addLateRuns(w *path.WalkResult) {
 	}
 }
 
-// A hubSum adds up the late runs of one goroutine.
+// A hubSum adds up the late runs of one goroutine, a hub: many requests wait for it. Times are in ns.
 type hubSum struct {
 	lateRuns, delayedRequests        int64
 	lateNS, pollGapNS, maxNS, waitNS int64
@@ -123,7 +122,7 @@ const (
 	maxHubSites   = 8
 )
 
-// mergeLateRuns adds the late runs that all workers recorded to the hubs, after all requests of a generation were added.
+// mergeLateRuns combines the late runs that all workers recorded in a generation, and adds them to the hubs' sums.
 func (s *Sum) mergeLateRuns() {
 	all := &s.workers[0].lateRuns
 	for _, p := range s.workers[1:] {
@@ -134,7 +133,7 @@ func (s *Sum) mergeLateRuns() {
 	}
 	maps.DeleteFunc(all.runs, func(k lateRunKey, _ lateRun) bool { return !all.isSampled(k) })
 	all.thinOut()
-	s.addHubs(all)
+	s.addToHubs(all)
 	all.reset()
 }
 
@@ -145,8 +144,9 @@ func (l *lateRuns) reset() {
 	l.sampleMask = 0
 }
 
-// addHubs adds the late runs of a generation to their goroutines' sums.
-func (s *Sum) addHubs(all *lateRuns) {
+// addToHubs adds the late runs of a generation to the sums of their goroutines (s.hubs), scaled up if they are a sample. For
+// those that delayed requests most it also looks up what ran instead.
+func (s *Sum) addToHubs(all *lateRuns) {
 	type keyedRun struct {
 		lateRunKey
 		lateRun
@@ -229,7 +229,7 @@ type Hub struct {
 	RanInstead []report.Share
 }
 
-// Hubs returns the goroutines whose late runs delayed requests most. Merge must have been called.
+// Hubs returns the maxShownHubs goroutines whose late runs delayed requests most, the worst first. Merge must have been called.
 func (s *Sum) Hubs(sp *spell.Speller) []Hub {
 	var out []Hub
 	byWeight := s.hubsByWeight()

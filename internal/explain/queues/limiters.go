@@ -25,17 +25,17 @@ type limiterWait struct {
 	interval
 }
 
-// A limiterSum adds up the waits at one site.
+// A limiterSum adds up the sleeps for rate limiters at one site.
 type limiterSum struct {
-	gapsNS     []int64 // distances between the ends of successive waits that overlap
-	maxWaiters int     // waits at the same time
+	gapsNS     []int64 // time between the ends of successive waits that overlap
+	maxWaiters int     // largest number of simultaneous waits
 	queuedNS   int64   // time during which a goroutine waited
 }
 
-// maxLimiterGaps bounds the distances of one site.
+// maxLimiterGaps bounds the gaps that are stored for one site.
 const maxLimiterGaps = 4096
 
-// addLimiterWaits records the sleeps of a request for rate limiters.
+// addLimiterWaits records the sleeps on a request's path that are in a function of a rate limiter.
 func (p *workerSum) addLimiterWaits(w *path.WalkResult) {
 	for i := range w.Steps {
 		if step := &w.Steps[i]; step.Kind == critpath.Sleep && p.stage.Sites.HasRole(step.Stack, knowledge.RateLimiter) {
@@ -44,7 +44,8 @@ func (p *workerSum) addLimiterWaits(w *path.WalkResult) {
 	}
 }
 
-// aggregateLimiters adds the waits of a generation, from all workers, to the sums.
+// aggregateLimiters adds the limiter waits that all workers recorded in a generation to the sums of their sites, once for each
+// wait.
 func (s *Sum) aggregateLimiters() {
 	var list []limiterWait
 	for _, p := range s.workers {
@@ -73,16 +74,17 @@ func (s *Sum) aggregateLimiters() {
 	}
 }
 
-// A Limiter describes the waits for a rate limiter at one line, in the slices of time that were sampled.
+// A Limiter describes the waits for a rate limiter at one line, in the sampled slices of the trace.
 type Limiter struct {
 	Site *report.Site
-	// Rate is how many waiters it lets through in a second while others wait, 0 if the distances differ too much for one limiter.
+	// Rate is the number of waiters that the limiter lets through in a second while others wait; 0 if the gaps differ too much
+	// for a single limiter.
 	Rate        float64
 	MaxWaiters  int     // how many waited at once
-	QueuedShare float64 // of the time, in which at least one waited
+	QueuedShare float64 // share of the time in which at least one goroutine waited
 }
 
-// Limiters returns the rate limiters of requests. Merge must have been called.
+// Limiters returns the rate limiters at which requests wait, by source line. Merge must have been called.
 func (s *Sum) Limiters(sp *spell.Speller) (out []Limiter) {
 	for site, sum := range s.limiters {
 		out = append(out, Limiter{sp.Site(site), sum.rate(), sum.maxWaiters, float64(sum.queuedNS) / float64(max(s.sliceNS, 1))})
@@ -91,7 +93,9 @@ func (s *Sum) Limiters(sp *spell.Speller) (out []Limiter) {
 	return out
 }
 
-// rate returns the rate of a limiter by the middle half of the distances: a late wake-up makes one longer and the next one shorter.
+// rate returns how many waiters the limiter lets through in a second: the inverse of the mean gap between the 25th and the 75th
+// percentile, because a late wake-up makes one gap longer and the next one shorter. It is 0 if there are few gaps or these
+// quartiles differ by more than half.
 func (s *limiterSum) rate() float64 {
 	n := len(s.gapsNS)
 	if n < threshold.SmallSample {

@@ -28,7 +28,7 @@ import (
 // A longWaitSum adds up the requests that spend most of their time in one wait at one line.
 type longWaitSum struct {
 	waits        int64
-	handedOver   int64 // requests that had handed work over before
+	handedOver   int64 // requests that had handed work over before the wait
 	woken        int64 // requests whose wait a goroutine ended
 	missedCycles int64 // requests that arrived while the waker worked for others, which it woke, and that were woken one cycle later
 	otherCycles  int64 // requests that waited through several cycles, or through none although the waker was at work
@@ -43,10 +43,11 @@ func (s longWaitSum) plus(addend longWaitSum) longWaitSum {
 type ownWait struct {
 	site       tracefmt.FrameID
 	start, end int64
-	waitIndex  int32 // index in Walked.Waits; -1: a sleep
+	waitIndex  int32 // index in WalkResult.FollowedWaits; -1: a sleep
 }
 
-// ownWaits returns the waits of the request's own goroutine. The result is valid until the next call.
+// ownWaits returns the sleeps of a request's own goroutine, and its waits for other goroutines. The result is valid until the
+// next call.
 func (p *workerSum) ownWaits(w *path.WalkResult) []ownWait {
 	r, list := w.Req, p.ownWaitScratch[:0]
 	for i := range w.Segments {
@@ -64,7 +65,8 @@ func (p *workerSum) ownWaits(w *path.WalkResult) []ownWait {
 	return list
 }
 
-// addLongWait records a request that spends more than half of its time in one wait.
+// addLongWait classifies the longest wait of a request that is more than half of its latency: had the request handed work over
+// before, did a goroutine end the wait, and did that goroutine work in cycles.
 func (p *workerSum) addLongWait(w *path.WalkResult, waits []ownWait) {
 	r := w.Req
 	var longest ownWait
@@ -91,8 +93,8 @@ func (p *workerSum) addLongWait(w *path.WalkResult, waits []ownWait) {
 	p.longWaits[longest.site] = p.longWaits[longest.site].plus(sum)
 }
 
-// startedInCall reports whether a goroutine that a request waits for was started in the function where the request waits, perhaps
-// by another request: it works for all that wait there. An example is the goroutine that waits until a batch is due.
+// startedInCall reports whether a goroutine that the request waits for was started in the function in which the request waits,
+// perhaps by another request. Then it works for all that wait there, such as a goroutine that waits until a batch is due.
 func (p *workerSum) startedInCall(w *path.WalkResult, wait ownWait) bool {
 	if wait.waitIndex < 0 {
 		return false
@@ -113,7 +115,8 @@ func (p *workerSum) startedInCall(w *path.WalkResult, wait ownWait) bool {
 	return false
 }
 
-// isHandedOverByPeer reports whether a request called a peer before a wait in which another goroutine called one after a sleep.
+// isHandedOverByPeer reports whether work may have been handed over through a peer (a queue in Redis): the request called a
+// peer before the wait, and during the wait another goroutine called one after a sleep.
 func isHandedOverByPeer(w *path.WalkResult, wait ownWait) bool {
 	hasCalled, hasSlept := false, false
 	for i := range w.Segments {
@@ -132,8 +135,9 @@ func isHandedOverByPeer(w *path.WalkResult, wait ownWait) bool {
 	return false
 }
 
-// addBatchCycle records how many cycles, each from one sleep of the waker to the next, the request waited through, and
-// whether the waker was at work when the request arrived.
+// addBatchCycle decides whether the waker is a batcher, for which requests wait a whole cycle. It counts a missed cycle in sum
+// if the waker was working for others when the request arrived, slept once, and then ended the wait; it counts another cycle if
+// the number of sleeps contradicts that.
 func (p *workerSum) addBatchCycle(sum *longWaitSum, w *path.WalkResult, wait ownWait) {
 	waits := w.FollowedWaits()
 	waker, workingAtArrival, sleeps := waits[wait.waitIndex].Waker, false, 0
@@ -179,8 +183,8 @@ func (p *workerSum) addBatchCycle(sum *longWaitSum, w *path.WalkResult, wait own
 	}
 }
 
-// handedOver reports whether goroutine g handed work over in [from, to). What the connection's library does on the request's
-// goroutine does not count.
+// handedOver reports whether goroutine g handed work over in [from, to): it woke or created a goroutine, other than by what
+// isHandover excludes. It reports true if the wakes of that time are not completely known.
 func (p *workerSum) handedOver(g uint64, from, to int64) bool {
 	found := false
 	complete := p.stage.Win.EachWoken(g, from, to, func(_ uint64, stack tracefmt.StackID) bool {
@@ -199,20 +203,20 @@ func (p *workerSum) handedOver(g uint64, from, to int64) bool {
 }
 
 // isHandover reports whether a stack that woke or created a goroutine hands work over. Four things do not: the release of a
-// lock, an answer to the client, what net/http does for each request, such as to read the body and, in HTTP/2, notify the
-// connection's goroutine of that, and the flow control of a peer's answer.
+// lock, an answer to the client, what net/http does for each request (it reads the body and, in HTTP/2, notifies the
+// connection's goroutine), and the flow control of a peer's answer.
 func (p *workerSum) isHandover(stack tracefmt.StackID) bool {
 	return !slices.ContainsFunc([]knowledge.Role{knowledge.Mutex, knowledge.RequestUpkeep, knowledge.AnswerWrite, knowledge.AnswerRead}, func(role knowledge.Role) bool {
 		return p.stage.Sites.HasRole(stack, role)
 	})
 }
 
-// LongWaits describes the requests that spent most of their time in one wait of their own goroutine at one line, in the
-// slices of time that were sampled.
+// LongWaits describes the requests that spent most of their time in one wait of their own goroutine at one line, in the sampled
+// slices of the trace.
 type LongWaits struct {
 	Site *report.Site
-	// Waits counts them. HandoverShare is the share that had handed work over before, WokenShare the share whose wait another
-	// goroutine ended.
+	// Waits is the number of these requests. HandoverShare is the share that had handed work over before, WokenShare the share
+	// whose wait another goroutine ended.
 	Waits                     int
 	HandoverShare, WokenShare float64
 	// Batched reports that requests that arrived while the waker was at work had to wait for its next cycle: the waker is a
@@ -220,7 +224,7 @@ type LongWaits struct {
 	Batched bool
 }
 
-// LongWaits returns the long waits of each line. Merge must have been called.
+// LongWaits returns the long waits, one element a source line. Merge must have been called.
 func (s *Sum) LongWaits(sp *spell.Speller) []LongWaits {
 	var out []LongWaits
 	for site, sum := range s.workers[0].longWaits {

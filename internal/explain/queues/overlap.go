@@ -2,10 +2,10 @@ package queues
 
 import "slices"
 
-// An interval is a time in ns, such as that of a wait or a hold.
+// An interval is a time span in ns of trace time, such as a wait or a hold.
 type interval struct{ start, end int64 }
 
-// maxOverlap returns the largest number of intervals that overlap.
+// maxOverlap returns the largest number of intervals that overlap at any instant.
 func maxOverlap(intervals []interval) int {
 	var o Overlap
 	for _, i := range intervals {
@@ -14,7 +14,8 @@ func maxOverlap(intervals []interval) int {
 	return o.Max()
 }
 
-// An Overlap has intervals, and counts how many of them overlap. An interval that starts when another one ends does not overlap it.
+// An Overlap counts how many of its intervals overlap. An interval that starts when another one ends does not overlap it. The
+// zero value is empty.
 type Overlap struct {
 	starts, ends []int64
 	isSorted     bool
@@ -35,7 +36,7 @@ func (o *Overlap) Bounds() (starts, ends []int64) {
 	return o.starts, o.ends
 }
 
-// At returns how many intervals contain a time.
+// At returns the number of intervals that contain a time.
 func (o *Overlap) At(t int64) int {
 	starts, ends := o.Bounds()
 	started, _ := slices.BinarySearch(starts, t+1)
@@ -43,7 +44,7 @@ func (o *Overlap) At(t int64) int {
 	return started - ended
 }
 
-// Max returns the largest number of intervals that overlap.
+// Max returns the largest number of intervals that overlap at any instant.
 func (o *Overlap) Max() (overlap int) {
 	starts, ends := o.Bounds()
 	ended := 0

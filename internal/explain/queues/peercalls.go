@@ -15,40 +15,39 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// PeerCalls describes the calls that requests of a group make to a peer from one line, one after the other. The calls of a
-// loop have one stack; two calls of a function have two.
+// PeerCalls describes the calls to a peer that requests of a group make from one line, one after the other. The calls of a loop
+// have the same stack; two calls in different lines of a function have two.
 type PeerCalls struct {
 	Site *report.Site // where a goroutine waits for the answer
 	Via  *report.Site // where the request waits for that goroutine; nil if it is the request's own
-	// For each request, the stack with the most calls counts: Calls and AnswerNS are the number and the time of its answers,
-	// LongestNS is the time of the longest one, all summed over Requests.
+	// Requests, Calls, AnswerNS and LongestNS are summed over requests: the number of calls, the time of their answers, and the
+	// time of the longest answer. Of each request, the stack with the most calls counts.
 	Requests, Calls, AnswerNS, LongestNS int64
-	// FanOut counts goroutines that requests started in parallel for these calls, where the last one to end let the request
-	// continue. FanOutLastNS is how long that one lived, FanOutOthersNS how long the others lived, both summed over requests,
-	// the latter an average over the goroutines of a request.
+	// FanOut counts goroutines that requests started in parallel for these calls, if the last one to end let the request
+	// continue. FanOutLastNS is the lifetime of the last one, FanOutOthersNS the mean lifetime of the others, both summed over
+	// requests.
 	FanOut, FanOutLastNS, FanOutOthersNS int64
 	// Unanswered counts the waits that a deadline ended. UnansweredNS is their time.
 	Unanswered, UnansweredNS int64
-	// LaterParts counts the waits for a later part of an answer. AckDelays are those of them that took as long as Linux delays
-	// an acknowledgement, and had no other wait of the same answer between the head and them. ShortAckDelays are those whose
-	// delay the clock of the kernel hardly lengthened. AckDelayNS is the time of AckDelays.
+	// LaterParts counts the waits for a later part of an answer. AckDelays counts those of them that took as long as Linux
+	// delays an acknowledgement and directly followed the first part. ShortAckDelays counts those of AckDelays that the
+	// kernel's clock hardly lengthened. AckDelayNS is the time of AckDelays.
 	LaterParts, AckDelays, ShortAckDelays, AckDelayNS int64
-	// TotalNS is the time of all answers there, for all stacks, and ConnOpenNS the part in which ConnOpenRequests requests
-	// opened a connection. ConnOpenFunc is the function of the standard library in which that took longest, "" if no stack
-	// shows it.
+	// TotalNS is the time of all answers there, for all stacks. ConnOpenNS is the part in which ConnOpenRequests requests
+	// opened a connection. ConnOpenFunc is the standard-library function in which that took longest; "" if no stack shows it.
 	TotalNS, ConnOpenNS, ConnOpenRequests int64
 	ConnOpenFunc                          string
 }
 
-// DelaysAcks reports whether the answers come in two parts, of which the sender's kernel keeps the second back until the first
-// one is acknowledged. A pause of the sender would not be that long in nearly all answers, and only before the second part; a
-// pause that is somewhat longer would not be as short as the delay in some of them.
+// DelaysAcks reports whether the answers come in two parts, and the sender's kernel keeps the second part back until the first
+// one is acknowledged (Nagle's algorithm with delayed acknowledgements). A pause in the sender's program would not have this
+// length in nearly all answers, and not only before the second part.
 func (c *PeerCalls) DelaysAcks() bool {
 	return c.AckDelays >= threshold.MedianSample && float64(c.AckDelays) >= threshold.MostShare*float64(c.LaterParts) &&
 		float64(c.ShortAckDelays) >= threshold.NoticeableShare*float64(c.AckDelays)
 }
 
-// A peerCallKey is a pair of sites at which requests of a group wait for answers (see PeerCalls).
+// A peerCallKey identifies the calls of one group that wait for their answers at one pair of sites (see PeerCalls).
 type peerCallKey struct {
 	group path.GroupID
 	site  tracefmt.FrameID
@@ -75,12 +74,12 @@ type connOpenSum struct {
 	longestFunc  tracefmt.StringID // function of the longest one
 }
 
-// ConnOpens describes the connections that requests of a group open.
+// ConnOpens describes the connections that a group's requests open.
 type ConnOpens struct {
-	Site  *report.Site // where the request of the longest one began to open it; nil if another goroutine did
-	Wait  *report.Site // where its request waits for it
-	NS    int64        // work and waits of all goroutines on which requests depended for them; of TotalNS, the requests' latencies
-	Count int64        // requests that open one, of Requests
+	Site  *report.Site // where the request with the longest opening began to open its connection; nil if another goroutine did
+	Wait  *report.Site // where that request waits for it
+	NS    int64        // critical-path time of opening connections, on all goroutines; part of TotalNS, the requests' latencies
+	Count int64        // number of requests that open a connection, of Requests
 
 	TotalNS, Requests int64
 }
@@ -91,7 +90,7 @@ type groupOpenSum struct {
 	site, wait                              tracefmt.FrameID
 }
 
-// add adds another sum, multiplied by a weight.
+// add adds a request's or a worker's sum, multiplied by a weight; longestNS and its sites are those of the longest opening.
 func (o *groupOpenSum) add(addend *groupOpenSum, weight int64) {
 	o.ns, o.count = o.ns+addend.ns*weight, o.count+addend.count*weight
 	o.totalNS, o.requests = o.totalNS+addend.totalNS*weight, o.requests+addend.requests*weight
@@ -100,8 +99,8 @@ func (o *groupOpenSum) add(addend *groupOpenSum, weight int64) {
 	}
 }
 
-// addConnOpens adds what a request spent on opening connections. A library that opens one on another goroutine starts
-// that goroutine at the line that dials.
+// addConnOpens adds the time that a request spent on opening connections, and where. If another goroutine dials, the site is
+// the line that started it.
 func (p *workerSum) addConnOpens(w *path.WalkResult, waits []critpath.FollowedWait) {
 	request := groupOpenSum{totalNS: w.Req.End - w.Req.Start, requests: 1}
 	opener, longestStep := tracefmt.StackID(0), int64(0)
@@ -146,8 +145,8 @@ const (
 	maxAckDelayNS      = 52e6
 )
 
-// add adds a wait. isSecond says that the wait before was for the beginning of the answer. What arrives together with the
-// beginning, or soon after, was not held back.
+// add adds a wait of ns for a later part of an answer. isSecond: the wait before was for the first part. A wait far shorter
+// than an acknowledgement delay is ignored: the part arrived together with the first one.
 func (s *laterPartSum) add(ns int64, isSecond bool) {
 	if threshold.FarFactor*ns < minAckDelayNS {
 		return
@@ -166,7 +165,7 @@ func (s *laterPartSum) merge(addend *laterPartSum, weight int64) {
 	s.shortAckDelays, s.ackDelayNS = s.shortAckDelays+addend.shortAckDelays*weight, s.ackDelayNS+addend.ackDelayNS*weight
 }
 
-// add adds another sum, multiplied by a weight.
+// add adds another sum of the same sites, multiplied by a weight.
 func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
 	s.requests += addend.requests * weight
 	s.calls += addend.calls * weight
@@ -190,7 +189,7 @@ func (o *connOpenSum) add(addend *connOpenSum, weight int64) {
 	}
 }
 
-// requestCalls are the calls that one request makes with one stack.
+// requestCalls are the calls that one request makes with the same stack.
 type requestCalls struct {
 	site, via tracefmt.FrameID
 	stack     tracefmt.StackID // of the caller's wait
@@ -202,9 +201,9 @@ type requestCalls struct {
 	peerCallSum
 }
 
-// addPeerCalls records how often the request called a peer and waited for the answer. A call begins with its request: the
-// caller has written to a connection since its previous wait, or has handed work over to a goroutine that writes. Without
-// that, the next wait is for another part of the same answer: frames of a stream, a body.
+// addPeerCalls counts how often a request called peers and how long it waited for the answers, by site. A wait for the network
+// is a new call if the caller wrote to a connection since its previous wait, or handed work over to a goroutine that wrote.
+// Otherwise it is for a later part of the same answer: frames of a stream, a body.
 func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWait) {
 	p.callScratch, p.writers = p.callScratch[:0], p.writers[:0]
 	reader, isLaterPart := uint64(0), false // of the latest wait
@@ -216,7 +215,7 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 				p.writers = append(p.writers, step.G)
 			}
 		case step.Kind == critpath.Network && !step.Inbound:
-			call := p.callOf(w, step, waits)
+			call := p.awaitedCall(w, step, waits)
 			index := slices.IndexFunc(p.callScratch, func(o requestCalls) bool {
 				return o.site == call.site && o.stack == call.stack && o.via == call.via
 			})
@@ -235,7 +234,7 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 				if call.caller != calls.caller {
 					previousEnd = w.Req.Start
 				}
-				sent = calls.calls > 0 && call.wait != calls.wait && (p.beginsCall(call.stack) || p.hasSent(call.caller, previousEnd, wait))
+				sent = calls.calls > 0 && call.wait != calls.wait && (p.beginsCall(call.stack) || p.hasSentRequest(call.caller, previousEnd, wait))
 				calls.wait, calls.waitEnd, calls.caller = call.wait, wait.End, call.caller
 			}
 			wasLaterPart := isLaterPart
@@ -287,21 +286,22 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 	}
 }
 
-// sendsRequest reports whether a system call with that stack writes a request to a peer. An answer to the client is none, nor
+// sendsRequest reports whether a system call with this stack writes a request to a peer. An answer to the client is none, nor
 // is what a reader sends for flow control.
 func (p *workerSum) sendsRequest(stack tracefmt.StackID) bool {
 	sites := p.stage.Sites
 	return sites.HasRole(stack, knowledge.SocketWrite) && !sites.HasRole(stack, knowledge.AnswerWrite) && !sites.HasRole(stack, knowledge.AnswerRead)
 }
 
-// beginsCall reports whether every wait with that stack is for the first part of an answer.
+// beginsCall reports whether every wait with this stack is for the first part of an answer.
 func (p *workerSum) beginsCall(stack tracefmt.StackID) bool {
 	return p.stage.Sites.HasRole(stack, knowledge.PeerCall) && !p.stage.Sites.HasRole(stack, knowledge.AnswerRead)
 }
 
-// callOf returns the call that a step waits for. The caller is the innermost goroutine on the way to the step that works for
-// the request alone: its own, or one that it started. That goroutine reads the answer itself, or waits for a reader.
-func (p *workerSum) callOf(w *path.WalkResult, step *critpath.Step, waits []critpath.FollowedWait) requestCalls {
+// awaitedCall returns the call whose answer a step waits for: its sites, stack and caller. The caller is the innermost goroutine on
+// the wait chain that works for this request alone: the request's own, or one that it started. It reads the answer itself or
+// waits for the connection's reader.
+func (p *workerSum) awaitedCall(w *path.WalkResult, step *critpath.Step, waits []critpath.FollowedWait) requestCalls {
 	call := requestCalls{site: p.stage.Sites.SiteOf(step.Stack), stack: step.Stack, caller: step.G, root: -1, wait: -1}
 	if step.FollowedWait < 0 {
 		return call
@@ -330,37 +330,37 @@ func (p *workerSum) callOf(w *path.WalkResult, step *critpath.Step, waits []crit
 	return call
 }
 
-// hasSent reports whether a goroutine wrote a request between a time and its wait, or handed it over to a goroutine that wrote
+// hasSentRequest reports whether goroutine g sent a request in [from, wait.Start), or handed work over to a goroutine that sent one
 // before the wait ended.
-func (p *workerSum) hasSent(g uint64, from int64, wait *critpath.FollowedWait) bool {
-	if p.hasWritten(g, from, wait.Start) {
+func (p *workerSum) hasSentRequest(g uint64, from int64, wait *critpath.FollowedWait) bool {
+	if p.hasWrittenRequest(g, from, wait.Start) {
 		return true
 	}
 	found := false
 	complete := p.stage.Win.EachWoken(g, from, wait.Start, func(woken uint64, stack tracefmt.StackID) bool {
-		found = p.isHandover(stack) && p.hasWritten(woken, from, wait.End)
+		found = p.isHandover(stack) && p.hasWrittenRequest(woken, from, wait.End)
 		return !found
 	})
 	if found || !complete {
 		return true
 	}
 	p.stage.Win.Children(g, from, wait.Start, func(child uint64, created int64) bool {
-		found = p.hasWritten(child, created, wait.End)
+		found = p.hasWrittenRequest(child, created, wait.End)
 		return !found
 	})
 	return found
 }
 
-// hasWritten reports whether goroutine g wrote a request in [from, to).
-func (p *workerSum) hasWritten(g uint64, from, to int64) bool {
+// hasWrittenRequest reports whether goroutine g wrote a request to a peer in [from, to).
+func (p *workerSum) hasWrittenRequest(g uint64, from, to int64) bool {
 	p.spans = p.stage.Win.SpansCoarse(g, from, to, p.spans[:0])
 	return slices.ContainsFunc(p.spans, func(s timeline.Span) bool {
 		return s.State == timeline.Syscall && s.Start >= from && p.sendsRequest(s.Stack)
 	})
 }
 
-// openingStack returns the outermost stack that shows that a step is a part of opening a connection: of the handshake, or of the
-// look-up of its name; 0 if none does.
+// openingStack returns the stack that shows that a step is part of opening a connection (dial, handshake, name resolution): its
+// own or that of the outermost such wait in its chain; 0 if it is not.
 func (p *workerSum) openingStack(step *critpath.Step, waits []critpath.FollowedWait) (opener tracefmt.StackID) {
 	if step.OpensConnection(p.stage.Syms) {
 		opener = step.Stack
@@ -373,21 +373,21 @@ func (p *workerSum) openingStack(step *critpath.Step, waits []critpath.FollowedW
 	return opener
 }
 
-// isUnanswered reports whether a deadline ended the network wait in the first step. After any other
-// report of the poller, package internal/poll repeats the call that had to wait, a read or a write. After a deadline it does not, so
-// the goroutine's next system call on a socket is another one.
+// isUnanswered reports whether a deadline ended the network wait steps[0]. After any other event of the poller, package
+// internal/poll repeats the read or write that had to wait. After a deadline it does not, so the goroutine's next system call
+// on a socket is another one.
 func isUnanswered(p *workerSum, steps []critpath.Step) bool {
 	for i := range steps[1:] {
 		if step := &steps[1+i]; step.G == steps[0].G && step.Kind != critpath.CPU && step.Kind != critpath.Runnable {
-			return step.Kind == critpath.Syscall && p.stage.Sites.SocketCall(step.Stack) != 0 && !p.isRetry(steps[0].Stack, step.Stack)
+			return step.Kind == critpath.Syscall && p.stage.Sites.SocketCall(step.Stack) != 0 && !p.isRepeatedCall(steps[0].Stack, step.Stack)
 		}
 	}
 	return false
 }
 
-// isRetry reports whether a system call tries again what a wait of package internal/poll waited for: the same callers called
-// that package or, to connect, the system.
-func (p *workerSum) isRetry(wait, call tracefmt.StackID) bool {
+// isRepeatedCall reports whether a system call repeats the operation that waited for the poller: below the frames of package
+// internal/poll, or of the system call to connect, both stacks have the same callers.
+func (p *workerSum) isRepeatedCall(wait, call tracefmt.StackID) bool {
 	isPoller := func(f tracefmt.FrameID) bool {
 		roles := p.stage.Sites.RolesOf(f)
 		return roles.Has(knowledge.Poller) || roles.Has(knowledge.Runtime)
@@ -409,8 +409,9 @@ func (p *workerSum) isRetry(wait, call tracefmt.StackID) bool {
 	return slices.Equal(waiting[:common], calling[:common])
 }
 
-// findFanOut looks for the goroutines that a request started in parallel and waited for until it resumed. lastG ended last;
-// the others have the same start function, or had ended by then.
+// findFanOut measures the goroutines that a request started in parallel and waited for until time resumed. lastG is the one
+// that ended last; the others have the same start function, or had ended by then. The sum is empty if there are fewer than two,
+// or if they ran one after the other.
 func (p *workerSum) findFanOut(w *path.WalkResult, lastG uint64, resumed int64) (sum fanOutSum) {
 	win := p.stage.Win
 	lastBirth, ok := win.Born(lastG, resumed)
@@ -453,7 +454,8 @@ func (p *workerSum) startsInStdlib(start tracefmt.StackID) bool {
 	return len(frames) == 0 || p.stage.Sites.RolesOf(frames[0]).Has(knowledge.Stdlib)
 }
 
-// mergePeerCalls combines the sums of all workers by the groups of the report.
+// mergePeerCalls adds the peer calls and connection openings of all workers, by the report's groups, to those of the first
+// worker.
 func (s *Sum) mergePeerCalls(ts []path.Translation) {
 	all := make(map[peerCallKey]*peerCallSum)
 	for i, p := range s.workers {
@@ -480,8 +482,7 @@ func (s *Sum) ConnOpens(sp *spell.Speller, group path.GroupID) (out ConnOpens) {
 	return out
 }
 
-// PeerCalls returns the calls of a group's requests, those with the longest answers in sum first. Merge must have been
-// called.
+// PeerCalls returns the peer calls of a group's requests, the longest total answer time first. Merge must have been called.
 func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 	var out []PeerCalls
 	for k, o := range s.workers[0].peerCalls {

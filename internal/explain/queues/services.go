@@ -26,7 +26,7 @@ import (
 // maxRequestServices bounds the services that are recorded of one request.
 const maxRequestServices = 32
 
-// A serviceKey identifies services that are added up: those for requests of one kind, with one cause, at one site. A running
+// A serviceKey identifies services that are added up together: for requests of one kind, with one cause, at one site. A running
 // goroutine's stack is known only where a CPU sample hit it, so for cause.CPU the site is that of the wait that leads to the
 // goroutine.
 type serviceKey struct {
@@ -35,14 +35,14 @@ type serviceKey struct {
 	site  tracefmt.FrameID
 }
 
-// A service is an interval of a request's path on another goroutine, its server.
+// A service is an interval that a request waited for the work of another goroutine, its server.
 type service struct {
 	key            serviceKey
 	server         uint64 // goroutine id
 	start, end     int64
-	isLast         bool // the request's last service by this server with this key
+	isLast         bool // the request's last service with this key
 	weight         int64
-	serverWrote    bool // the server itself sent what the peer answers in this interval
+	serverWrote    bool // the server itself sent the call that the peer answers in this interval
 	behindLock     bool // reached through a lock, before any hand-over of work
 	alreadyRunning bool // the server had started this work before the request started to wait
 }
@@ -59,18 +59,18 @@ type serviceSum struct {
 	alreadyRunning int64 // part of unlocked: the server was already at this work, for another request
 	endInstants    int64 // instants at which last services ended; fewer than requests if several end together
 	servers        map[uint64]struct{}
-	maxServers     int // servers at the same time, each counted from its first service to its last
+	maxServers     int // largest number of servers at the same time, each counted from its first service to its last
 
 	endMarks []endMark
 }
 
-// A sleepSum adds up the complete sleeps of which services of one key were a part.
+// A sleepSum adds up complete sleeps of servers, which services of one key overlap.
 type sleepSum struct {
 	sleeps     int64
 	begunEarly int64 // sleeps that began before the request started to wait
 	ns         int64 // lengths
 	squaresUS  int64 // squares of the lengths, in us²
-	waitedNS   int64 // the parts that requests waited through
+	waitedNS   int64 // the parts of the sleeps during which requests waited
 }
 
 func (s sleepSum) plus(addend sleepSum) sleepSum {
@@ -87,7 +87,8 @@ type endMark struct {
 // maxEndMarks bounds the marks of one key. So many are enough to detect a period.
 const maxEndMarks = 512
 
-// addServices records the parts of the request's path on other goroutines.
+// addServices records the intervals of a request's path on other goroutines (its services, the latest maxRequestServices),
+// joined if they are adjacent, and the sleeps among them.
 func (p *workerSum) addServices(w *path.WalkResult) {
 	r := w.Req
 	if r.IsServed() { // its goroutine serves one request at a time, so it is no server of several waiters
@@ -126,7 +127,7 @@ func (p *workerSum) addServices(w *path.WalkResult) {
 	for i := range services {
 		svc := &services[i]
 		svc.isLast = !slices.ContainsFunc(services[i+1:], func(b service) bool { return b.key == svc.key })
-		svc.serverWrote = svc.isLast && svc.key.cause == cause.Network && (svc.serverWrote || p.serverWrote(w, svc))
+		svc.serverWrote = svc.isLast && svc.key.cause == cause.Network && (svc.serverWrote || p.hasServerWritten(w, svc))
 	}
 	if w.Sampled && len(w.LongPWaits) < path.MaxLongPWaits {
 		for i := range services {
@@ -137,7 +138,8 @@ func (p *workerSum) addServices(w *path.WalkResult) {
 	}
 }
 
-// isBehindLock reports whether the request reaches a wait through a lock, before anything that goroutines hand over.
+// isBehindLock reports whether the chain from wait i to the request goes through a lock before (nearer to the request than) any
+// channel, select or condition variable. waits are the followed waits of a path.
 func isBehindLock(waits []critpath.FollowedWait, i int32) (locked bool) {
 	for ; i >= 0; i = waits[i].Parent {
 		switch waits[i].Kind {
@@ -150,8 +152,9 @@ func isBehindLock(waits []critpath.FollowedWait, i int32) (locked bool) {
 	return locked
 }
 
-// isHandedWork reports whether the goroutine of a wait works for one that handed it work over. Goroutines that wait in a WaitGroup
-// wait for work that began without them, and all get its result at once.
+// isHandedWork reports whether the goroutine of wait i works for a goroutine that handed work over to it: the parent wait is
+// for a channel, a select, or a condition variable. A WaitGroup does not count: its waiters wait for work that began without
+// them, and all get the result at once.
 func isHandedWork(waits []critpath.FollowedWait, i int32) bool {
 	if i = waits[i].Parent; i < 0 {
 		return false
@@ -163,7 +166,7 @@ func isHandedWork(waits []critpath.FollowedWait, i int32) bool {
 	return false
 }
 
-// outermostWait returns the wait of the request's own goroutine that leads to wait i.
+// outermostWait returns the index of the wait of the request's own goroutine that leads to wait i.
 func outermostWait(waits []critpath.FollowedWait, i int32) int32 {
 	for waits[i].Parent >= 0 {
 		i = waits[i].Parent
@@ -171,10 +174,9 @@ func outermostWait(waits []critpath.FollowedWait, i int32) int32 {
 	return i
 }
 
-// serverWrote reports whether a server that waits for an answer has itself written to a connection since the answer before.
-// If so it makes one call at a time. A goroutine that reads the answers for many callers does not write their calls. A
-// connection of HTTP/1 has one call at a time, so a worker that waits for the connection's reader counts as the caller, too.
-func (p *workerSum) serverWrote(w *path.WalkResult, svc *service) bool {
+// hasServerWritten reports whether a server that waits for an answer has itself written to a connection since its previous answer.
+// If so, it makes one call at a time; a goroutine that reads answers for many callers does not write their calls.
+func (p *workerSum) hasServerWritten(w *path.WalkResult, svc *service) bool {
 	for i := len(w.Steps) - 1; i >= 0; i-- {
 		step := &w.Steps[i]
 		if step.G != svc.server || step.End > svc.start {
@@ -201,7 +203,7 @@ func isServiceCause(c cause.Cause) bool {
 	return false
 }
 
-// addSleep records the complete sleep of the server, of which the request waited through a part.
+// addSleep records the complete sleep of the server during a service. The request waited through a part of it.
 func (p *workerSum) addSleep(svc *service) {
 	p.spans = p.stage.Win.SpansCoarse(svc.server, svc.start, svc.end, p.spans[:0])
 	for i := range p.spans {
@@ -224,8 +226,8 @@ func (p *workerSum) addSleep(svc *service) {
 // maxDistinctServers bounds the number of servers that are counted for one key.
 const maxDistinctServers = 1024
 
-// aggregateServices adds the services of a generation, from all workers, to the sums. The result does not depend on which
-// worker recorded which service.
+// aggregateServices adds the services that all workers recorded in a generation to the sums, server by server. The result does
+// not depend on which worker recorded which service.
 func (s *Sum) aggregateServices() {
 	byKey := make(map[serviceKey][]*service)
 	for _, p := range s.workers {
@@ -253,7 +255,8 @@ func (s *Sum) aggregateServices() {
 	}
 }
 
-// add adds the services of one server, sorted by start, and returns when the last one ended.
+// add adds the services of one server, sorted by start, and returns the end of the last one. Last services of requests that end
+// together (within threshold.IdleCheckNS) count as one batch. requests has the goroutines that serve requests.
 func (s *serviceSum) add(list []*service, requests map[uint64]struct{}) (lastEnd int64) {
 	_, servesRequest := requests[list[0].server]
 	if s.servers == nil {
@@ -305,13 +308,13 @@ func (s *serviceSum) add(list []*service, requests map[uint64]struct{}) (lastEnd
 	return lastEnd
 }
 
-// ServiceStats describes the servers that requests waited for with one cause at one site, in the slices of time that were
-// sampled.
+// ServiceStats describes the servers (goroutines) that requests waited for, with one cause at one site, in the sampled slices
+// of the trace.
 type ServiceStats struct {
 	Cause string
 	Site  *report.Site // for cause "cpu", of the wait that leads to the server
-	// WaitersPerServer is how many requests waited for one server at once, on average over the time in which any did; 1 if
-	// each had a server to itself.
+	// WaitersPerServer is the mean number of requests that waited for one server at once, over the time in which at least one
+	// did; 1 if each request had its own server.
 	WaitersPerServer float64
 	// BatchSize is the mean number of requests that a server finished at one instant.
 	BatchSize float64
@@ -327,7 +330,8 @@ type ServiceStats struct {
 	// Servers counts the servers, up to 1024, and MaxServers those at the same time. The former is larger if workers end and
 	// others replace them.
 	Servers, MaxServers int
-	// ServiceNS is how long a server was busy, on average, for the request or the requests that it finished at one instant.
+	// ServiceNS is the mean time that a server was busy for the request, or the batch of requests, that it finished at one
+	// instant.
 	ServiceNS int64
 	// BusyServers is the mean number of servers that were busy for requests.
 	BusyServers float64
@@ -342,13 +346,12 @@ type ServiceStats struct {
 	SleepNS          int64
 	SleepDeviationNS int64
 	WaitedSleepNS    int64
-	// PeriodNS is the fixed time of which all distances between the ends of services on one server are multiples; 0 if there
-	// is none.
+	// PeriodNS is the period of which the times between the ends of a server's services are multiples; 0 if there is none.
 	PeriodNS int64
 }
 
-// Services returns the sums of the services to requests of some kinds (nil: all), those with the most waiting time first.
-// Merge must have been called.
+// Services returns the services to requests of some kinds (nil: all kinds), those with the most waiting time first. Merge must
+// have been called.
 func (s *Sum) Services(sp *spell.Speller, kinds func(request.Kind) bool) []ServiceStats {
 	keys := slices.SortedFunc(maps.Keys(s.services), func(a, b serviceKey) int {
 		return cmp.Or(cmp.Compare(s.services[b].waitNS, s.services[a].waitNS), cmp.Compare(a.kind, b.kind),
@@ -369,7 +372,7 @@ func (s *Sum) Services(sp *spell.Speller, kinds func(request.Kind) bool) []Servi
 			BehindLockShare:     float64(sum.behindLockNS) / float64(sum.waitNS),
 			ServerWroteShare:    float64(sum.serverWrites) / float64(max(sum.unlocked, 1)),
 			AlreadyRunningShare: float64(sum.alreadyRunning) / float64(max(sum.unlocked, 1)),
-			ServiceNS:           sum.busyNS / sum.endInstants, PeriodNS: endPeriod(sum.endMarks),
+			ServiceNS:           sum.busyNS / sum.endInstants, PeriodNS: tickerPeriod(sum.endMarks),
 		}
 		if s.sliceNS > 0 {
 			stats.BusyServers = float64(sum.busyNS) / float64(s.sliceNS)
@@ -387,9 +390,9 @@ func (s *Sum) Services(sp *spell.Speller, kinds func(request.Kind) bool) []Servi
 	return out
 }
 
-// endPeriod returns the time of which nearly all distances between successive marks of a server are multiples, 0 if there is
-// none.
-func endPeriod(marks []endMark) int64 {
+// tickerPeriod returns the period of a ticker, in ns: the time of which at least 80 % of the distances between successive marks of
+// a server are multiples (1 to 20 times, within 10 %); 0 if there is none. It sorts the marks.
+func tickerPeriod(marks []endMark) int64 {
 	slices.SortFunc(marks, func(a, b endMark) int { return cmp.Or(cmp.Compare(a.server, b.server), cmp.Compare(a.time, b.time)) })
 	var gaps []int64
 	for i := 1; i < len(marks); i++ {

@@ -120,7 +120,7 @@ func TestEndPeriod(t *testing.T) {
 		marks []endMark
 		want  int64
 	}{{"ticks", ticks, 50 * ms}, {"some left out", sparse, 50 * ms}, {"late wake-ups", jitter, 50 * ms}, {"at random", poisson, 0}, {"too few", ticks[:5], 0}} {
-		got := endPeriod(c.marks)
+		got := tickerPeriod(c.marks)
 		if d := got - c.want; d < -ms || d > ms {
 			t.Errorf("%s: a period of %d, want %d", c.name, got, c.want)
 		}

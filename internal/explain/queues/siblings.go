@@ -13,14 +13,14 @@ import (
 // Several goroutines of one request may wait for the same result while one of them computes it inside of a lock. The lock's
 // holder then works for the same request: without the lock the others would wait just as long, and no other request queues.
 
-// A siblingSum adds up the waits for a lock at one line, and the part of them that a goroutine of the same request ended.
+// A siblingSum adds up the waits for a lock at one line, and the part of that time that a goroutine of the same request ended.
 type siblingSum struct{ waitNS, bySiblingNS int64 }
 
 func (s siblingSum) plus(addend siblingSum) siblingSum {
 	return siblingSum{s.waitNS + addend.waitNS, s.bySiblingNS + addend.bySiblingNS}
 }
 
-// addSiblingLocks records which goroutines released the locks that a request waited for.
+// addSiblingLocks adds the waits for locks on a request's path, and which of them a goroutine of the same request ended.
 func (p *workerSum) addSiblingLocks(w *path.WalkResult) {
 	waits := w.FollowedWaits()
 	for i := range waits {
@@ -39,8 +39,8 @@ func (p *workerSum) addSiblingLocks(w *path.WalkResult) {
 // maxAncestors bounds the chain of creators that is followed from a goroutine.
 const maxAncestors = 8
 
-// isStartedBy reports whether goroutine g works for a request at time t: it is the request's own goroutine, or that one or a
-// descendant of it created g during the request.
+// isStartedBy reports whether goroutine g, at time t, belongs to a request: it is the request's own goroutine, or was created
+// during the request by that goroutine or by one of its descendants.
 func (p *workerSum) isStartedBy(r *request.Request, g uint64, t int64) bool {
 	for range maxAncestors {
 		if g == r.G {
@@ -55,14 +55,14 @@ func (p *workerSum) isStartedBy(r *request.Request, g uint64, t int64) bool {
 	return false
 }
 
-// A SiblingShare is the share of the time of waits for a lock at one line that goroutines of the same request ended, in the
-// slices of time that were sampled.
+// A SiblingShare is, for the waits for a lock at one line, the share of the waiting time that ended by a goroutine of the same
+// request, in the sampled slices of the trace.
 type SiblingShare struct {
 	Site  *report.Site
 	Share float64
 }
 
-// SiblingShares returns the shares above 0, by line. Merge must have been called.
+// SiblingShares returns the shares above 0, one a source line. Merge must have been called.
 func (s *Sum) SiblingShares(sp *spell.Speller) []SiblingShare {
 	var out []SiblingShare
 	for site, sum := range s.workers[0].siblingLocks {

@@ -12,26 +12,26 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Hold is an interval in which a goroutine held a slot of a pool, as far as the waits for its slots show it.
+// A Hold is an interval in which a goroutine held a slot of a pool, as inferred from the waits for the pool's slots.
 type Hold struct {
 	interval
 	holder       uint64
-	site         tracefmt.FrameID // where the holder had waited for the slot, else where it released it; 0: not known
+	site         tracefmt.FrameID // where the holder had waited for the slot, or where it released it; 0: not known
 	isBackground bool             // the holder served no request
 	isPartial    bool             // it may have begun earlier or, in a pool that serves waiters in any order, later
 }
 
-// A queuedRequest is a request that waited for slots of a pool, with who held them during its waits.
+// A queuedRequest is a request that waited for slots of a pool, with the holds of these slots during its waits.
 type queuedRequest struct {
-	g               uint64
-	start, end      int64
-	key             slotKey
-	firstWait, last int64 // from the start of its first wait to the end of its last one
-	holds           []Hold
+	g                      uint64
+	start, end             int64
+	key                    slotKey
+	firstWait, lastWaitEnd int64 // from the start of its first wait to the end of its last one
+	holds                  []Hold
 }
 
 const (
-	queuedRequestsOfPool = 16 // the slowest
+	queuedRequestsOfPool = 16 // the slowest requests of each pool
 	maxHolds             = 300
 	maxSlotLanes         = 32
 )
@@ -40,8 +40,9 @@ func slowerFirst(a, b *queuedRequest) int {
 	return cmp.Or(cmp.Compare(b.end-b.start, a.end-a.start), cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g))
 }
 
-// keepHolds keeps, for the slowest requests among those that waited at one line, who held the slots during their waits.
-func (s *Sum) keepHolds(list []*handover, sums map[slotKey]*slotWaitSum) {
+// recordSlotHolders selects the slowest requests that waited at one source line, and stores the holds that overlap their waits. Then it
+// removes the holds of all sums, which are only needed for this.
+func (s *Sum) recordSlotHolders(list []*handover, sums map[slotKey]*slotWaitSum) {
 	type requestKey struct {
 		slotKey
 		g   uint64
@@ -58,7 +59,7 @@ func (s *Sum) keepHolds(list []*handover, sums map[slotKey]*slotWaitSum) {
 			r = &queuedRequest{g: h.requestG, start: h.requestStart, end: h.requestEnd, key: h.key, firstWait: h.waitStart}
 			requests[key], order = r, append(order, r)
 		}
-		r.firstWait, r.last = min(r.firstWait, h.waitStart), max(r.last, h.waitEnd)
+		r.firstWait, r.lastWaitEnd = min(r.firstWait, h.waitStart), max(r.lastWaitEnd, h.waitEnd)
 	}
 	for _, r := range order {
 		top := s.queuedRequests[r.key]
@@ -70,7 +71,7 @@ func (s *Sum) keepHolds(list []*handover, sums map[slotKey]*slotWaitSum) {
 			continue
 		}
 		for _, hold := range sums[r.key].holds {
-			if hold.start < r.last && hold.end > r.firstWait {
+			if hold.start < r.lastWaitEnd && hold.end > r.firstWait {
 				r.holds = append(r.holds, hold)
 			}
 		}
@@ -81,10 +82,12 @@ func (s *Sum) keepHolds(list []*handover, sums map[slotKey]*slotWaitSum) {
 	}
 }
 
-// minPoolShare is the least part of a request, between its first and its last wait for a slot, for which a pool is shown.
+// A pool is shown in a request if the time from the request's first to its last wait for a slot is at least this share of its
+// latency.
 const minPoolShare = 0.05
 
-// AddPools adds to a request of the report who held the slots of the pools in whose queues it waited.
+// AddPools sets Pools of a request of the report: for each pool in whose queue it waited, which goroutines held the slots. A
+// request that recordSlotHolders did not select gets none.
 func (s *Sum) AddPools(r *report.Request, group string, sp *spell.Speller) {
 	r.Pools = nil
 	start := sp.Start + r.StartNS
@@ -104,14 +107,14 @@ func (s *Sum) AddPools(r *report.Request, group string, sp *spell.Speller) {
 			}
 			key := poolKey{queue, sp.Syms.Line(queued.key.site)}
 			if pool := pools[key]; pool != nil { // it waited for the same pool from another line
-				queued = &queuedRequest{end: pool.end, key: pool.key, firstWait: min(pool.firstWait, queued.firstWait), last: max(pool.last, queued.last), holds: slices.Concat(pool.holds, queued.holds)}
+				queued = &queuedRequest{end: pool.end, key: pool.key, firstWait: min(pool.firstWait, queued.firstWait), lastWaitEnd: max(pool.lastWaitEnd, queued.lastWaitEnd), holds: slices.Concat(pool.holds, queued.holds)}
 			}
 			pools[key] = queued
 		}
 	}
 	for key, queued := range pools {
-		if float64(queued.last-queued.firstWait) >= minPoolShare*float64(r.LatencyNS) {
-			if pool := queued.pool(key.queue.For, start, sp); len(pool.Slots) > 0 {
+		if float64(queued.lastWaitEnd-queued.firstWait) >= minPoolShare*float64(r.LatencyNS) {
+			if pool := queued.reportPool(key.queue.For, start, sp); len(pool.Slots) > 0 {
 				r.Pools = append(r.Pools, pool)
 			}
 		}
@@ -121,9 +124,10 @@ func (s *Sum) AddPools(r *report.Request, group string, sp *spell.Speller) {
 	})
 }
 
-// pool returns the pool of the report: holds are divided among slots, so that those of a slot do not overlap.
-func (q *queuedRequest) pool(name string, start int64, sp *spell.Speller) report.Pool {
-	out := report.Pool{For: name, Site: sp.Site(q.key.site), FromNS: q.firstWait - sp.Start, ToNS: q.last - sp.Start, Slots: [][]report.Hold{}}
+// reportPool converts the holds to a pool of the report, one lane for each slot: holds of a lane do not overlap, and a hold continues
+// the lane on which a slot was released at its start. start is the request's start in trace time.
+func (q *queuedRequest) reportPool(name string, start int64, sp *spell.Speller) report.Pool {
+	out := report.Pool{For: name, Site: sp.Site(q.key.site), FromNS: q.firstWait - sp.Start, ToNS: q.lastWaitEnd - sp.Start, Slots: [][]report.Hold{}}
 	holds := slices.SortedFunc(slices.Values(q.holds), func(a, b Hold) int {
 		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end), cmp.Compare(a.holder, b.holder))
 	})
@@ -149,9 +153,9 @@ func (q *queuedRequest) pool(name string, start int64, sp *spell.Speller) report
 	return out
 }
 
-// SumOf returns a Sum with who held slots of pools while the requests of a time waited. Each result is used before the next
-// request is walked.
-func SumOf(stage *path.Stage, walked iter.Seq[*path.WalkResult]) *Sum {
+// SumOfSlotHolders returns a Sum that knows only who held the slots of pools while the given requests waited (for AddPools). Each walk
+// result is used before the next one is requested, so the walker may reuse its buffers.
+func SumOfSlotHolders(stage *path.Stage, walked iter.Seq[*path.WalkResult]) *Sum {
 	s := New()
 	p := s.NewAdder(stage).(*workerSum)
 	for w := range walked {

@@ -27,8 +27,8 @@ type streamSum struct {
 	written int64 // gaps in which the request wrote to its client
 }
 
-// addStream records whether a request that waits repeatedly at one line writes to its client between the waits. It removes
-// elements from waits.
+// addStream recognises a streaming request: it spends most of its time in waits at one line, at least threshold.Repeats times,
+// and counts how often it writes to its client between two of these waits. It removes elements from waits.
 func (p *workerSum) addStream(w *path.WalkResult, waits []ownWait) {
 	chain := w.FollowedWaits()
 	blocking := slices.DeleteFunc(waits, func(x ownWait) bool {
@@ -75,7 +75,7 @@ func (s streamSum) plus(addend streamSum) streamSum {
 	return streamSum{s.gaps + addend.gaps, s.written + addend.written}
 }
 
-// hasWrittenAnswer reports whether goroutine g wrote to its request's client in [from, to): in its own system call, or by a
+// hasWrittenAnswer reports whether goroutine g wrote to its request's client in [from, to): by its own system call, or by a
 // hand-over to the goroutine that writes for all streams of the connection.
 func (p *workerSum) hasWrittenAnswer(g uint64, from, to int64) bool {
 	p.spans = p.stage.Win.SpansCoarse(g, from, to, p.spans[:0])
@@ -93,8 +93,8 @@ func (p *workerSum) hasWrittenAnswer(g uint64, from, to int64) bool {
 	return wrote
 }
 
-// A Stream describes the requests that spent most of their time in waits at one line, several times each, in the slices of
-// time that were sampled.
+// A Stream describes the requests that spent most of their time in waits at one line, several times each, in the sampled slices
+// of the trace.
 type Stream struct {
 	Site *report.Site
 	// WriteShare is the share of the times between two of these waits in which a write to the client was observed. It misses
@@ -102,7 +102,7 @@ type Stream struct {
 	WriteShare float64
 }
 
-// Streams returns the streams of each line. Merge must have been called.
+// Streams returns the streams, one a source line. Merge must have been called.
 func (s *Sum) Streams(sp *spell.Speller) []Stream {
 	var out []Stream
 	for site, sum := range s.workers[0].streams {

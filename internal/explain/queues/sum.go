@@ -6,8 +6,8 @@
 // line (methods of Sum after Merge), from which package finding decides.
 //
 //	services.go     goroutines that requests wait for, as servers of a queue: utilisation, batches, sleeps
-//	slotwaits.go    waits that show a pool: who acquires and releases its slots, how many there are
-//	holds.go        who held the slots of a pool while a slow request waited for one
+//	inferredpools.go waits that show a pool: who acquires and releases its slots, how many there are
+//	slotholders.go  who held the slots of a pool while a slow request waited for one
 //	longwaits.go    the longest wait of a request: does it wait for work that it handed over, or for news
 //	streams.go      requests that write parts of the answer between their waits
 //	peercalls.go    calls to a peer from one line, in sequence or in parallel
@@ -53,7 +53,7 @@ type Sum struct {
 	aggregation sync.WaitGroup
 }
 
-// A workerSum is what one worker added.
+// A workerSum is what one worker has added. Only it uses the fields, until EndGeneration or Merge combines them.
 type workerSum struct {
 	stage *path.Stage
 
@@ -145,8 +145,8 @@ func (s *Sum) BeginGeneration(reqs []request.Request) {
 	}
 }
 
-// NeedsWalk implements pass.Chooser. It chooses all requests of the slice: how many requests one goroutine served at once,
-// and how many waited for one late run, shows only if all of them are walked.
+// NeedsWalk implements pass.Chooser. It chooses all requests of the slice, because the number of simultaneous waits for one
+// goroutine shows only if all requests are walked.
 func (s *Sum) NeedsWalk(r *request.Request) bool {
 	return len(s.workers) > 0 && r.End < s.workers[0].sliceEnd
 }

@@ -18,21 +18,21 @@ import (
 // database/sql starts a goroutine for each transaction that ends when the transaction does, so the trace shows from when to
 // when transactions were open, and which line began them. A transaction that waits for the lock itself does not hold it.
 
-// A transaction is the time in which one was open.
+// A transaction is a database transaction of database/sql, from its begin to its end.
 type transaction struct {
 	owner      uint64 // the goroutine that began it
 	start, end int64
-	stack      tracefmt.StackID // of its begin
+	stack      tracefmt.StackID // of the line that began it
 }
 
-// A lockedKey identifies waits for a locked database at one site, and a site where transactions begin that were open
-// during the waits; 0 for all waits.
+// A lockedKey identifies waits for a locked database at one site, divided by the site that began the transactions that were
+// open meanwhile. begin is 0 for the sum of all waits at the site.
 type lockedKey struct{ wait, begin tracefmt.FrameID }
 
 // A lockedSum adds up waits for a locked database, or the part of them during which transactions of one site were open.
 type lockedSum struct {
 	ns     int64
-	workNS map[transactionWork]int64 // what the transactions' goroutines waited for in that time
+	workNS map[transactionWork]int64 // what the transactions' goroutines waited for in that time, in ns
 }
 
 // A transactionWork is the site of a wait, and the line below it in the function that began the transaction; 0 if it has none.
@@ -47,7 +47,8 @@ func (s *lockedSum) plus(addend *lockedSum) *lockedSum {
 	return s
 }
 
-// addLockedWaits records for which transactions a request waited in sleeps that end when a database is no longer locked.
+// addLockedWaits records the sleeps on a request's path that end when a database is no longer locked, and the work of the
+// transactions that other goroutines had open during them.
 func (p *workerSum) addLockedWaits(w *path.WalkResult) {
 	for i := range w.Steps {
 		step := &w.Steps[i]
@@ -55,16 +56,16 @@ func (p *workerSum) addLockedWaits(w *path.WalkResult) {
 			continue
 		}
 		site := p.stage.Sites.SiteOf(step.Stack)
-		p.locked(lockedKey{wait: site}).ns += (step.End - step.Start) * w.Weight
+		p.lockedSumOf(lockedKey{wait: site}).ns += (step.End - step.Start) * w.Weight
 		for _, tx := range p.openTransactions() {
 			if from, to := max(step.Start, tx.start), min(step.End, tx.end); from < to && tx.owner != step.G {
-				p.addTransactionWork(p.locked(lockedKey{site, p.stage.Sites.SiteOf(tx.stack)}), &tx, from, to, w.Weight)
+				p.addTransactionWork(p.lockedSumOf(lockedKey{site, p.stage.Sites.SiteOf(tx.stack)}), &tx, from, to, w.Weight)
 			}
 		}
 	}
 }
 
-// addTransactionWork adds what the goroutine of a transaction did in [from, to), unless it waited for the same lock.
+// addTransactionWork adds what the goroutine of a transaction did in [from, to), except its own waits for the locked database.
 func (p *workerSum) addTransactionWork(sum *lockedSum, tx *transaction, from, to, weight int64) {
 	p.spans = p.stage.Win.Spans(tx.owner, from, to, p.spans[:0])
 	for i := range p.spans {
@@ -80,8 +81,8 @@ func (p *workerSum) addTransactionWork(sum *lockedSum, tx *transaction, from, to
 	}
 }
 
-// locked returns the sum of a key.
-func (p *workerSum) locked(key lockedKey) *lockedSum {
+// lockedSumOf returns the sum of a key, creating it on demand.
+func (p *workerSum) lockedSumOf(key lockedKey) *lockedSum {
 	sum := p.lockedWaits[key]
 	if sum == nil {
 		sum = &lockedSum{workNS: make(map[transactionWork]int64)}
@@ -90,7 +91,8 @@ func (p *workerSum) locked(key lockedKey) *lockedSum {
 	return sum
 }
 
-// openTransactions returns the transactions that began in the window.
+// openTransactions returns the transactions that began in the window, whether they have ended or not. The result is cached
+// until the next generation.
 func (p *workerSum) openTransactions() []transaction {
 	if p.hasTransactions {
 		return p.transactions
@@ -112,20 +114,21 @@ func (p *workerSum) openTransactions() []transaction {
 	return p.transactions
 }
 
-// A LockedWait describes waits for a locked database at one line, in the slices of time that were sampled.
+// A LockedWait describes waits for a locked database at one line, in the sampled slices of the trace.
 type LockedWait struct {
 	Site *report.Site
-	// Begin is where the transactions begin that were open for most of that time, Share the part of the time.
+	// Begin is the line that began the transactions that were open for most of the waiting time, Share their share of that
+	// time.
 	Begin *report.Site
 	Share float64
-	// Work is where these transactions waited most in that time, WorkShare the part of it, and Line the line in the function
-	// of Begin below which that is; nil if none is.
+	// Work is where these transactions waited most during that time, WorkShare its share of their time, and Line the line of
+	// the function of Begin that leads to Work; nil if there is none.
 	Work, Line *report.Site
 	WorkShare  float64
 }
 
-// LockedWaits returns the waits for locked databases, each with the transactions that were open for most of the time. Merge
-// must have been called.
+// LockedWaits returns the waits for locked databases, one a source line, each with the transactions that were open for most of
+// the time. Merge must have been called.
 func (s *Sum) LockedWaits(sp *spell.Speller) (out []LockedWait) {
 	sums := s.workers[0].lockedWaits
 	for key, all := range sums {
