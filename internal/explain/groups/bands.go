@@ -9,15 +9,17 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// BandsWithAllRoutes returns a group's bands as Rows does, but with all chains of waits.
+// BandsWithAllRoutes returns a group's latency bands as Rows does, but each cause lists all of its wait chains instead of the
+// MaxRoutes largest.
 func (s *Sum) BandsWithAllRoutes(id path.GroupID, sp *spell.Speller) []report.Band {
 	w := rowWriter{table: s.tables[0], sp: sp, samplesByGroup: s.tables[0].runSamples.byGroup(), hasAllRoutes: true}
 	w.indexConcurrentRuns()
 	return w.bands(w.groups[id])
 }
 
-// bands divides the group's requests by latency. A coarse bucket belongs to the band that contains the median of its
-// requests, so the bounds of a band are exact to the width of a bucket, 3 %.
+// bands divides a group's requests by latency (all, p50-p90, p90-p99, above p99, outliers) and returns the causes of each band.
+// A coarse bucket belongs to the band that contains the median of its requests, so the bounds of a band are exact to the width
+// of a bucket, 3 %.
 func (w rowWriter) bands(group *group) []report.Band {
 	counts := group.latencies.coarseCounts()
 	order := sortedKeys(counts)

@@ -17,7 +17,7 @@ type cellSlot[sum any] struct {
 	sum sum
 }
 
-// find returns the sum of a bucket and a cause, nil if there is none.
+// find returns the sum of a latency bucket and a cause; nil if there is none.
 func (t *cellTable[sum]) find(bucket, cause int32) *sum {
 	if t.count == 0 {
 		return nil
@@ -32,10 +32,10 @@ func (t *cellTable[sum]) find(bucket, cause int32) *sum {
 	return nil
 }
 
-// packKey returns the key of a bucket and a cause; it is not 0.
+// packKey returns the hash-table key of a bucket and a cause, which is never 0.
 func packKey(bucket, cause int32) uint64 { return uint64(uint32(bucket))<<32 | uint64(uint32(cause)+1) }
 
-// getOrAdd returns the sum of a bucket and a cause, creating it on demand. The result is valid until the next call.
+// getOrAdd returns the sum of a latency bucket and a cause, creating it on demand. The pointer is valid until the next call.
 func (t *cellTable[sum]) getOrAdd(bucket, cause int32) *sum {
 	if 2*t.count >= len(t.slots) {
 		t.grow()
@@ -55,13 +55,15 @@ func (t *cellTable[sum]) getOrAdd(bucket, cause int32) *sum {
 	}
 }
 
+// grow doubles the number of slots.
 func (t *cellTable[sum]) grow() {
 	old := *t
 	t.slots, t.count = make([]cellSlot[sum], max(64, 2*len(old.slots))), 0
 	old.forEach(func(bucket, cause int32, c *sum) { *t.getOrAdd(bucket, cause) = *c })
 }
 
-// merge adds the sums of another table. causes translates its causes; nil: they are the same.
+// merge adds the sums of another table. causes translates the other table's cause ids to this table's; nil: the ids are the
+// same.
 func (t *cellTable[sum]) merge(other *cellTable[sum], causes []path.CauseID, add func(to, from *sum)) {
 	other.forEach(func(bucket, cause int32, c *sum) {
 		if causes != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A causeRow is a row of a band: one cause at one site, through any chain of waits.
+// A causeRow is a row of a band: the time of one cause at one site, over all wait chains that lead there.
 type causeRow struct {
 	cell
 	samples   int64
@@ -25,7 +25,7 @@ type causeRow struct {
 	causeIDs  []path.CauseID
 }
 
-// A chainKey is a chain of waits, and what another service did at its end, or 0.
+// A chainKey identifies a wait chain and, if another service answers at its end (remote is not 0), what that service did.
 type chainKey struct {
 	chain  path.ChainID
 	remote int32
@@ -33,7 +33,7 @@ type chainKey struct {
 	call   tracefmt.StringID
 }
 
-// A causeRowKey identifies the times that are one row.
+// A causeRowKey decides which times become one row: equal keys are added up.
 type causeRowKey struct {
 	cause    cause.Cause
 	inbound  bool
@@ -47,14 +47,14 @@ type causeRowKey struct {
 	remoteRow   int32 // see spell.RemoteCause; 0 for time of this service
 }
 
-// A rowSite is a site with its source, and the line of the service's code that led to it.
+// A rowSite is a site, how it was determined, and the line of the service's own code that led to it.
 type rowSite struct {
 	site        tracefmt.FrameID
 	source      cause.SiteSource
 	serviceSite tracefmt.FrameID // see causeRowKey
 }
 
-// mainSite returns the site with the most time of the row.
+// mainSite returns the row's site with the most time.
 func (r *causeRow) mainSite(sp *spell.Speller) rowSite {
 	var best rowSite
 	maxNS := int64(-1)
@@ -67,7 +67,7 @@ func (r *causeRow) mainSite(sp *spell.Speller) rowSite {
 	return best
 }
 
-// mainCall returns the called function with the most time of the row.
+// mainCall returns the row's called library function with the most time; "" if no call is known.
 func (r *causeRow) mainCall(sp *spell.Speller) string {
 	best, maxNS := "", int64(0)
 	for id, ns := range r.nsByCall {
@@ -81,7 +81,8 @@ func (r *causeRow) mainCall(sp *spell.Speller) string {
 // MaxRoutes bounds the routes that are listed for one cause.
 const MaxRoutes = 10
 
-// routes returns the wait chain with the most time of a row and, if there are several, all chains with their times.
+// routes returns the wait chain with the most time of a row. If there are several, it also returns all of them with their times
+// (at most MaxRoutes, unless hasAllRoutes), the largest first.
 func (w rowWriter) routes(nsByChain map[chainKey]int64, starter tracefmt.FrameID) ([]report.Via, []report.Route) {
 	var list []report.Route
 	for key, ns := range nsByChain {
@@ -109,7 +110,7 @@ func (w rowWriter) routes(nsByChain map[chainKey]int64, starter tracefmt.FrameID
 	return first, list
 }
 
-// viaText returns a text by which chains are ordered.
+// viaText returns a text that orders chains of equal time.
 func viaText(vs []report.Via) string {
 	s := ""
 	for _, v := range vs {
@@ -118,9 +119,10 @@ func viaText(vs []report.Via) string {
 	return s
 }
 
-// causeRows returns the causes of the requests in some buckets, the largest first. A row of running time represents a whole
-// function, so its line is chosen once for all bands, by the first band with that row, and stored in lines. shares divides
-// runs without a stack.
+// causeRows returns the causes of a group's requests in some latency buckets, the largest first; beyond maxCauses they are one
+// row "other". count is the number of these requests. shares divides running time without a stack among sites. A row of running
+// time represents a whole function: its line is chosen by the first band with that row, and stored in lines, so that it is the
+// same in all bands.
 func (w rowWriter) causeRows(
 	group *group, buckets map[int32]bool, count int, shares siteShares, lines map[causeRowKey]rowSite,
 ) []report.Cause {

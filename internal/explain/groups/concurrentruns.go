@@ -16,9 +16,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// concurrentRuns holds which sites ran, in ns, while requests waited for a P. It is divided by latency bucket like the
-// causes, because slow requests are delayed by other goroutines than fast ones. About fifty requests of a generation are
-// sampled, in addition to the slowest of each group.
+// concurrentRuns holds which sites ran on other goroutines, in ns, while requests waited for a P. It is keyed by latency bucket
+// like the causes, because slow requests are delayed by other goroutines than fast ones. About fifty requests of a generation
+// are sampled, in addition to the slowest of each group.
 type concurrentRuns map[concurrentRunKey]int64
 
 // A concurrentRunKey is a site that ran while requests waited.
@@ -27,14 +27,14 @@ type concurrentRunKey struct {
 	site tracefmt.FrameID
 }
 
-// A waitKey identifies waits for a P: of which group and latency bucket, for which cause.
+// A waitKey identifies waits for a P by group, latency bucket and cause.
 type waitKey struct {
 	group  path.GroupID // anyGroup for pieces of long requests, and for open requests
 	bucket int32
 	cause  path.CauseID
 }
 
-// merge adds the runs of another worker, whose ids tr translates.
+// merge adds the runs that another worker recorded; tr translates that worker's ids.
 func (r concurrentRuns) merge(other concurrentRuns, tr *path.Translation) {
 	for k, ns := range other {
 		if k.group != anyGroup {
@@ -45,14 +45,14 @@ func (r concurrentRuns) merge(other concurrentRuns, tr *path.Translation) {
 	}
 }
 
-// A pWait is one wait for a P.
+// A pWait is one wait of goroutine g for a P.
 type pWait struct {
 	cause      path.CauseID
 	start, end int64
 	g          uint64
 }
 
-// addConcurrentRuns adds what ran during a wait for a P.
+// addConcurrentRuns adds which sites ran on other goroutines during a wait for a P, multiplied by the request's weight.
 func (t *table) addConcurrentRuns(wait *pWait, key waitKey, weight int64) {
 	key.cause = wait.cause
 	t.stage.EachConcurrentRun(wait.start, wait.end, wait.g, func(site tracefmt.FrameID, ns int64) {
@@ -60,8 +60,8 @@ func (t *table) addConcurrentRuns(wait *pWait, key waitKey, weight int64) {
 	})
 }
 
-// addPWaits adds what ran while a request waited for a P, if the request is in the sample. Otherwise it records the waits if
-// the request is one of the slowest so far.
+// addPWaits adds which sites ran while a request waited for a P, if the request is in the sample. Otherwise, if the request is
+// one of the slowest of its group so far, it records the waits for addSlowPWaits.
 func (t *table) addPWaits(w *path.WalkResult) {
 	if len(w.LongPWaits) == 0 {
 		return
@@ -78,7 +78,7 @@ func (t *table) addPWaits(w *path.WalkResult) {
 		return
 	}
 	if key.group != anyGroup {
-		t.addSlow(w, key)
+		t.recordSlowRequest(w, key)
 	}
 }
 
@@ -102,9 +102,9 @@ func slowerFirst(a, b *slowRequest) int {
 	return cmp.Or(cmp.Compare(b.latency, a.latency), cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g))
 }
 
-// addSlow records a request if it is among the slowest of its group so far. Waits of less than threshold.MinorShare of the
-// latency are omitted.
-func (t *table) addSlow(w *path.WalkResult, key waitKey) {
+// recordSlowRequest records a request and its waits for a P if it is among the slowest of its group in this generation. Waits of less
+// than threshold.MinorShare of the latency are left out.
+func (t *table) recordSlowRequest(w *path.WalkResult, key waitKey) {
 	slowest := t.slowByGroup[w.Group]
 	if slowest == nil {
 		slowest = sample.New(maxSlowPerGroup, slowerFirst)
@@ -124,8 +124,8 @@ func (t *table) addSlow(w *path.WalkResult, key waitKey) {
 	slowest.Add(request)
 }
 
-// addSlowPWaits adds what ran during the waits of the slowest requests of all workers. Which requests these are does not
-// depend on the workers.
+// addSlowPWaits adds, at the end of a generation, which sites ran during the recorded waits of the slowest requests. They are
+// selected over all workers' tables, so the selection does not depend on which worker walked which request.
 func addSlowPWaits(tables []*table) {
 	byGroup := map[path.GroupKey]*sample.TopN[*slowRequest]{}
 	for _, t := range tables {
@@ -159,8 +159,8 @@ func addSlowPWaits(tables []*table) {
 	wg.Wait()
 }
 
-// mainLines returns, for each function that ran concurrently, the line with the most time: in a report such a function has
-// the same line everywhere.
+// mainLines returns, by function that ran concurrently, its line with the most time. A report shows this line wherever the
+// function appears.
 func (r concurrentRuns) mainLines(sp *spell.Speller) map[tracefmt.StringID]tracefmt.FrameID {
 	total := map[tracefmt.FrameID]int64{}
 	for k, ns := range r {
@@ -176,11 +176,11 @@ func (r concurrentRuns) mainLines(sp *spell.Speller) map[tracefmt.StringID]trace
 	return out
 }
 
-// indexConcurrentRuns indexes the concurrent runs of waits for a P by cause and wait key.
+// indexConcurrentRuns prepares concurrentShares: it sets mainLines, runsByCause and pWaitCauses.
 func (w *rowWriter) indexConcurrentRuns() {
 	w.mainLines, w.runsByCause = w.concurrentRuns.mainLines(w.sp), make(map[path.CauseID]map[waitKey]map[tracefmt.FrameID]int64)
 	for k, ns := range w.concurrentRuns {
-		if !w.waitsForP(k.cause) {
+		if !w.isPWait(k.cause) {
 			continue
 		}
 		if w.runsByCause[k.cause] == nil {
@@ -194,12 +194,13 @@ func (w *rowWriter) indexConcurrentRuns() {
 	w.pWaitCauses = slices.Collect(maps.Keys(w.runsByCause))
 }
 
-// concurrentShares returns what ran while a group's requests of some latency buckets waited for one of some causes, weighted
-// by the wait time of each bucket. Only some waits are sampled. If there is none of these, the first of the following is
-// used: other waits of the same requests, waits of other requests of the group, waits of other groups.
+// concurrentShares returns what ran on other goroutines while a group's requests of some latency buckets waited for a P with
+// one of the causes, weighted by the wait time of each bucket. Only some waits are sampled. If none of these was, it uses the
+// first of the following that was: other waits of the same requests, waits of other requests of the group, waits of other
+// groups.
 func (w rowWriter) concurrentShares(group *group, causes []path.CauseID, buckets map[int32]bool) []report.Share {
 	groupID := w.stage.IDs.GroupID(group.key)
-	if !slices.ContainsFunc(causes, w.waitsForP) {
+	if !slices.ContainsFunc(causes, w.isPWait) {
 		return w.sp.Shares(nil)
 	}
 	nsByLine := map[tracefmt.FrameID]int64{}
@@ -243,7 +244,7 @@ func (w rowWriter) concurrentShares(group *group, causes []path.CauseID, buckets
 	return w.sp.Shares(nsByLine)
 }
 
-// waitsForP reports whether a cause is a wait for a P, and no freeze.
-func (w rowWriter) waitsForP(id path.CauseID) bool {
+// isPWait reports whether the settled cause of an id is a wait for a P (no freeze, no thread wake-up).
+func (w rowWriter) isPWait(id path.CauseID) bool {
 	return w.sp.Settlement[w.stage.IDs.Cause(id).Code] == cause.Sched
 }

@@ -13,10 +13,10 @@ func coarseBucket(fine int32) int32 {
 	return loglinear.Bucket(loglinear.LowerBound(fine, fineBits), coarseBits)
 }
 
-// A histogram counts values in fine buckets.
+// A histogram counts values, such as latencies in ns, in log-linear buckets.
 type histogram struct {
-	pages  []*page // of adjacent buckets; nil: no values
-	coarse bool    // counts in coarse buckets
+	pages  []*page // counters, by groups of adjacent buckets; a nil page has no values
+	coarse bool    // the buckets are coarse ones
 	count  int64
 	sum    int64
 	max    int64
@@ -56,6 +56,7 @@ func (h *histogram) add(v, n int64) {
 	h.max = max(h.max, v)
 }
 
+// merge adds another histogram with buckets of the same width.
 func (h *histogram) merge(addend *histogram) {
 	if addend.count == 0 {
 		return
@@ -69,7 +70,7 @@ func (h *histogram) merge(addend *histogram) {
 	h.max = max(h.max, addend.max)
 }
 
-// forEach calls f for every bucket with values, in order.
+// forEach calls f for every bucket that is not empty, in order of values.
 func (h *histogram) forEach(f func(bucket int32, n int64)) {
 	for i, p := range h.pages {
 		if p == nil {
@@ -83,7 +84,7 @@ func (h *histogram) forEach(f func(bucket int32, n int64)) {
 	}
 }
 
-// coarseCounts returns the counts by coarse bucket.
+// coarseCounts returns the number of values in each coarse bucket (3 % wide).
 func (h *histogram) coarseCounts() map[int32]int64 {
 	sums := map[int32]int64{}
 	h.forEach(func(b int32, n int64) {

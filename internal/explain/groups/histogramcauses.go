@@ -6,19 +6,21 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// HistogramCauses returns the ns of each cause in the buckets of a group's histogram. groupID is the group's id in the report.
+// HistogramCauses returns, by cause, the time in ns in each bucket of a group's histogram. groupID is the group's id in the
+// report.
 func (s *Sum) HistogramCauses(id path.GroupID, groupID string, sp *spell.Speller) map[report.CauseName][]int64 {
 	w := rowWriter{table: s.tables[0], sp: sp}
 	return w.histogramCauses(w.groups[id], groupID)
 }
 
-// A queueKey is a queue and a cause of those ahead in it.
+// A queueKey identifies the time in one queue that has one cause, such as the running time of the requests ahead.
 type queueKey struct {
 	queue *report.Queue
 	cause report.CauseName
 }
 
-// histogramCauses returns the ns of each cause in the buckets of histogramPairs.
+// histogramCauses returns, by cause, the time in ns in each bucket of histogramPairs. Time in a queue counts as
+// report.CauseQueue, except the part in which the request itself is served.
 func (w rowWriter) histogramCauses(g *group, groupID string) map[report.CauseName][]int64 {
 	indexByBucket := map[int32]int{}
 	for i, b := range sortedKeys(g.latencies.coarseCounts()) {

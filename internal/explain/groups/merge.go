@@ -12,9 +12,9 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// Merge combines the tables of all workers, and decides how finely handlers are distinguished. ts translates each worker's
-// ids to the first one's; afterwards it translates them to the final groups, whose ids are returned by the first worker's
-// ids. Nothing may be added afterwards.
+// Merge combines the tables of all workers, and decides how finely handlers are distinguished (refineHandlers). On entry ts
+// translates each worker's ids to those of the first worker, on return to the final groups. finalIDs translates the first
+// worker's group ids to the final ones. Nothing may be added afterwards.
 func (s *Sum) Merge(ts []path.Translation) (finalIDs []path.GroupID) {
 	merged := s.tables[0]
 	for i, t := range s.tables[1:] {
@@ -34,7 +34,7 @@ func (s *Sum) Merge(ts []path.Translation) (finalIDs []path.GroupID) {
 	return finalIDs
 }
 
-// merge adds the table of another worker, whose ids tr translates.
+// merge adds the groups, blocks and traversals of another worker's table; tr translates that worker's ids.
 func (t *table) merge(other *table, tr *path.Translation) {
 	t.observerRequests += other.observerRequests
 	if other.blockMin != 0 && (t.blockMin == 0 || other.blockMin < t.blockMin) {
@@ -56,7 +56,8 @@ func (t *table) merge(other *table, tr *path.Translation) {
 	t.fitBlocks()
 }
 
-// mergeGroup adds a group to the one with an id. causes translates its causes; nil: they are this table's.
+// mergeGroup adds a group to the one with this id. causes translates the cause ids of addend to this table's; nil: they are the
+// same.
 func (t *table) mergeGroup(id path.GroupID, addend *group, causes []path.CauseID) {
 	group := t.groupByID(id)
 	group.offerHandlerFrame(t.stage.Syms, addend.handlerFrame)
@@ -139,7 +140,7 @@ type refinement struct {
 	finalIDs  []path.GroupID
 }
 
-// A level is the requests of a handler, or of a function below it, divided by the next callee.
+// A level is the set of requests of a handler, or of a function below it, divided by the function called next.
 type level struct {
 	children  map[tracefmt.StringID][]path.GroupID
 	remaining []path.GroupID // groups without a common callee
@@ -148,7 +149,8 @@ type level struct {
 	isDivided bool // the callees become groups
 }
 
-// newLevel divides groups by the function at a depth of their paths.
+// newLevel divides groups of one handler by the function at a depth of their paths (the calls below the handler that all stacks
+// of a request share), and decides whether these callees become groups of their own, by the rules of refineHandlers.
 func (r *refinement) newLevel(ids []path.GroupID, depth int) level {
 	out := level{children: make(map[tracefmt.StringID][]path.GroupID)}
 	var multiStack, deepMultiStack int64
@@ -181,7 +183,8 @@ func (r *refinement) newLevel(ids []path.GroupID, depth int) level {
 	return out
 }
 
-// isFewAndFast reports whether groups have few and fast requests, compared with all of the level.
+// isFewAndFast reports whether some groups of the level have few requests, none of them open, that are no slower than the
+// level's mean.
 func (l *level) isFewAndFast(r *refinement, ids []path.GroupID) bool {
 	var n, ns, open int64
 	for _, id := range ids {
@@ -191,7 +194,8 @@ func (l *level) isFewAndFast(r *refinement, ids []path.GroupID) bool {
 		float64(ns)*float64(l.requests) <= float64(l.ns)*float64(n)
 }
 
-// refine moves groups to their final keys: the callees' if the level is divided, else the handler's.
+// refine moves groups to their final keys: if the level at this depth is divided, those of its callees, recursively; otherwise
+// the handler's.
 func (r *refinement) refine(handler path.GroupKey, ids []path.GroupID, depth int) {
 	level := r.newLevel(ids, depth)
 	if handler.Name == 0 || !level.isDivided {
@@ -227,7 +231,7 @@ func (r *refinement) refine(handler path.GroupKey, ids []path.GroupID, depth int
 	}
 }
 
-// nameGroups gives groups the handler frame of a function.
+// nameGroups sets the handler frame of groups to a frame of function fn.
 func (r *refinement) nameGroups(ids []path.GroupID, fn tracefmt.StringID) {
 	frame := tracefmt.FrameID(0)
 	for _, p := range r.sum.tables {
@@ -240,9 +244,10 @@ func (r *refinement) nameGroups(ids []path.GroupID, fn tracefmt.StringID) {
 	}
 }
 
-// calleeName returns a better name for the few requests of a closure, most often of a wrapper: the one function below it that
-// all ended requests contain; 0 for none. A flight recorder's snapshot has no more than a few requests, all of one route. The
-// name of many requests must not depend on where they happened to wait.
+// calleeName returns a better name for a group with few requests whose handler is a closure, most often a wrapper: the one
+// function below it that all ended requests contain; 0 if there is none. A flight recorder's snapshot has only a few requests,
+// all of one route. With many requests the closure's name stays, because the name must not depend on where requests happened to
+// wait.
 func (r *refinement) calleeName(k path.GroupKey, ids []path.GroupID, l *level) tracefmt.StringID {
 	if l.requests >= threshold.MedianSample || len(l.children) != 1 || !words.IsClosure(r.stage.Syms.String(k.Name)) {
 		return 0
@@ -261,7 +266,7 @@ func (r *refinement) calleeName(k path.GroupKey, ids []path.GroupID, l *level) t
 	return 0
 }
 
-// isExclusive reports whether a function is only in requests of these groups.
+// isExclusive reports whether a function is in no request of this kind outside of the given groups.
 func (r *refinement) isExclusive(kind request.Kind, ids []path.GroupID, fn tracefmt.StringID) bool {
 	for id, g := range r.unrefined {
 		if g != nil && g.key.Kind == kind && (g.key.Name == fn || slices.Contains(g.key.Path[:], fn)) &&
@@ -272,7 +277,7 @@ func (r *refinement) isExclusive(kind request.Kind, ids []path.GroupID, fn trace
 	return true
 }
 
-// moveTo adds a group to the group with its final key.
+// moveTo adds an unrefined group to the group with its final key.
 func (r *refinement) moveTo(k path.GroupKey, id path.GroupID) {
 	to := r.stage.IDs.GroupID(k)
 	r.finalIDs[id] = to

@@ -12,27 +12,28 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// openWaits are the waits of requests that had not ended, by cause.
+// openWaits are the waits of requests that had not ended at the end of the trace, by cause.
 type openWaits map[path.CauseID]*openWait
 
-// An openWait adds up open requests that wait with one cause.
+// An openWait adds up open requests whose last wait has the same cause.
 type openWait struct {
 	count       int64
 	oldestStart int64   // start of the oldest request
-	stuckNS     []int64 // how long each had waited there, longest first
-	agesNS      []int64 // how old each was, oldest first
+	stuckNS     []int64 // how long these requests had waited there, the longest first
+	agesNS      []int64 // the ages of these requests, the oldest first
 }
 
 // maxOpenTimes bounds stuckNS and agesNS.
 const maxOpenTimes = 20
 
-// longest returns the longest times of a list and added ones, longest first.
+// longest adds times to a list and returns the maxOpenTimes longest, the longest first.
 func longest(list []int64, added ...int64) []int64 {
 	list = append(list, added...)
 	slices.SortFunc(list, func(a, b int64) int { return cmp.Compare(b, a) })
 	return list[:min(len(list), maxOpenTimes)]
 }
 
+// add adds the requests of another openWait.
 func (w *openWait) add(addend *openWait) {
 	if w.count == 0 || addend.oldestStart < w.oldestStart {
 		w.oldestStart = addend.oldestStart
@@ -41,8 +42,8 @@ func (w *openWait) add(addend *openWait) {
 	w.stuckNS, w.agesNS = longest(w.stuckNS, addend.stuckNS...), longest(w.agesNS, addend.agesNS...)
 }
 
-// add records where an open request waits, and since when. A wait that was divided, because the process may have been frozen,
-// counts as one.
+// add records the wait in which an open request is at the end of the trace, and since when. Adjacent segments of one wait,
+// which a candidate freeze divided, count as one.
 func (os openWaits) add(w *path.WalkResult) {
 	n := len(w.Segments)
 	if n == 0 || len(w.CauseIDs) != n {
@@ -62,7 +63,7 @@ func (os openWaits) add(w *path.WalkResult) {
 	entry.GetOrAdd(os, w.CauseIDs[n-1]).add(&openWait{w.Weight, w.Start, []int64{w.Req.End - stuckSince}, []int64{w.Req.End - w.Start}})
 }
 
-// merge adds the waits of another table. causes translates its causes; nil: they are the same.
+// merge adds the waits of another table. causes translates its cause ids; nil: they are the same.
 func (os openWaits) merge(from openWaits, causes []path.CauseID) {
 	for id, o := range from {
 		if causes != nil {
@@ -72,7 +73,8 @@ func (os openWaits) merge(from openWaits, causes []path.CauseID) {
 	}
 }
 
-// openWaitRows returns the waits of open requests, those with the longest time in sum first.
+// openWaitRows returns where open requests wait, those with the longest total time first. starter is the line that started the
+// group's goroutines.
 func (w rowWriter) openWaitRows(os openWaits, starter tracefmt.FrameID) []report.OpenWait {
 	type waitKey struct {
 		cause       cause.Cause

@@ -5,12 +5,12 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// outlierFactor is by how many times outliers exceed the usual latency. Package service/flight uses the same bounds for
-// recordings.
+// outlierFactor is how many times longer than the usual latency an outlier takes. Package service/flight uses the same bounds
+// for recordings.
 const outlierFactor = 4
 
-// outlierThreshold returns the latency from which requests are outliers: far above the 99th percentile, if there are enough
-// requests for it, else above the third quartile. It is 0 if there are too few requests.
+// outlierThreshold returns the latency in ns from which requests are outliers: outlierFactor times the 99th percentile, or the
+// third quartile if there are too few requests for that. It is 0 if there are too few requests for any.
 func outlierThreshold(lat *histogram) int64 {
 	if lat.count < threshold.MedianSample {
 		return 0

@@ -6,13 +6,14 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// minValues returns how many values a quantile needs: at least one is expected beyond it, and five for the median.
+// minValues returns the least number of values for which quantile q is reported: at least one value is expected above the
+// quantile, and the median needs five.
 func minValues(q float64) int64 {
 	n := int64(math.Round(1 / (1 - q))) // the floating-point result is slightly less or more
 	return max(n, 5)
 }
 
-// latencyOf returns the latencies of a histogram, with the quantiles that have enough values.
+// latencyOf returns the mean, maximum and percentiles of a histogram; a percentile with too few values is nil.
 func latencyOf(h *histogram) report.Latency {
 	var out report.Latency
 	if h.count == 0 {
@@ -31,7 +32,7 @@ func latencyOf(h *histogram) report.Latency {
 	return out
 }
 
-// quantiles returns the quantiles of a histogram that have enough values.
+// quantiles returns the median, 99th percentile and maximum of a histogram; nil where there are too few values.
 func quantiles(h *histogram) report.Quantiles {
 	l := latencyOf(h)
 	return report.Quantiles{P50: l.P50, P99: l.P99, Max: l.Max}

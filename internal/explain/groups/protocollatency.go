@@ -6,8 +6,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Servers returns, for each kind of calls, the number and the latencies of all its requests that ended, in the order of the rows. It
-// leaves out requests that monitor the process, and streams.
+// Servers returns, for each protocol (kind of calls), the number and the latencies of all ended requests together, in the order
+// of the rows. It leaves out monitoring requests and streams.
 func (s *Sum) Servers(rows []Row) []report.Server {
 	var out []report.Server
 	var latencies []histogram // of out

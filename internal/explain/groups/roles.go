@@ -15,10 +15,12 @@ import (
 // probeFactor is by how many times a process's own work must exceed, in count and time, a server's requests, for these to be
 // probes.
 const (
+	// probeFactor decides when a server's requests are probes: the process's own work exceeds them by this factor, in number
+	// and in time.
 	probeFactor = 20
 )
 
-// SortByRole gives groups their roles and sorts them: first what a client or a goroutine waits for, those with the most time
+// SortByRole sets the role of each group and sorts the groups: first work that a client or goroutine waits for, the most time
 // first; then background work; then monitoring. isTimerStarted reports whether a timer started most of a group's work.
 func SortByRole(rows []Row, duration time.Duration, isTimerStarted func(*Row) bool) {
 	var servedTotals, workTotals, maxTotals report.Group // counts and times alone
@@ -66,8 +68,8 @@ func SortByRole(rows []Row, duration time.Duration, isTimerStarted func(*Row) bo
 	})
 }
 
-// isIdleTicker reports whether iterations of a loop only check, when a timer fires, whether there is work: nothing waits for
-// them, however many they are and however late they run.
+// isIdleTicker reports whether a group consists of iterations of a loop that only check, when a timer fires, whether there is
+// work: their mean working time is at most threshold.IdleCheckNS. Nothing waits for them.
 func isIdleTicker(row *Row, isTimerStarted func(*Row) bool) bool {
 	if row.kind != request.Loop || row.Count == 0 || len(row.Bands) == 0 || !isTimerStarted(row) {
 		return false
@@ -84,12 +86,13 @@ func isIdleTicker(row *Row, isTimerStarted func(*Row) bool) bool {
 	return workNS <= threshold.IdleCheckNS*int64(row.Count)
 }
 
+// roleRank returns the position of a role in the report's order.
 func roleRank(r report.Role) int { return slices.Index(report.Roles(), r) }
 
-// isOwnWork reports whether requests of a kind are the process's own work, without a client.
+// isOwnWork reports whether requests of a kind are the process's own work, for which no client waits.
 func isOwnWork(k request.Kind) bool { return k == request.Goroutine || k == request.Loop }
 
-// isMonitoring reports whether a handler serves the monitoring of the process: its metrics, its health.
+// isMonitoring reports whether a handler serves metrics or health checks, by its role or by the last words of its name.
 func isMonitoring(handler string) bool {
 	if knowledge.Has(handler, knowledge.Monitoring) {
 		return true

@@ -14,7 +14,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Selection says which groups are reported. The zero value selects all.
+// A Selection restricts which groups are reported. The zero value selects all.
 type Selection struct {
 	// Name, if not nil, must match a group's name.
 	Name *regexp.Regexp
@@ -22,12 +22,12 @@ type Selection struct {
 	Wanted func(request.Kind, tracefmt.StringID) bool
 }
 
-// includes reports whether a group has requests and is of a wanted kind.
+// includes reports whether a group has requests and its kind and name are wanted. It does not compare Name.
 func (s *Selection) includes(g *group) bool {
 	return g != nil && g.requests() > 0 && (s.Wanted == nil || s.Wanted(g.key.Kind, g.key.Name))
 }
 
-// A Row is a group of the report, without its slowest requests, which Sum does not know.
+// A Row is a group of the report without its slowest requests, which Sum does not store.
 type Row struct {
 	report.Group
 	PathGroup path.GroupID // id in package path
@@ -42,7 +42,8 @@ func (s *Sum) GroupKey(id path.GroupID) path.GroupKey { return s.tables[0].stage
 // maxCauses bounds the causes of a band; the rest is one cause "other".
 const maxCauses = 40
 
-// ObserverRequests returns the number of requests that observed the process itself, such as for a profile.
+// ObserverRequests returns the number of requests that only observed the process itself, such as the one for the recorded
+// trace.
 func (s *Sum) ObserverRequests() int { return int(s.tables[0].observerRequests) }
 
 // HasRequests reports whether there are requests of a wanted kind.
@@ -52,7 +53,7 @@ func (s *Sum) HasRequests(wanted func(request.Kind, tracefmt.StringID) bool) boo
 	})
 }
 
-// Rows returns the selected groups, those with the most time first.
+// Rows returns the selected groups with all their figures, those with the most time first.
 func (s *Sum) Rows(sp *spell.Speller, sel Selection) []Row {
 	w := rowWriter{table: s.tables[0], sp: sp, samplesByGroup: s.tables[0].runSamples.byGroup()}
 	w.indexConcurrentRuns()
@@ -69,8 +70,8 @@ func (s *Sum) Rows(sp *spell.Speller, sel Selection) []Row {
 	return out
 }
 
-// GroupNames returns the names of all groups of wanted kinds, whatever sel.Name is, with their numbers of requests, those
-// with the most time first.
+// GroupNames returns the names and request numbers of all groups of wanted kinds, those with the most time first. It ignores
+// sel.Name.
 func (s *Sum) GroupNames(sp *spell.Speller, sel Selection) []NameCount {
 	w := rowWriter{table: s.tables[0], sp: sp}
 	var out []NameCount
@@ -95,7 +96,7 @@ type NameCount struct {
 	Requests int64
 }
 
-// GroupIDs returns the report's id of every selected group by its id in package path.
+// GroupIDs maps the ids of the selected groups in package path to their ids in the report.
 func (s *Sum) GroupIDs(sp *spell.Speller, sel Selection) map[path.GroupID]string {
 	w := rowWriter{table: s.tables[0], sp: sp}
 	out := make(map[path.GroupID]string)
@@ -114,7 +115,7 @@ func (s *Sum) GroupTitle(id path.GroupID, sp *spell.Speller, sel Selection) (gro
 	return spell.GroupID(kind, name), name, ok
 }
 
-// selectedTitle returns the kind and the name of a group, and whether it is selected.
+// selectedTitle returns the kind and the name of a group; ok reports whether sel selects it.
 func (w rowWriter) selectedTitle(sel *Selection, g *group) (kind, name string, ok bool) {
 	if !sel.includes(g) {
 		return "", "", false
@@ -123,7 +124,7 @@ func (w rowWriter) selectedTitle(sel *Selection, g *group) (kind, name string, o
 	return kind, name, sel.Name == nil || sel.Name.MatchString(name)
 }
 
-// A rowWriter creates rows of a report from a table.
+// A rowWriter creates the rows of a report from a merged table.
 type rowWriter struct {
 	*table
 	sp        *spell.Speller
@@ -135,7 +136,7 @@ type rowWriter struct {
 	hasAllRoutes   bool                         // more than MaxRoutes of a cause
 }
 
-// row creates the row of a group.
+// row returns a group of the report: latencies, blocks of time, bands with causes, open requests.
 func (w rowWriter) row(group *group) report.Group {
 	kind, name, named := w.title(group)
 	row := report.Group{
@@ -195,7 +196,7 @@ func (w rowWriter) row(group *group) report.Group {
 	return row
 }
 
-// title returns the kind and the name of a group, and whether the name is known.
+// title returns the kind and the name of a group. named is false if no handler is known; then the name is a placeholder.
 func (w rowWriter) title(g *group) (kind, name string, named bool) {
 	kind, name, named = g.key.Kind.String(), w.sp.Syms.String(g.key.Name), g.key.Name != 0
 	if g.handlerFrame != 0 && g.key.Kind == request.GRPC {
@@ -207,7 +208,7 @@ func (w rowWriter) title(g *group) (kind, name string, named bool) {
 	return kind, name, named
 }
 
-// histogramPairs lists coarse buckets as [upper bound, count].
+// histogramPairs returns the coarse buckets of a histogram as [exclusive upper bound, count].
 func histogramPairs(h *histogram) [][2]int64 {
 	sums := h.coarseCounts()
 	out := [][2]int64{}

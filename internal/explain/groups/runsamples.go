@@ -10,9 +10,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// runSamples records which sites ran below which functions. A short run has no stack: the trace shows only the event that
-// ended it, say a write in function F, and anything before it may have used the time. CPU samples in runs of the same kind
-// show what; without these, longer runs, which a preemption ended, show it.
+// runSamples records which sites ran below which functions. A short run has no stack: the trace shows only the event that ended
+// it, such as a write in function F, and any code before it may have used the time. CPU samples in runs of the same kind show
+// which code; without samples, longer runs that a preemption ended show it.
 type runSamples struct {
 	stage         *path.Stage
 	nsBySite      map[funcSite]int64
@@ -26,7 +26,7 @@ type funcSite struct {
 	site tracefmt.FrameID
 }
 
-// A runKind is runs of one group's requests of similar length that events of one function end.
+// A runKind identifies runs of one group's requests that are similar in length and that events of the same function end.
 type runKind struct {
 	group  path.GroupID // anyGroup for pieces of long requests, whose group is not known yet
 	fn     tracefmt.StringID
@@ -39,6 +39,7 @@ type sampleKey struct {
 	site tracefmt.FrameID
 }
 
+// anyGroup is the group of runs whose group is not known.
 const anyGroup path.GroupID = -1
 
 func newRunSamples(s *path.Stage) runSamples {
@@ -48,7 +49,8 @@ func newRunSamples(s *path.Stage) runSamples {
 	}
 }
 
-// add adds the running time of a request that has a stack.
+// add records the running time of a request at sites with a stack, for each function on the stack, and the CPU samples that hit
+// its runs.
 func (u *runSamples) add(w *path.WalkResult) {
 	for i := range w.Segments {
 		s := &w.Segments[i]
@@ -69,7 +71,8 @@ func (u *runSamples) add(w *path.WalkResult) {
 	})
 }
 
-// forEachSampled calls f for each running segment that CPU samples hit, with their number.
+// forEachSampled calls f for each running segment of a request that CPU samples hit, with the segment's index and the number of
+// samples.
 func (u *runSamples) forEachSampled(w *path.WalkResult, f func(i int, n int64)) {
 	for i := range w.Segments {
 		if s := &w.Segments[i]; s.SiteSource == cause.SiteFromSample && s.Code.Cause() == cause.CPU {
@@ -80,7 +83,7 @@ func (u *runSamples) forEachSampled(w *path.WalkResult, f func(i int, n int64)) 
 	}
 }
 
-// byGroup returns the sites of CPU samples by group.
+// byGroup returns the keys of the CPU samples by group.
 func (u *runSamples) byGroup() map[path.GroupID][]sampleKey {
 	out := make(map[path.GroupID][]sampleKey)
 	for k := range u.samplesByKind {
@@ -89,7 +92,7 @@ func (u *runSamples) byGroup() map[path.GroupID][]sampleKey {
 	return out
 }
 
-// functionsOn returns the functions on a stack that are not the standard library's.
+// functionsOn returns the functions on a stack outside of the standard library, without repetitions.
 func (u *runSamples) functionsOn(stack tracefmt.StackID) []tracefmt.StringID {
 	fns, ok := u.funcsByStack[stack]
 	if !ok {
@@ -103,7 +106,7 @@ func (u *runSamples) functionsOn(stack tracefmt.StackID) []tracefmt.StringID {
 	return fns
 }
 
-// merge adds the samples of another worker, whose ids tr translates.
+// merge adds the samples of another worker; tr translates that worker's ids.
 func (u *runSamples) merge(other *runSamples, tr *path.Translation) {
 	for k, ns := range other.nsBySite {
 		u.nsBySite[k] += ns
@@ -116,9 +119,9 @@ func (u *runSamples) merge(other *runSamples, tr *path.Translation) {
 	}
 }
 
-// shares returns the sites that ran below a function with their times, and their sum. It is nil if that is too little for ns
-// of time without a stack.
-func (u *runSamples) shares(fn tracefmt.StringID, ns int64) (sums map[tracefmt.FrameID]int64, total int64) {
+// sitesBelow returns the time in ns of each site that ran below a function, and the total. It returns nil if the total is small
+// compared with ns, the time without a stack that is to be divided.
+func (u *runSamples) sitesBelow(fn tracefmt.StringID, ns int64) (sums map[tracefmt.FrameID]int64, total int64) {
 	sums = map[tracefmt.FrameID]int64{}
 	for k, v := range u.nsBySite {
 		if k.fn == fn {
@@ -132,8 +135,8 @@ func (u *runSamples) shares(fn tracefmt.StringID, ns int64) (sums map[tracefmt.F
 	return sums, total
 }
 
-// SitesBelow returns, for runs that show only a function, the sites that were found running in such runs with their times,
-// and the sum; nil if there are none. Merge must have been called.
+// SitesBelow returns, for runs whose only stack is that of function fn's event, which sites below fn ran, in ns, and the total:
+// by CPU samples, or else by longer runs; nil if there are neither. Merge must have been called.
 func (s *Sum) SitesBelow(fn tracefmt.StringID) (sums map[tracefmt.FrameID]int64, total int64) {
 	samples := &s.tables[0].runSamples
 	var pool samplePool
@@ -148,5 +151,5 @@ func (s *Sum) SitesBelow(fn tracefmt.StringID) (sums map[tracefmt.FrameID]int64,
 		}
 		return pool.samples, pool.count * report.SampleNS
 	}
-	return samples.shares(fn, 0)
+	return samples.sitesBelow(fn, 0)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/whylate/whylate/internal/explain/path"
 )
 
-// A spread measures the error of a sum of weighted requests. A request of weight w with time x adds w(w-1)x to linear and
-// w(w-1)x² to square. A request of weight 1 was walked for itself alone, and adds nothing.
+// A spread accumulates the sampling error of a sum of weighted requests. A request of weight w with time x adds w(w-1)x to
+// linear and w(w-1)x² to square. A request of weight 1 represents only itself and adds nothing.
 type spread struct{ linear, square float64 }
 
 func (s *spread) add(addend *spread) {
@@ -16,7 +16,7 @@ func (s *spread) add(addend *spread) {
 	s.square += addend.square
 }
 
-// addSpread adds the times of a request that represents several.
+// addSpread adds a request of weight above 1 to the spreads of its latency bucket and causes.
 func (g *group) addSpread(bucket int32, w *path.WalkResult) {
 	product := float64(w.Weight) * float64(w.Weight-1)
 	if g.spreadWeights == nil {
@@ -29,10 +29,10 @@ func (g *group) addSpread(bucket int32, w *path.WalkResult) {
 	}
 }
 
-// variances returns the variances of the times of causes in some buckets. With n the sum of w(w-1) over all requests of a
-// stratum, including those without the cause, the variance of a stratum is square - linear²/n: that of a sum over a sample of
-// independent draws, about its mean (Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992, sections 3.2 and
-// 3.7). Strata are those by which requests were sampled.
+// variances returns, by cause id, the variance (ns²) of the cause's total time in some latency buckets, which results from
+// sampling. With n the sum of w(w-1) over all requests of a stratum, including those without the cause, the variance of a
+// stratum is square - linear²/n: that of a sum over a sample of independent draws, about its mean (Särndal, Swensson and
+// Wretman, Model Assisted Survey Sampling, 1992, sections 3.2 and 3.7). Strata are those by which requests were sampled.
 func (g *group) variances(buckets map[int32]bool) map[int32]float64 {
 	type key struct{ stratum, cause int32 }
 	n, sums, out := map[int32]float64{}, map[key]spread{}, map[int32]float64{}
@@ -55,14 +55,14 @@ func (g *group) variances(buckets map[int32]bool) map[int32]float64 {
 	return out
 }
 
-// stratum returns the stratum of a coarse bucket.
+// stratum returns the sampling stratum of a coarse latency bucket.
 func stratum(bucket int32) int32 {
 	return loglinear.Bucket(loglinear.LowerBound(bucket, coarseBits), path.StratumBits)
 }
 
-// shareError is half of the 95 % confidence interval of a share, rounded up to a hundredth of a percent: many small shares
-// would be outside if it were rounded down. The last bits of a variance depend on the order in which workers added to it, so
-// less than a hundredth of that is ignored.
+// shareError returns half of the 95 % confidence interval of a share whose time has this variance, rounded up to a hundredth of
+// a percent: many small shares would be outside if it were rounded down. The last bits of a variance depend on the order in
+// which workers added to it, so less than a hundredth of that is ignored.
 func shareError(variance float64, total int64) float64 {
 	return math.Ceil(1.96*math.Sqrt(variance)/float64(total)*1e4-0.01) / 1e4
 }

@@ -16,8 +16,8 @@ import (
 // less than a third of the whole in 19 of 20 cases.
 const minSamples = 8
 
-// siteShares divides the causes of one group that are running time without a stack among the sites that ran in such runs. It
-// is the same for all bands of the group, so that no band has more of anything than a band that contains it.
+// siteShares divides running time without a stack among the sites that ran in similar runs, by cause id of one group. It is the
+// same for all bands of the group, so that no band has more time at a site than a band that contains it.
 type siteShares map[path.CauseID][]siteShare
 
 // A siteShare is a site's share of a cause.
@@ -26,7 +26,8 @@ type siteShare struct {
 	share float64
 }
 
-// divide calls f with the parts of a total of a cause; they add up to it. rest is the site of the part without a share.
+// divide splits the total time of a cause among its sites and calls yield for each part. The parts add up to the total. The
+// rest, for which no share is known, is at site rest.
 func (s siteShares) divide(id path.CauseID, rest rowSite, total cell, yield func(rowSite, cell)) {
 	remaining := total
 	parts := s[id]
@@ -46,14 +47,15 @@ func (s siteShares) divide(id path.CauseID, rest rowSite, total cell, yield func
 	}
 }
 
-// A samplePool is the samples of several kinds of runs, and the time of such runs without a sample.
+// A samplePool holds the CPU samples of several kinds of runs by site, and the time of runs of these kinds without a stack
+// (unsampledNS).
 type samplePool struct {
 	samples     map[tracefmt.FrameID]int64
 	count       int64
 	unsampledNS int64
 }
 
-// add adds n samples at a site.
+// add adds n CPU samples at a site.
 func (p *samplePool) add(site tracefmt.FrameID, n int64) {
 	if p.samples == nil {
 		p.samples = make(map[tracefmt.FrameID]int64)
@@ -85,9 +87,10 @@ func (p *samplePool) isOneFunction(syms *tracefmt.Symbols) bool {
 	return first != 0
 }
 
-// siteSharesOf divides the runs of a group that have no stack. The first of these with enough samples decides: samples of the
-// same kind of runs, of all runs of the group at the same function, of all such kinds of the group. Without samples, longer
-// runs below the function decide; else the time remains at the sites of the events. Both are inferred.
+// siteSharesOf decides among which sites a group's running time without a stack is divided. The first of these sets that has
+// enough CPU samples is used: samples in the same kind of runs, in all runs of the group at the same function, in all such
+// kinds of runs of the group. Without samples, longer runs below the function are used. If there are none either, the time
+// stays at the sites of the events (SiteFromBracket).
 func (w rowWriter) siteSharesOf(group *group) siteShares {
 	id := w.stage.IDs.GroupID(group.key)
 	unassignedNS, causesByKind := map[runKind]int64{}, map[runKind][]path.CauseID{}
@@ -151,7 +154,7 @@ func (w rowWriter) siteSharesOf(group *group) siteShares {
 		nsByFunc[kind.fn] += ns
 	}
 	for kind := range unassignedNS {
-		if sums, total := w.runSamples.shares(kind.fn, nsByFunc[kind.fn]); total > 0 {
+		if sums, total := w.runSamples.sitesBelow(kind.fn, nsByFunc[kind.fn]); total > 0 {
 			// The share of the function itself remains at the event, which is no less exact.
 			for f := range sums {
 				if w.sp.Syms.Frame(f).Func == kind.fn {
@@ -164,7 +167,7 @@ func (w rowWriter) siteSharesOf(group *group) siteShares {
 	return out
 }
 
-// sortedShares returns the shares of sites, sorted by frame.
+// sortedShares converts the sums of sites to shares of total, sorted by frame.
 func (w rowWriter) sortedShares(sums map[tracefmt.FrameID]int64, total int64, from cause.SiteSource) []siteShare {
 	out := make([]siteShare, 0, len(sums))
 	for f, n := range sums {

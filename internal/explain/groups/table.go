@@ -33,16 +33,17 @@ func (c *cell) add(addend *cell) {
 
 // A group holds the sums of the requests of one group.
 type group struct {
-	key                path.GroupKey
-	handlerFrame       tracefmt.FrameID // a frame of the handler, see isPreferredFrame
-	starter            starter
-	latencies          histogram
-	readyTimes         histogram // from when a request was ready until its goroutine ran
-	pollGaps           histogram // upper bounds of the time from the arrival until a thread polled the network
-	causeCells         cellTable[cell]
-	spreads            cellTable[spread]
-	spreadWeights      map[int32]float64 // by latency bucket, see spread
-	sampleCounts       cellTable[cell]   // CPU samples, in the field requests
+	key           path.GroupKey
+	handlerFrame  tracefmt.FrameID // a frame of the handler, see isPreferredFrame
+	starter       starter
+	latencies     histogram
+	readyTimes    histogram // from when a request was ready to run until its goroutine ran
+	pollGaps      histogram // upper bounds of the time from the arrival until a thread polled the network
+	causeCells    cellTable[cell]
+	spreads       cellTable[spread]
+	spreadWeights map[int32]float64 // by latency bucket, see spread
+	sampleCounts  cellTable[cell]   // CPU samples, in the field requests
+	// by block number: time since the clock's zero, in units of the block length
 	blocks             map[int64]*block
 	currentBlock       *block // the last result of blockAtTime, with its number
 	currentBlockNumber int64
@@ -59,13 +60,13 @@ type group struct {
 	multiStack         int64                       // requests with several stacks of the handler, so that these have meaningful common frames
 }
 
-// A starter is the line that started the goroutines of all requests of a group; frame 0: there are several.
+// A starter is the source line that started the goroutines of all requests of a group; frame 0: there are several lines.
 type starter struct {
 	frame tracefmt.FrameID
 	isSet bool
 }
 
-// add sets frame 0 if next is another starter.
+// add combines another starter: with a different line, frame becomes 0.
 func (s *starter) add(next starter) {
 	switch {
 	case !next.isSet:
@@ -80,7 +81,7 @@ func newGroup(k path.GroupKey) *group {
 	return &group{key: k, blocks: make(map[int64]*block), openWaits: make(openWaits)}
 }
 
-// offerHandlerFrame uses a frame of the handler if it is preferred to the present one; 0 is no frame.
+// offerHandlerFrame replaces the group's handler frame if the offered frame is preferred (isPreferredFrame). 0 is no frame.
 func (g *group) offerHandlerFrame(syms *tracefmt.Symbols, frame tracefmt.FrameID) {
 	if frame != 0 && isPreferredFrame(syms, frame, g.handlerFrame, g.key.Name) {
 		g.handlerFrame = frame
@@ -90,7 +91,7 @@ func (g *group) offerHandlerFrame(syms *tracefmt.Symbols, frame tracefmt.FrameID
 // requests returns the number of requests, including open ones.
 func (g *group) requests() int64 { return g.latencies.count + g.openCount }
 
-// A block holds the sums of the requests that ended in one interval of time.
+// A block holds the sums of the requests that ended in one interval of the trace.
 type block struct {
 	latencies histogram
 	causes    cause.TimeByCode
@@ -171,7 +172,8 @@ func (t *table) groupByID(id path.GroupID) *group {
 	return *g
 }
 
-// group returns the group of a request, and adds the request's handler frame, starter and kind of mark to it.
+// group returns the group of a request, creating it on demand, and updates the group's handler frame, starter and kind of mark
+// by the request.
 func (t *table) group(w *path.WalkResult) *group {
 	g := t.groupByID(w.Group)
 	g.offerHandlerFrame(t.stage.Syms, w.HandlerFrame)
@@ -197,9 +199,9 @@ func (g *group) addStatus(status tracefmt.StringID, n int64) {
 	g.statuses[status] += n
 }
 
-// isPreferredFrame reports whether frame a is preferred to b as a group's handler frame. It compares contents, so that the
-// result does not depend on the order of requests: another function than the key (a gRPC method in place of the generated
-// code), then the function's name, then the line.
+// isPreferredFrame reports whether frame a is preferred to frame b as the handler frame of a group with this key. The order
+// compares contents only, so that the result does not depend on the order of requests: a function other than the key (a gRPC
+// method in place of the generated code), then the function's name, then the line.
 func isPreferredFrame(syms *tracefmt.Symbols, a, b tracefmt.FrameID, key tracefmt.StringID) bool {
 	if b == 0 {
 		return true
@@ -220,7 +222,7 @@ func (g *group) isOlder(start int64, id uint64) bool {
 	return g.oldestStart == 0 || start < g.oldestStart || start == g.oldestStart && id < g.oldestG
 }
 
-// addOpen adds a request that has not ended.
+// addOpen adds a request that has not ended: where it waits, and since when.
 func (g *group) addOpen(w *path.WalkResult) {
 	g.openCount += w.Weight
 	g.openWaits.add(w)
@@ -232,7 +234,7 @@ func (g *group) addOpen(w *path.WalkResult) {
 	}
 }
 
-// addEnded adds a request that has ended.
+// addEnded adds the latency, the outcome and, if its path was walked, the causes of a request that has ended.
 func (t *table) addEnded(group *group, w *path.WalkResult) {
 	latency, requests := w.Latency(), w.CountedRequests()
 	group.latencies.add(latency, requests)
@@ -272,7 +274,7 @@ func (t *table) addEnded(group *group, w *path.WalkResult) {
 	})
 }
 
-// blockAtTime returns the group's block of a time.
+// blockAtTime returns the group's block that contains time end. Block lengths double if there would be too many.
 func (t *table) blockAtTime(g *group, end int64) *block {
 	number := end / blockNS
 	if t.blockMin == 0 || number < t.blockMin {
@@ -294,7 +296,7 @@ func (t *table) fitBlocks() {
 	}
 }
 
-// doubleBlocks doubles the length of blocks.
+// doubleBlocks doubles the length of blocks, and merges pairs of blocks in all groups.
 func (t *table) doubleBlocks() {
 	t.blockShift++
 	for _, g := range t.groups {

@@ -8,23 +8,24 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// traversals counts, for requests of servers, the goroutines that their paths lead through, by start function: the work of
-// these is part of requests, and no separate work. A goroutine that only held a lock does not count. Only a sample of the
-// requests is evaluated.
+// traversals counts, for sampled requests of servers, through which other goroutines their paths lead, by start function. The
+// work of such goroutines is part of requests and is not reported as work of its own. A goroutine that only held a lock or slot
+// does not count.
 type traversals struct {
 	stage          *path.Stage
 	requestsByFunc map[tracefmt.StringID]int64 // by start function
-	sampled        int64
-	requests       int64
-	pathFuncs      []tracefmt.StringID   // scratch
-	holdChains     map[path.ChainID]bool // wait chains that lead through a hold
+	// weight of the sampled requests, of all requests
+	sampled    int64
+	requests   int64
+	pathFuncs  []tracefmt.StringID   // scratch
+	holdChains map[path.ChainID]bool // wait chains that lead through a hold
 }
 
 func newTraversals(s *path.Stage) traversals {
 	return traversals{stage: s, requestsByFunc: make(map[tracefmt.StringID]int64), holdChains: make(map[path.ChainID]bool)}
 }
 
-// add counts the start functions of the goroutines on a request's path.
+// add counts, for a sampled request, the start functions of the other goroutines on its path, each once.
 func (t *traversals) add(w *path.WalkResult) {
 	r := w.Req
 	if !r.Kind.IsServed() {
@@ -56,8 +57,8 @@ func (t *traversals) add(w *path.WalkResult) {
 	}
 }
 
-// isHoldChain reports whether a chain of waits leads to a goroutine that held something. What the goroutine did does not
-// matter then.
+// isHoldChain reports whether a wait chain leads through a lock or slot: the goroutine behind it only held something, and its
+// work is not part of the request.
 func (t *traversals) isHoldChain(id path.ChainID) bool {
 	isHold, ok := t.holdChains[id]
 	if !ok {
@@ -69,6 +70,7 @@ func (t *traversals) isHoldChain(id path.ChainID) bool {
 	return isHold
 }
 
+// merge adds the counts of another worker.
 func (t *traversals) merge(other *traversals) {
 	for fn, n := range other.requestsByFunc {
 		t.requestsByFunc[fn] += n
@@ -77,8 +79,8 @@ func (t *traversals) merge(other *traversals) {
 	t.requests += other.requests
 }
 
-// RequestsThrough estimates how many requests of servers had a path through goroutines that were started with a function.
-// Merge must have been called.
+// RequestsThrough estimates how many requests of servers had a path through goroutines that started with function fn. Merge
+// must have been called.
 func (s *Sum) RequestsThrough(fn tracefmt.StringID) int64 {
 	t := &s.tables[0].traversals
 	if t.sampled == 0 {
