@@ -12,7 +12,8 @@ type Answer struct {
 // maxAnswerDepth bounds how many answers the walk enters one inside the other.
 const maxAnswerDepth = 8
 
-// findAnswers returns the answers for which a request waits, in order of time.
+// findAnswers returns the requests of this process for whose answers a request waits (see Answer), in order of time. The
+// request is given by its goroutine and start.
 func (w *Walker) findAnswers(g uint64, start int64) []Answer {
 	if w.AnswersOf == nil {
 		return nil
@@ -20,14 +21,14 @@ func (w *Walker) findAnswers(g uint64, start int64) []Answer {
 	return w.AnswersOf(g, start)
 }
 
-// inheritAnswers makes the innermost frame work for the same request as outer.
+// inheritAnswers copies the awaited answers of frame outer to the innermost frame, which works for the same request.
 func (w *Walker) inheritAnswers(outer walkFrame) {
 	last := &w.frames[len(w.frames)-1]
 	last.answers, last.answerDepth = outer.answers, outer.answerDepth
 }
 
-// matchAnswer returns the last answer for which a wait from start to end can be, or nil. It also corrects the
-// verdict: below an answer an inbound wait is not for an outside client, and a poll gap cannot begin before the
+// matchAnswer returns the last of the frame's answers that overlaps the network wait from start to end, or nil. It also
+// corrects the verdict: inside an answer, an inbound wait is not for an outside client, and a poll gap cannot begin before the
 // answer ended.
 func (f *walkFrame) matchAnswer(verdict *waitVerdict, start, end int64) *Answer {
 	if verdict.step.Kind != Network || verdict.followWaker {
@@ -52,10 +53,10 @@ func (f *walkFrame) matchAnswer(verdict *waitVerdict, start, end int64) *Answer 
 	return nil
 }
 
-// followAnswer continues the walk in the goroutine that answers a wait. If requests share the connection, its reader
-// may have been woken for other requests during the wait; this request does not depend on that. The time before the
-// answer, when the call was on its way, is walked afterwards.
-func (w *Walker) followAnswer(frame *walkFrame, span *timeline.Span, start int64, cursor *int64, verdict *waitVerdict, answer *Answer) bool {
+// followAnswer continues the walk in the goroutine that served the request which answers a network wait, and returns true;
+// false if that goroutine has no events in this time. The time after the answer is the network wait; the time before it, when
+// the call was on its way, is walked afterwards. The connection's reader is not followed: other requests may have woken it.
+func (w *Walker) followAnswer(frame *walkFrame, span *timeline.Span, start int64, cursor *int64, verdict *waitVerdict, answer *Answer) (entered bool) {
 	w.emitStep(cursor, max(answer.End, start), verdict.step)
 	from := max(answer.Start, frame.start)
 	if from >= *cursor {
@@ -73,7 +74,8 @@ func (w *Walker) followAnswer(frame *walkFrame, span *timeline.Span, start int64
 	return true
 }
 
-// listAnswerWait adds two items for a network wait that an answer ends: the answer, and its way back.
+// listAnswerWait adds two items for a network wait that an answer of this process ends: the way back, which is the wait itself,
+// and the answer, which is followed.
 func (b *graphBuilder) listAnswerWait(part *graphPart, answer *Answer, verdict *waitVerdict, start int64, cursor *int64, fullLength int64) {
 	b.addLeaf(part, cursor, max(answer.End, start), verdict.step, fullLength)
 	from := max(answer.Start, part.start)
@@ -90,8 +92,8 @@ func (b *graphBuilder) listAnswerWait(part *graphPart, answer *Answer, verdict *
 	part.items = append(part.items, wait)
 }
 
-// addAnswer adds the answer's goroutine to the graph, from the answer's start on: all of that is work for the
-// request.
+// addAnswer adds the goroutine that serves an answer to the graph, from the answer's start to its end: all of that is work for
+// the request.
 func (b *graphBuilder) addAnswer(part *graphPart, wait *partItem) {
 	b.addLink(part.g, wait.waker, wait.step.Start)
 	b.addPart(&graphPart{g: wait.waker, start: wait.step.Start, end: wait.step.End, hasOrigin: true, answers: b.walker.findAnswers(wait.answer.G, wait.answer.Start), answerDepth: part.answerDepth + 1})

@@ -4,25 +4,9 @@ import (
 	"github.com/whylate/whylate/internal/explain/threshold"
 )
 
-// Kinds of steps. The kinds of waits are for waits that the walk could not or need not follow.
-const (
-	Unknown   Kind = iota // no event: before the trace, or lost
-	CPU                   // running
-	Runnable              // ready, without a P
-	Syscall               // in the kernel or in C code
-	Sleep                 // a timer
-	Network               // waits for the poller
-	PollGap               // the end of a network wait, when no P polled the network
-	Lock                  // a semaphore wait without a visible waker
-	Chan                  // a channel wait without a visible waker
-	Assist                // GC mark assist, running or waiting
-	GCWait                // waits for a phase of garbage collection
-	StopWorld             // stops the world, or waits to stop it
-	Remote                // waits for a request of another process: see RemoteAnswer
-)
-
-// unreadTime returns for how long, in ns, data may have waited to be read before the poller woke a goroutine at
-// wakeTime; 0 if a P polled and the gap is shorter than threshold.ThreadWakeNS. If sysmon polled (bySysmon), any gap counts.
+// unreadTime returns how long, in ns, data may have been unread before the poller woke a goroutine at wakeTime. bySysmon:
+// sysmon polled, so no P had polled for a long time, and any gap counts. If a P polled, a gap shorter than
+// threshold.ThreadWakeNS counts as 0.
 func (w *Walker) unreadTime(wakeTime int64, bySysmon bool) int64 {
 	// A P polls whenever it has nothing left to run. If it then steals work, that poll leaves no event.
 	if gap := w.PollGap(wakeTime); bySysmon || gap >= threshold.ThreadWakeNS {
@@ -31,7 +15,7 @@ func (w *Walker) unreadTime(wakeTime int64, bySysmon bool) int64 {
 	return 0
 }
 
-// PollGap returns for how long, in ns, the network had not been polled before t.
+// PollGap returns the time, in ns, since the network was last polled before t; 0 if no poll is known.
 func (w *Walker) PollGap(t int64) int64 {
 	if pollTime, ok := w.lastPoll(t); ok && pollTime < t {
 		return t - pollTime
@@ -39,8 +23,9 @@ func (w *Walker) PollGap(t int64) int64 {
 	return 0
 }
 
-// lastPoll returns the last time before t at which the network was polled.
-func (w *Walker) lastPoll(t int64) (int64, bool) {
+// lastPoll returns the time of the last poll of the network before t; false if the generation of t and the one before have
+// none.
+func (w *Walker) lastPoll(t int64) (pollTime int64, ok bool) {
 	generation := w.window.GenIndex(t)
 	for i := generation; i >= max(generation-1, 0); i-- {
 		if pollTime, ok := w.window.Gens[i].LastPoll(t); ok {

@@ -14,15 +14,15 @@ type RemoteAnswer struct {
 	WayCause int32
 }
 
-// A RemotePart is a part of a remote answer with one cause, until End on the other trace's clock. Causes are numbered by
-// package exchange, from 1 on.
+// A RemotePart is a part of a remote answer with one cause. It ends at End, on the other trace's clock, and starts where the
+// part before ends. Causes are numbered by package exchange, from 1 on.
 type RemotePart struct {
 	End   int64
 	G     uint64 // the goroutine of the service that spent it; 0: unknown
 	Cause int32
 }
 
-// EachPart calls f with the parts of the answer between two times.
+// EachPart calls f with each part of the answer that overlaps [from, to), cut to it; times are on this trace's clock.
 func (a *RemoteAnswer) EachPart(from, to int64, f func(start, end int64, part *RemotePart)) {
 	start := a.Start
 	for i := range a.Parts {
@@ -35,7 +35,8 @@ func (a *RemoteAnswer) EachPart(from, to int64, f func(start, end int64, part *R
 	}
 }
 
-// findRemoteAnswer returns the request of another process that a network wait until end is for; nil if none is known.
+// findRemoteAnswer returns the request of another process that answers a network wait from start to end; nil if none is known,
+// or if the wait is for a client.
 func (w *Walker) findRemoteAnswer(frame *walkFrame, v *waitVerdict, start, end int64) *RemoteAnswer {
 	if w.RemoteAnswerTo == nil || v.step.Kind != Network || v.followWaker || v.step.Inbound {
 		return nil
@@ -47,8 +48,8 @@ func (w *Walker) findRemoteAnswer(frame *walkFrame, v *waitVerdict, start, end i
 	return w.RemoteAnswerTo(frame.g, waiter, start, end)
 }
 
-// emitRemoteAnswer emits the steps of a network wait that a request of another process answers: the way back, the request, and the
-// way there.
+// emitRemoteAnswer adds the steps of a network wait that a request of another process answers, backward in time: the answer's
+// way back, the serving of the request (Remote), and the call's way there. v is the verdict on the wait.
 func (w *Walker) emitRemoteAnswer(v *waitVerdict, start int64, cursor *int64, answer *RemoteAnswer) {
 	if v.pollGapStart != 0 { // the answer was not there before the request ended
 		gap := v.step
@@ -64,7 +65,8 @@ func (w *Walker) emitRemoteAnswer(v *waitVerdict, start int64, cursor *int64, an
 	w.emitStep(cursor, start, way)
 }
 
-// WithoutRemotes returns steps in which each network wait is one step again. It changes and returns the slice.
+// WithoutRemotes joins the steps of each remote answer to the one network wait that they were divided from. It changes and
+// returns the slice.
 func WithoutRemotes(steps []Step) []Step {
 	out := steps[:0]
 	for i := range steps {

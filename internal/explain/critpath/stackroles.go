@@ -6,8 +6,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// rolesOf returns the roles of the functions on a stack. It has the role ClientWait also if only several of them together
-// show that the stack waits for a client: in a handshake, a header or a response.
+// rolesOf returns the union of the knowledge roles of the functions on a stack, cached. It adds the role ClientWait if several
+// functions together show that the stack waits for a client: in a handshake, a header or a response.
 func (w *Walker) rolesOf(id tracefmt.StackID) knowledge.Roles {
 	cached := entry.GetOrGrow(&w.stackRoles, id)
 	if *cached != (knowledge.Roles{}) {

@@ -5,9 +5,10 @@ import (
 	"github.com/whylate/whylate/internal/trace/timeline"
 )
 
-// mergeVainWaits merges repeated waits at one place into the last one, span. It removes each earlier wait whose wake
-// was in vain from the frame, and returns the start of the first one.
-func (w *Walker) mergeVainWaits(frame *walkFrame, span *timeline.Span, start int64, endedInVain func(*timeline.Span) bool) int64 {
+// mergeVainWaits joins repeated waits at one place to one wait: it removes earlier waits from the frame that have the same
+// stack as span, if endedInVain reports that their wake was not the awaited one and the goroutine only checked its condition in
+// between. It returns the start of the first one (start if there is none).
+func (w *Walker) mergeVainWaits(frame *walkFrame, span *timeline.Span, start int64, endedInVain func(*timeline.Span) bool) (firstStart int64) {
 	nextWaitStart := span.Start
 	for i := frame.nextSpan; i >= frame.firstSpan && start > frame.start; i-- {
 		previous := &w.spans[i]
@@ -30,11 +31,11 @@ func (w *Walker) mergeVainWaits(frame *walkFrame, span *timeline.Span, start int
 	return start
 }
 
-// endedByBroadcast reports whether a Broadcast ended a wait: the waiter may find its condition still false.
+// endedByBroadcast reports whether a Broadcast ended a wait, after which the waiter may find its condition still false.
 func (w *Walker) endedByBroadcast(span *timeline.Span) bool {
 	return span.Waker != 0 && w.rolesOf(span.WakerStack).Has(knowledge.Broadcast)
 }
 
-// endedByGoroutine reports whether a goroutine ended a wait that a timer could have ended as well: it handed over
-// something to keep until the timer fires.
+// endedByGoroutine reports whether a goroutine ended a wait. Before a wait at the same place that a timer ended, it handed over
+// something that is kept until the timer fires.
 func endedByGoroutine(span *timeline.Span) bool { return span.Woken && span.Waker != 0 }

@@ -6,18 +6,19 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A waitVerdict is what judgeWait found out about a wait.
+// A waitVerdict is the result of judgeWait: whether the walk follows the waker of a wait, and what the wait is otherwise.
 type waitVerdict struct {
-	step         Step     // the step that the wait is, unless it is followed
+	step         Step     // the step for the wait, if it is not followed
 	kind         WaitKind // the kind of the wait, if it is followed
-	followWaker  bool     // the waker is the cause
-	mayBeFutile  bool     // earlier waits on the same Cond may have ended for nothing
+	followWaker  bool     // the waker caused the end of the wait, so the walk continues there
+	mayBeFutile  bool     // earlier wakes on the same Cond may have been in vain, see mergeVainWaits
 	endedByTimer bool     // a timer ended it; goroutines could have ended it as well
-	pollGapStart int64    // no P polled the network since then; 0 if unknown or if the network was polled
+	pollGapStart int64    // time since which no P had polled the network at the wait's end; 0 if unknown or if the network was polled
 }
 
-// judgeWait finds out the kind of a wait and decides whether to follow it. frame.nextSpan is the index before the
-// wait's span; the walk needs nothing after end.
+// judgeWait decides for what a wait was and whether its waker is trusted, from the recorded reason, the roles of the functions
+// on its stack, and the waker's stack. frame.nextSpan must be the index before the wait's span. A wake after end does not
+// count: the walk needs nothing after end.
 func (w *Walker) judgeWait(frame *walkFrame, span *timeline.Span, end int64) waitVerdict {
 	v := waitVerdict{step: Step{G: frame.g, Beginning: span.Origin, Stack: span.Stack, Reason: span.Reason, FollowedWait: frame.followedWait}}
 	step := &v.step
@@ -94,7 +95,7 @@ func (w *Walker) judgeWait(frame *walkFrame, span *timeline.Span, end int64) wai
 	return v
 }
 
-// isClientWait reports whether a client of the process ends the network waits with a stack.
+// isClientWait reports whether a network wait with this stack is for a client of the process, not for a peer's answer.
 func (w *Walker) isClientWait(stack tracefmt.StackID) bool {
 	if w.IsClientWait != nil {
 		if isClient, isKnown := w.IsClientWait(stack); isKnown {
@@ -104,8 +105,8 @@ func (w *Walker) isClientWait(stack tracefmt.StackID) bool {
 	return w.rolesOf(stack).Has(knowledge.ClientWait)
 }
 
-// stackAfterWait returns the stack of the first running span after the wait that was just taken from the frame; 0 if
-// that is not part of the walk.
+// stackAfterWait returns the stack of the first run after the wait that was just taken from the frame; 0 if the walk does not
+// contain it.
 func (w *Walker) stackAfterWait(frame *walkFrame) tracefmt.StackID {
 	for i := frame.nextSpan + 2; i < len(w.spans); i++ {
 		if span := &w.spans[i]; span.State == timeline.Running {

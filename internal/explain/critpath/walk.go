@@ -25,76 +25,6 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// Kind is the kind of time that a step is.
-type Kind uint8
-
-// A Step is a part of a critical path: an interval in one state of one goroutine.
-type Step struct {
-	Start, End int64
-	G          uint64
-	Kind       Kind
-	Beginning  timeline.Origin // how the span began that the step is a part of
-	// Stack is the stack of the event that timeline.Span.Stack describes.
-	Stack tracefmt.StackID
-	// ResumeStack is, for a CPU step, the stack of the event before it on the same goroutine, where the goroutine
-	// resumed; 0 if unknown.
-	ResumeStack tracefmt.StackID
-	Reason      tracefmt.StringID
-	// FollowedWait is the index in Walker.FollowedWaits of the wait that led to this step, or -1.
-	FollowedWait int32
-	// Inbound reports that a network wait is for the client of a request.
-	Inbound bool
-	// Preempted reports that Stack is where a CPU step was preempted. Otherwise Stack is only where the next event
-	// came from.
-	Preempted bool
-	// WokenByPoller reports that a Runnable step began with a wake by the network poller after a poll gap: the data
-	// may have arrived at any time in that gap.
-	WokenByPoller bool
-	// TimerStart is the start of the timer's function, for a Sleep that a timer of the standard library ended (a
-	// context's deadline); 0 otherwise.
-	TimerStart tracefmt.StackID
-	// Remote is the request of another process, for a Remote step and for a Network step on the way to it or back.
-	Remote *RemoteAnswer
-}
-
-// OpensConnection reports whether the stacks of a step show that it is a part of opening a connection. What ran before the first event
-// of that is none.
-func (s *Step) OpensConnection(syms *tracefmt.Symbols) bool {
-	return syms.OpensConnection(s.Stack) && (s.Kind != CPU || syms.OpensConnection(s.ResumeStack))
-}
-
-// A FollowedWait is a wait that the walk followed to its waker.
-type FollowedWait struct {
-	Kind   WaitKind
-	Stack  tracefmt.StackID
-	Parent int32 // the index of the outer wait, nearer to the request, or -1
-	// G waited from Start to End, even if the walk needs only a part of that time. Waker ended the wait.
-	G, Waker   uint64
-	Start, End int64
-}
-
-// WaitKind is the kind of a wait that the walk follows.
-type WaitKind uint8
-
-// Kinds of waits.
-const (
-	WaitOther WaitKind = iota
-	WaitLock
-	WaitGroup
-	WaitCond
-	WaitOnce
-	WaitChan
-	WaitSend
-	WaitSelect
-	WaitCoroutine
-	WaitPoll // a network wait that a deadline or a Close ended
-	WaitPeer // a network wait for an answer of this process: see Answer
-)
-
-var waitKindNames = [...]string{"wait", "lock", "waitgroup", "cond", "once", "chan", "chan send", "select", "coroutine", "network", "peer"}
-
-func (kind WaitKind) String() string { return waitKindNames[kind] }
-
 // maxSteps bounds the steps of one walk. There is no bound on the number of hops: a chain through a lock that all
 // connections share can rightly be 60 goroutines deep.
 const maxSteps = 1 << 18
@@ -155,16 +85,17 @@ type Walker struct {
 	reasonClasses []waitReason // by string
 }
 
-// A walkFrame is one goroutine in the stack of goroutines that the walk is in. The innermost frame is the last one.
+// A walkFrame is one goroutine on the stack of goroutines through which the walk went. The innermost frame, where the walk is,
+// is the last one.
 type walkFrame struct {
 	g              uint64
-	start          int64 // where the walk leaves this goroutine
+	start          int64 // the walk leaves this goroutine at this time
 	firstSpan      int   // spans[firstSpan:nextSpan+1] are not yet walked
 	nextSpan       int   // the walk goes backward: the latest span not yet walked
 	spanCount      int   // how many spans the frame had at first
 	followedWait   int32
 	isOwn          bool             // the request's own goroutine
-	laterWaitStack tracefmt.StackID // the stack of the wait that was walked last, the next one in time
+	laterWaitStack tracefmt.StackID // stack of the previously walked wait, which is the next one in time
 	// The answers for which the frame's request waits. answerDepth is how many answers lead from the walked request
 	// to the frame's.
 	answers     []Answer
@@ -176,65 +107,8 @@ func New(window *timeline.Window, symbols *tracefmt.Symbols) *Walker {
 	return &Walker{window: window, symbols: symbols, functions: knowledge.NewIndex(symbols.String)}
 }
 
-// waitReason classifies the reason that the runtime records for a wait.
-type waitReason uint8
-
-const (
-	reasonUnclassified waitReason = iota
-	reasonOther
-	reasonNetwork
-	reasonSelect
-	reasonReceive
-	reasonSend
-	reasonCond
-	reasonSync
-	reasonSleep
-	reasonForever
-	reasonMarkAssist
-	reasonGCPhase
-	reasonCoroutineSwitch
-)
-
-func waitReasonOf(s string) waitReason {
-	switch s {
-	case "network":
-		return reasonNetwork
-	case "select":
-		return reasonSelect
-	case "chan receive":
-		return reasonReceive
-	case "chan send":
-		return reasonSend
-	case "sync.(*Cond).Wait":
-		return reasonCond
-	case "sync":
-		return reasonSync
-	case "sleep":
-		return reasonSleep
-	case "forever":
-		return reasonForever
-	case "GC mark assist wait for work":
-		return reasonMarkAssist
-	case "GC background sweeper wait", "wait until GC ends", "GC weak to strong wait", "system goroutine wait", "preempted":
-		return reasonGCPhase
-	case "":
-		return reasonCoroutineSwitch
-	}
-	return reasonOther
-}
-
-func (w *Walker) waitReason(id tracefmt.StringID) waitReason {
-	for int(id) >= len(w.reasonClasses) {
-		w.reasonClasses = append(w.reasonClasses, reasonUnclassified)
-	}
-	if w.reasonClasses[id] == reasonUnclassified {
-		w.reasonClasses[id] = waitReasonOf(w.symbols.String(id))
-	}
-	return w.reasonClasses[id]
-}
-
-// Walk returns the critical path of what goroutine g did from from to to: steps in order of time that cover the
-// interval without gap or overlap. The slice is valid until the next call.
+// Walk returns the critical path of what goroutine g did in [from, to): steps in order of time that cover the interval without
+// gap or overlap. The slice is valid until the next call.
 func (w *Walker) Walk(g uint64, from, to int64) []Step {
 	w.steps, w.spans, w.frames, w.FollowedWaits = w.steps[:0], w.spans[:0], w.frames[:0], w.FollowedWaits[:0]
 	w.Hops, w.Truncated = 0, false
@@ -289,7 +163,8 @@ func (w *Walker) Walk(g uint64, from, to int64) []Step {
 	return w.steps
 }
 
-// followCreator continues the walk in the creator of the frame's goroutine.
+// followCreator continues the walk in the goroutine that created the frame's goroutine; first is the frame's first span. If a
+// timer created it, the time before is a Sleep step instead, at the line that waited for the timer.
 func (w *Walker) followCreator(frame walkFrame, first timeline.Span, cursor *int64) {
 	w.popFrame()
 	if first.Peer == 0 {
@@ -308,7 +183,8 @@ func (w *Walker) followCreator(frame walkFrame, first timeline.Span, cursor *int
 	w.inheritAnswers(frame)
 }
 
-// pushFrame enters goroutine g, with its spans in [start, end).
+// pushFrame enters goroutine g with its spans in [start, end). followedWait is the wait through which the walk got there, or
+// -1. isOwn: it is the request's own goroutine.
 func (w *Walker) pushFrame(g uint64, start, end int64, followedWait int32, isOwn bool) {
 	firstSpan := len(w.spans)
 	w.spans = w.window.SpansCoarse(g, start, end, w.spans)
@@ -322,7 +198,7 @@ func (w *Walker) popFrame() {
 	w.frames = w.frames[:len(w.frames)-1]
 }
 
-// emitStep emits a step from start to the cursor, and moves the cursor to start.
+// emitStep adds a step from start to the cursor (nothing if that is empty), and moves the cursor back to start.
 func (w *Walker) emitStep(cursor *int64, start int64, step Step) {
 	if start >= *cursor {
 		return
@@ -332,7 +208,8 @@ func (w *Walker) emitStep(cursor *int64, start int64, step Step) {
 	w.steps = append(w.steps, step)
 }
 
-// emitSpan emits a span that is not a wait. It fills in the step in place: most steps come from here.
+// emitSpan adds the part of a span from start to the cursor as a step, and moves the cursor back to start. The span must not be
+// a wait. The step is filled in place, because most steps come from here.
 func (w *Walker) emitSpan(frame *walkFrame, span *timeline.Span, start int64, cursor *int64) {
 	if start >= *cursor {
 		return
@@ -367,8 +244,10 @@ func (w *Walker) emitSpan(frame *walkFrame, span *timeline.Span, start int64, cu
 	}
 }
 
-// followWait continues the walk in the waker of a wait and reports true, or emits the wait itself and reports false.
-func (w *Walker) followWait(frame *walkFrame, span *timeline.Span, start int64, cursor *int64) bool {
+// followWait decides where the walk continues before the end of a wait. If another goroutine is the cause of the wake, it
+// enters that goroutine, limited to the time from start to the cursor, and returns true. Otherwise it adds the wait itself as a
+// step and returns false.
+func (w *Walker) followWait(frame *walkFrame, span *timeline.Span, start int64, cursor *int64) (entered bool) {
 	v := w.judgeWait(frame, span, *cursor)
 	if frame.followedWait >= 0 && w.endsEarlierRequest(span, &v) {
 		// Earlier requests of the waker have no part in this wait.
@@ -420,8 +299,9 @@ func (w *Walker) followWait(frame *walkFrame, span *timeline.Span, start int64, 
 	return true
 }
 
-// unknownHolderStep returns a step for the time in which an unknown goroutine has the lock that the frame's goroutine releases
-// later. The lock of a file protects only calls of the system, so the earlier holder is in the same call.
+// unknownHolderStep returns the step for the time in which an unknown goroutine held the lock that the frame's goroutine
+// releases later: a wait for the lock. But the lock of a file is only held during system calls, so its earlier holder was in
+// the same system call as the later one.
 func (w *Walker) unknownHolderStep(frame *walkFrame) Step {
 	waiting := &w.FollowedWaits[frame.followedWait]
 	for i := len(w.steps) - 1; i >= 0 && w.steps[i].FollowedWait == frame.followedWait; i-- {
@@ -432,20 +312,20 @@ func (w *Walker) unknownHolderStep(frame *walkFrame) Step {
 	return Step{G: waiting.G, Kind: Lock, Stack: waiting.Stack, FollowedWait: waiting.Parent}
 }
 
-// isCallOnFile reports whether a step is a call of the system during which its goroutine has the lock of a file, for which another
-// waits at a stack.
+// isCallOnFile reports whether a step is a system call during which the goroutine holds the lock of a file. lockStack is the
+// stack of the goroutine that waits for this lock.
 func (w *Walker) isCallOnFile(lockStack tracefmt.StackID, step *Step) bool {
 	return (step.Kind == Syscall || step.Kind == Network) && w.rolesOf(lockStack).Has(knowledge.File) && w.rolesOf(step.Stack).Has(knowledge.File)
 }
 
-// endsEarlierRequest reports whether a wait separates two requests of a connection: those before it have no part in what the
-// goroutine does after it.
+// endsEarlierRequest reports whether a wait separates two requests on one connection: a read of the next request from the
+// client. What the goroutine did before belongs to an earlier request.
 func (w *Walker) endsEarlierRequest(span *timeline.Span, v *waitVerdict) bool {
 	return v.step.Inbound && w.rolesOf(span.Stack).Has(knowledge.RequestPeek)
 }
 
-// enterGoroutine continues the walk in the goroutine that ended a wait. It reports false if the window knows nothing
-// of that goroutine.
+// enterGoroutine continues the walk in goroutine g, limited to [start, end). It returns false if the window has no events of
+// that goroutine in this time.
 func (w *Walker) enterGoroutine(g uint64, start, end int64, followedWait int32) bool {
 	spanCount := len(w.spans)
 	w.pushFrame(g, start, end, followedWait, false)
@@ -457,9 +337,9 @@ func (w *Walker) enterGoroutine(g uint64, start, end int64, followedWait int32) 
 	return true
 }
 
-// mayHaveOvertaken reports whether a waiter may have received its pool slot before goroutines that had waited longer:
-// both waits are for a slot of a pool that serves its waiters in any order. Before that wait another goroutine had
-// the slot, so what the waiter did then delayed no request.
+// mayHaveOvertaken reports whether the waker may have received its own pool slot before goroutines that had waited longer: both
+// its wait (stack) and the wait it ended (followedStack) are for a slot of a pool that serves waiters in any order. Before its
+// wait another goroutine held the slot, so what the waker did then delayed no request.
 func (w *Walker) mayHaveOvertaken(followedStack, stack tracefmt.StackID) bool {
 	return w.rolesOf(followedStack).Has(knowledge.UnorderedPool) && w.rolesOf(stack).Has(knowledge.UnorderedPool)
 }
@@ -467,29 +347,3 @@ func (w *Walker) mayHaveOvertaken(followedStack, stack tracefmt.StackID) bool {
 // maxConditionCheckNS is how long a waiter of a Cond may run before it waits again for its wake to count as futile:
 // it only checked its condition.
 const maxConditionCheckNS = 100e3
-
-// waitReasonByStack derives the reason of a wait from its stack, for a goroutine that already waited when the trace
-// began.
-func (w *Walker) waitReasonByStack(id tracefmt.StackID) waitReason {
-	for _, f := range w.symbols.Stack(id) {
-		switch roles := w.functions.Of(w.symbols.Frame(f).Func); {
-		case roles.Has(knowledge.NetworkWait):
-			return reasonNetwork
-		case roles.Has(knowledge.SleepWait):
-			return reasonSleep
-		case roles.Has(knowledge.SelectWait):
-			return reasonSelect
-		case roles.Has(knowledge.ForeverWait):
-			return reasonForever
-		case roles.Has(knowledge.ReceiveWait):
-			return reasonReceive
-		case roles.Has(knowledge.SendWait):
-			return reasonSend
-		case roles.Has(knowledge.CondWait):
-			return reasonCond
-		case roles.Has(knowledge.SemaphoreWait):
-			return reasonSync
-		}
-	}
-	return reasonOther
-}

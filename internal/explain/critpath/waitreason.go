@@ -1,0 +1,92 @@
+package critpath
+
+import (
+	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// waitReason classifies the reason that the runtime records for a wait.
+type waitReason uint8
+
+const (
+	reasonUnclassified waitReason = iota
+	reasonOther
+	reasonNetwork
+	reasonSelect
+	reasonReceive
+	reasonSend
+	reasonCond
+	reasonSync
+	reasonSleep
+	reasonForever
+	reasonMarkAssist
+	reasonGCPhase
+	reasonCoroutineSwitch
+)
+
+// waitReasonOf classifies the text that the runtime records as the reason of a wait. Empty text is a switch between coroutines
+// (iter.Pull).
+func waitReasonOf(s string) waitReason {
+	switch s {
+	case "network":
+		return reasonNetwork
+	case "select":
+		return reasonSelect
+	case "chan receive":
+		return reasonReceive
+	case "chan send":
+		return reasonSend
+	case "sync.(*Cond).Wait":
+		return reasonCond
+	case "sync":
+		return reasonSync
+	case "sleep":
+		return reasonSleep
+	case "forever":
+		return reasonForever
+	case "GC mark assist wait for work":
+		return reasonMarkAssist
+	case "GC background sweeper wait", "wait until GC ends", "GC weak to strong wait", "system goroutine wait", "preempted":
+		return reasonGCPhase
+	case "":
+		return reasonCoroutineSwitch
+	}
+	return reasonOther
+}
+
+// waitReason returns the class of a recorded wait reason, cached by the text's id.
+func (w *Walker) waitReason(id tracefmt.StringID) waitReason {
+	for int(id) >= len(w.reasonClasses) {
+		w.reasonClasses = append(w.reasonClasses, reasonUnclassified)
+	}
+	if w.reasonClasses[id] == reasonUnclassified {
+		w.reasonClasses[id] = waitReasonOf(w.symbols.String(id))
+	}
+	return w.reasonClasses[id]
+}
+
+// waitReasonByStack derives the reason of a wait from its stack. It is needed for a goroutine that already waited when the
+// trace began, because a status event has no reason.
+func (w *Walker) waitReasonByStack(id tracefmt.StackID) waitReason {
+	for _, f := range w.symbols.Stack(id) {
+		switch roles := w.functions.Of(w.symbols.Frame(f).Func); {
+		case roles.Has(knowledge.NetworkWait):
+			return reasonNetwork
+		case roles.Has(knowledge.SleepWait):
+			return reasonSleep
+		case roles.Has(knowledge.SelectWait):
+			return reasonSelect
+		case roles.Has(knowledge.ForeverWait):
+			return reasonForever
+		case roles.Has(knowledge.ReceiveWait):
+			return reasonReceive
+		case roles.Has(knowledge.SendWait):
+			return reasonSend
+		case roles.Has(knowledge.CondWait):
+			return reasonCond
+		case roles.Has(knowledge.SemaphoreWait):
+			return reasonSync
+		}
+	}
+	return reasonOther
+}
