@@ -5,12 +5,11 @@ import (
 	"github.com/whylate/whylate/internal/explain/freeze"
 )
 
-// splitAtFreezes cuts segments at the borders of candidate freezes, and gives the overlap a pending code, or its
-// settled cause.
+// splitAtFreezes divides segments at the borders of candidate freezes. The part inside of a candidate gets a pending code or,
+// if there is a Settlement, its final cause.
 //
-// A freeze takes time from goroutines that run or are ready. It lengthens a wait only if the wait ended in the burst
-// after the freeze, when overdue wakes happen: a backend that takes 30 ms is not later because of a freeze in
-// the middle of the wait.
+// A freeze takes time from goroutines that run or are ready. It lengthens a wait only if the wait ended in the burst after the
+// freeze, when overdue wakes happen: a backend that takes 30 ms is not later because of a freeze in the middle of the wait.
 //
 // The result is segs if no candidate overlaps, otherwise it uses buf.
 func (s *Stage) splitAtFreezes(buf *[]cause.Segment, segs []cause.Segment) []cause.Segment {
@@ -53,7 +52,8 @@ func (s *Stage) splitAtFreezes(buf *[]cause.Segment, segs []cause.Segment) []cau
 	return out
 }
 
-// isObserved reports whether the kernel's events decide what a segment's thread did, so that no freeze is inferred.
+// isObserved reports whether the kernel's events cover a segment and show what its thread did, so that no freeze has to be
+// inferred for it.
 func (s *Stage) isObserved(segment *cause.Segment) bool {
 	threads := s.options.Threads
 	if threads == nil || segment.Start < threads.Start() || segment.End > threads.End() {
@@ -66,7 +66,7 @@ func (s *Stage) isObserved(segment *cause.Segment) bool {
 	return false
 }
 
-// isWait reports whether a goroutine with this cause waits, and so does not need a CPU.
+// isWait reports whether a goroutine with this cause waits and so does not need a CPU.
 func isWait(c cause.Cause) bool {
 	switch c {
 	case cause.Sleep, cause.Network, cause.SchedPoll, cause.GCWait, cause.Lock, cause.Chan, cause.Unknown:

@@ -11,13 +11,14 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// groupOf returns the group of the walked request, and a frame of its handler.
+// groupOf returns the group of the request that was just walked, and a frame of its handler (0 if unknown).
 func (s *Stage) groupOf(r *request.Request) (GroupID, tracefmt.FrameID) {
 	k, frame := s.groupKey(r)
 	return s.IDs.GroupID(k), frame
 }
 
-// groupKey returns the key of the walked request's group, and a frame of its handler.
+// groupKey decides which group the request that was just walked belongs to: by its task, region, mark, entry function or, for
+// requests of servers, by the handler found in its stacks. frame is a frame of the handler; 0 if unknown.
 func (s *Stage) groupKey(r *request.Request) (key GroupKey, frame tracefmt.FrameID) {
 	key.Kind = r.Kind
 	switch r.Kind {
@@ -51,8 +52,9 @@ func (s *Stage) groupKey(r *request.Request) (key GroupKey, frame tracefmt.Frame
 // HandlerFrameOf returns a frame in which a function was seen as a handler, 0 if it was not.
 func (s *Stage) HandlerFrameOf(fn tracefmt.StringID) tracefmt.FrameID { return s.namer.FrameOf(fn) }
 
-// noteHandler updates bestHandler by the handler that the stack id shows.
-func (s *Stage) noteHandler(h *request.Handler, id tracefmt.StackID) {
+// offerHandler updates the current request's best handler by the handler h that stack id shows: a higher rank wins; a second
+// stack with the same handler narrows the path below the handler to the calls that both have.
+func (s *Stage) offerHandler(h *request.Handler, id tracefmt.StackID) {
 	switch {
 	case h.Rank > s.bestHandler.Rank:
 		wasObserver := s.bestHandler.IsObserver
@@ -67,8 +69,8 @@ func (s *Stage) noteHandler(h *request.Handler, id tracefmt.StackID) {
 	}
 }
 
-// nameBySamples finds the handler in CPU samples of the request's own goroutine, if no event showed it: a request
-// that computes and never waits may be on no other stack.
+// nameBySamples looks for the request's handler in CPU samples of its goroutine, if no event showed one: a request that
+// computes and never waits may be on no other stack.
 func (s *Stage) nameBySamples(r *request.Request, steps []critpath.Step) {
 	if s.bestHandler.Key != 0 || !s.hasCPUSamples {
 		return
@@ -81,12 +83,13 @@ func (s *Stage) nameBySamples(r *request.Request, steps []critpath.Step) {
 		gen := s.Win.Gens[s.Win.GenIndex(step.Start)]
 		for _, k := range gen.SamplesIn(step.G, step.Start, step.End) {
 			id := gen.Samples[k].Stack
-			s.noteHandler(s.namer.HandlerOf(id), id)
+			s.offerHandler(s.namer.HandlerOf(id), id)
 		}
 	}
 }
 
-// nameByTimeoutHandler finds the handler in a goroutine that http.TimeoutHandler started for the request.
+// nameByTimeoutHandler looks for an HTTP request's handler on a goroutine that http.TimeoutHandler started for the request, on
+// its path or, after a timeout, outside of it.
 func (s *Stage) nameByTimeoutHandler(r *request.Request, steps []critpath.Step) {
 	if r.Kind != request.HTTP1 && r.Kind != request.HTTP2 {
 		return
@@ -107,7 +110,7 @@ func (s *Stage) nameByTimeoutHandler(r *request.Request, steps []critpath.Step) 
 		}
 		if startedByRequest {
 			h.Rank += timeoutHandlerRank
-			s.noteHandler(&h, step.Stack)
+			s.offerHandler(&h, step.Stack)
 		}
 	}
 	s.nameTimedOutHandler(r)
@@ -145,7 +148,7 @@ func (s *Stage) nameTimedOutHandler(r *request.Request) {
 			for _, sp := range s.spans {
 				if h := *s.namer.HandlerOf(sp.Stack); sp.Origin != timeline.OriginCreated && h.IsTimeoutGoroutine && h.Key != 0 {
 					h.Rank += timeoutHandlerRank
-					s.noteHandler(&h, sp.Stack)
+					s.offerHandler(&h, sp.Stack)
 				}
 			}
 		}

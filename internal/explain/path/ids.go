@@ -18,7 +18,7 @@ type (
 	GroupID int32 // of a GroupKey
 )
 
-// A CauseKey identifies a cause with its place: times with equal keys are added up.
+// A CauseKey identifies a cause with its site and wait chain. Times with equal keys are added up.
 type CauseKey struct {
 	Code       cause.Code
 	SiteSource cause.SiteSource
@@ -31,7 +31,8 @@ type CauseKey struct {
 	Remote     int32 // see cause.Segment
 }
 
-// WithSettledCause returns the key with its settled cause.
+// WithSettledCause returns the key with the final cause: a pending code becomes a freeze or the cause without it, as the
+// settlement says.
 func (k CauseKey) WithSettledCause(settlement *cause.Settlement) CauseKey {
 	switch {
 	case !k.Code.IsPending():
@@ -50,7 +51,7 @@ type GroupKey struct {
 	Path request.CallPath  // the calls below the handler that all stacks of the request have in common
 }
 
-// Text returns the key as text, which is equal in all runs over one trace.
+// Text returns the key as text, which does not depend on the numbering of strings and so is equal in all runs over one trace.
 func (k GroupKey) Text(syms *tracefmt.Symbols) string {
 	text := fmt.Sprintf("%d %q", k.Kind, syms.String(k.Name))
 	for _, p := range k.Path {
@@ -59,7 +60,7 @@ func (k GroupKey) Text(syms *tracefmt.Symbols) string {
 	return text
 }
 
-// A ChainWait is one wait of the chain that led to a segment.
+// A ChainWait is one wait of the chain of followed waits that led to a segment.
 type ChainWait struct {
 	Kind critpath.WaitKind
 	Site tracefmt.FrameID
@@ -78,10 +79,10 @@ type chain struct {
 	leadsToAnswer bool // it contains a wait for an answer of this process
 }
 
-// maxChainLength bounds the chains by which causes are distinguished.
+// maxChainLength bounds the waits of a chain that distinguish causes.
 const maxChainLength = 6
 
-// IDs numbers causes, chains and groups.
+// IDs gives causes, wait chains and groups ids, dense from 0.
 type IDs struct {
 	causes   numbering[CauseKey, CauseID]
 	chains   []chain
@@ -104,7 +105,8 @@ type cachedID[K comparable, ID ~int32] struct {
 	isUsed bool
 }
 
-// id returns the id of a key, and assigns one to a new key. hash is any number that depends on the key.
+// id returns the id of a key, assigning the next one to a new key. hash may be any number that depends on the key; it selects
+// the cache entry.
 func (n *numbering[K, ID]) id(key K, hash uint32) ID {
 	cached := &n.cache[hash%uint32(len(n.cache))]
 	if cached.isUsed && cached.key == key {
@@ -126,10 +128,10 @@ func newIDs() *IDs {
 	return x
 }
 
-// Cause returns the key of an id.
+// Cause returns the key of a cause.
 func (x *IDs) Cause(id CauseID) *CauseKey { return &x.causes.keys[id] }
 
-// Group returns the key of an id.
+// Group returns the key of a group.
 func (x *IDs) Group(id GroupID) GroupKey { return x.groups.keys[id] }
 
 // GroupCount returns the number of groups.
@@ -151,12 +153,14 @@ func (x *IDs) LeadsToAnswer(id ChainID) bool { return x.chains[id].leadsToAnswer
 // LastSite returns the site of a chain's last wait, 0 for the empty chain.
 func (x *IDs) LastSite(id ChainID) tracefmt.FrameID { return x.chains[id].Site }
 
+// causeID returns the id of a cause, assigning one to a new cause.
 func (x *IDs) causeID(key CauseKey) CauseID {
 	h := sample.Spread(uint64(key.Site)<<32 | uint64(uint32(key.Chain))<<8 | uint64(key.Code)<<2 | uint64(key.SiteSource) | uint64(key.RunLength)<<5 ^ uint64(key.Remote)<<20)
 	return x.causes.id(key, uint32(h>>54))
 }
 
-// chainID returns the id of a chain. It drops a wait that repeats its parent, and waits beyond maxChainLength.
+// chainID returns the id of a chain, assigning one to a new chain. A wait that repeats its parent is dropped, as are the middle
+// waits of a chain longer than maxChainLength.
 func (x *IDs) chainID(key chainKey) ChainID {
 	cached := &x.recent[sample.Spread(uint64(key.parent)<<32|uint64(key.Site))>>56]
 	if !cached.isUsed || cached.key != key {
@@ -165,7 +169,7 @@ func (x *IDs) chainID(key chainKey) ChainID {
 	return cached.id
 }
 
-// findChain is chainID for a key that is not in the cache.
+// findChain is chainID without its cache.
 func (x *IDs) findChain(key chainKey) ChainID {
 	parent := &x.chains[key.parent]
 	if parent.depth >= maxChainLength && !parent.leadsToAnswer {
@@ -193,8 +197,8 @@ type Translation struct {
 	Groups []GroupID
 }
 
-// MergeIDs merges the ids of all stages into those of the first one. It returns the translation for each stage,
-// including the first.
+// MergeIDs adds the ids of all stages to those of the first one. It returns, for each stage including the first, the
+// translation of its ids to the merged ones.
 func MergeIDs(stages []*Stage) []Translation {
 	translations := make([]Translation, len(stages))
 	merged := stages[0].IDs

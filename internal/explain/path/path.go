@@ -23,7 +23,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// Form is how much of a request a WalkResult covers.
+// Form says which part of a request a WalkResult covers.
 type Form uint8
 
 // Forms of results.
@@ -41,13 +41,12 @@ const (
 	NotWalked
 )
 
-// A WalkResult is what a Stage found out about one request. It is valid during the call that receives it, which must
-// not change it.
+// A WalkResult is the analysis of one request. It is valid during the call that receives it, which must not change it.
 type WalkResult struct {
 	Req  *request.Request
 	Form Form
-	// Weight is how many requests this one represents; adders multiply counts and times by it. AddedSeparately is how
-	// many of these are also added as NotWalked results.
+	// Weight is the number of requests that this one represents; adders multiply counts and times by it. AddedSeparately is the
+	// number of these that are also added as NotWalked results.
 	Weight, AddedSeparately int64
 	// Sparse reports that not all requests of the group that ended in the same generation were walked. Requests that
 	// a Chooser of package pass needs always are.
@@ -77,7 +76,8 @@ type WalkResult struct {
 	// ReadyNS is how long the request was ready before it first ran, -1 if unknown. PollGapNS is how long its message
 	// may have been unread before that.
 	ReadyNS, PollGapNS int64
-	// Unlisted has, for the segments that a Joined result lost, one for each cause and site, with the sum of their lengths.
+	// Unlisted has, for the segments that a Joined result could not store, one segment for each cause and site, with the sum of
+	// their lengths.
 	Unlisted []cause.Segment
 	// PieceEnds are the ends of all pieces of a Joined request but the last.
 	PieceEnds []PieceEnd
@@ -86,7 +86,7 @@ type WalkResult struct {
 	stage      *Stage
 }
 
-// An Adder is one worker's part of something that is added up over requests.
+// An Adder is one worker's part of a sum over requests.
 type Adder interface {
 	// Add adds a request, or a piece of one.
 	Add(w *WalkResult)
@@ -98,15 +98,15 @@ type CauseTime struct {
 	NS    int64
 }
 
-// IsComplete reports whether the whole request was walked to its end, at once or in pieces, and was not an observer.
+// IsComplete reports whether the request ended, its whole path was walked (at once or in pieces), and it was not an observer.
 func (w *WalkResult) IsComplete() bool {
 	return (w.Form == Whole || w.Form == Joined) && !w.Req.Open && !w.Observer
 }
 
-// Latency returns how long the request took, in ns; so far if it is open.
+// Latency returns the time from the request's start to its end, in ns; to the end of the trace if it is open.
 func (w *WalkResult) Latency() int64 { return w.Req.End - w.Start }
 
-// CountedRequests returns how many requests this result counts for in numbers and latencies: Weight without those
+// CountedRequests returns the number of requests that this result adds to counts and latencies: Weight without those that are
 // added separately.
 func (w *WalkResult) CountedRequests() int64 { return w.Weight - w.AddedSeparately }
 
@@ -177,7 +177,7 @@ type Stage struct {
 	timeoutGoroutines map[int64]map[uint64][]timeline.Birth // by generation and creator: see nameTimedOutHandler
 }
 
-// New returns a Stage over a window. The symbols must be those of the window at every call of the Stage.
+// New returns a Stage over a window. syms must always be the symbols of that window.
 func New(win *timeline.Window, syms *tracefmt.Symbols, opts Options) *Stage {
 	s := &Stage{
 		Win: win, Syms: syms, IDs: newIDs(), options: opts, servedPerSampled: 1, otherPerSampled: 1,
@@ -189,7 +189,7 @@ func New(win *timeline.Window, syms *tracefmt.Symbols, opts Options) *Stage {
 	}
 	s.Sites = s.classifier.Sites
 	opts.ConfigureWalker(s.walker)
-	s.walker.VisitOwnStack = func(id tracefmt.StackID) { s.noteHandler(s.namer.HandlerOf(id), id) }
+	s.walker.VisitOwnStack = func(id tracefmt.StackID) { s.offerHandler(s.namer.HandlerOf(id), id) }
 	return s
 }
 
@@ -201,7 +201,7 @@ const (
 	MaxLongPWaits = 8
 )
 
-// CodeOf returns the cause code of a key: that of the other process, if the key is of a wait for one.
+// CodeOf returns the cause code of a key. If another process of the recording spent the time, it is that process's cause.
 func (s *Stage) CodeOf(key *CauseKey) cause.Code {
 	if key.Remote != 0 && s.options.RemoteCause != nil {
 		return cause.Code(s.options.RemoteCause(key.Remote))
@@ -209,8 +209,8 @@ func (s *Stage) CodeOf(key *CauseKey) cause.Code {
 	return key.Code
 }
 
-// BeginGeneration prepares for the requests of one more generation. The two kinds of requests are sampled at separate
-// rates, so that other work does not change which served requests are Sampled.
+// BeginGeneration prepares for the requests of one more generation. servedCount requests are of servers, otherCount are not.
+// Each kind has its own sampling rate, so that other work does not change which served requests are Sampled.
 func (s *Stage) BeginGeneration(servedCount, otherCount int) {
 	s.servedPerSampled = uint64(1 + servedCount/sampledPerGeneration)
 	s.otherPerSampled = uint64(1 + otherCount/sampledPerGeneration)
@@ -223,7 +223,8 @@ func (s *Stage) BeginGeneration(servedCount, otherCount int) {
 	clear(s.timeoutGoroutines)
 }
 
-// Walk walks a request, or a part of one. The result is valid until the next call.
+// Walk analyses a request, or a piece of one: path, segments with causes, handler and group. The result is valid until the next
+// call.
 func (s *Stage) Walk(r *request.Request) *WalkResult {
 	s.bestHandler, s.handlerStack, s.handlerSeenTwice = request.Handler{}, 0, false
 	s.result = WalkResult{Req: r, Weight: 1, Start: r.Start, PathStart: r.Start, stage: s}
@@ -262,15 +263,15 @@ func (s *Stage) Walk(r *request.Request) *WalkResult {
 	return w
 }
 
-// WalkUnlisted walks a piece of a request of which another stage HasListed.
+// WalkUnlisted walks a piece of a long request whose segments are only added up, because another stage HasListed.
 func (s *Stage) WalkUnlisted(r *request.Request) *WalkResult {
 	s.isUnlisted = true
 	defer func() { s.isUnlisted = false }()
 	return s.Walk(r)
 }
 
-// Segments walks one goroutine's path in [from, to) and returns its segments, which are valid until the next call. It
-// names and sums nothing.
+// Segments returns the segments of goroutine g's critical path in [from, to), valid until the next call. It neither determines
+// a group nor adds anything up.
 func (s *Stage) Segments(g uint64, from, to int64) []cause.Segment {
 	return s.Split(&s.splitBuffers, s.classifier.Segments(s.walker.Walk(g, from, to)))
 }
@@ -278,10 +279,11 @@ func (s *Stage) Segments(g uint64, from, to int64) []cause.Segment {
 // FollowedWaits returns the waits that Segments followed last.
 func (s *Stage) FollowedWaits() []critpath.FollowedWait { return s.walker.FollowedWaits }
 
-// Graph returns what the end of the work of goroutine g in [from, to) depends on: see critpath.Walker.Graph.
+// Graph returns the dependency graph of what goroutine g did in [from, to): see critpath.Walker.Graph.
 func (s *Stage) Graph(g uint64, from, to int64) *critpath.Graph { return s.walker.Graph(g, from, to) }
 
-// IsOnBehalf reports whether a goroutine acts for a request at a time: the request's own, or one that this one created.
+// IsOnBehalf reports whether goroutine g works for a request at time t: it is the request's own goroutine, or the request's own
+// goroutine created it.
 func (s *Stage) IsOnBehalf(r *request.Request, g uint64, t int64) bool {
 	if g == r.G {
 		return true
@@ -290,7 +292,8 @@ func (s *Stage) IsOnBehalf(r *request.Request, g uint64, t int64) bool {
 	return ok && birth.Creator == r.G
 }
 
-// WalkAgain walks a request, or a part of one, for its steps and segments only.
+// WalkAgain walks a request, or a piece of one, and returns only steps and segments. It determines no group and adds nothing
+// up.
 func (s *Stage) WalkAgain(r *request.Request) *WalkResult {
 	s.result = WalkResult{Req: r, Weight: 1, Start: r.Start, PathStart: r.Start, stage: s}
 	w := &s.result
@@ -301,7 +304,8 @@ func (s *Stage) WalkAgain(r *request.Request) *WalkResult {
 	return w
 }
 
-// readyTime returns for how long, in ns, a request was ready before it first ran, and the poll gap before that.
+// readyTime returns how long a request was runnable before it first ran, in ns (-1 if unknown), and the poll gap before: how
+// long its message may have been unread.
 func (s *Stage) readyTime(r *request.Request, steps []critpath.Step) (readyNS, pollGapNS int64) {
 	if r.ArrivedAt != 0 && r.Start < r.WokenAt {
 		for len(steps) > 0 && steps[0].Start < r.WokenAt {
@@ -326,7 +330,7 @@ func (s *Stage) readyTime(r *request.Request, steps []critpath.Step) (readyNS, p
 	return readyNS, pollGapNS
 }
 
-// sumByCause fills in the causes of the segments, the time of each cause, and LongPWaits.
+// sumByCause sets CauseIDs, CauseTimes and LongPWaits of a result from its segments.
 func (s *Stage) sumByCause(w *WalkResult) {
 	s.causeIDs, s.causeTimes, s.longPWaits = s.causeIDs[:0], s.causeTimes[:0], s.longPWaits[:0]
 	for i := range w.Segments {

@@ -17,16 +17,16 @@ type PieceEnd struct {
 	G    uint64
 }
 
-// joinedPieces is what the pieces of a long request have shown so far.
+// joinedPieces is what the pieces of one long request have shown so far.
 type joinedPieces struct {
 	start              int64
 	causeTimes         []CauseTime // sorted by cause
 	bestHandler        request.Handler
 	bestHandlerStart   int64 // of the piece that showed it
 	segments           []cause.Segment
-	unlisted           []unlistedSum // of the segments after those
+	unlisted           []unlistedSum // sums of the segments beyond maxPartialSegments
 	unlistedIndexes    map[unlistedKey]int32
-	lastUnlisted       []int32       // by cause: an index in unlisted plus one
+	lastUnlisted       []int32       // by cause id: index in unlisted plus one of the last sum
 	waitChains         [][]ChainWait // nil as long as no segment has one
 	pollGapNS, readyNS int64
 	pieceEnds          []PieceEnd
@@ -41,7 +41,7 @@ type unlistedKey struct {
 	isInbound  bool
 }
 
-// An unlistedSum is the sum of such segments. Start is that of the first one.
+// An unlistedSum is the total length of the segments with one key. start is that of the first one.
 type unlistedSum struct {
 	unlistedKey
 	start, ns int64
@@ -50,16 +50,17 @@ type unlistedSum struct {
 // maxPartialSegments bounds the segments that are stored of one long request.
 const maxPartialSegments = 10000
 
+// isFull reports whether no more segments are stored, only their sums.
 func (p *joinedPieces) isFull() bool { return len(p.segments) >= maxPartialSegments }
 
-// HasListed reports whether the pieces that the stage has walked have so many segments that those of other pieces are only
-// added up. Then other stages may walk them with WalkUnlisted.
+// HasListed reports whether the stage has already stored as many segments of a long request as it may, so that those of further
+// pieces are only added up. Then other stages may walk further pieces, with WalkUnlisted.
 func (s *Stage) HasListed(r *request.Request) bool {
 	pieces := s.joined[r.PieceKey]
 	return pieces != nil && pieces.isFull()
 }
 
-// addPiece adds a piece to the other pieces of its request.
+// addPiece adds the result of a piece to the earlier pieces of its request.
 func (s *Stage) addPiece(w *WalkResult) {
 	r := w.Req
 	pieces := s.joined[r.PieceKey]
@@ -85,7 +86,7 @@ func (s *Stage) addPiece(w *WalkResult) {
 	}
 }
 
-// offerHandler sets the best handler to one that a piece showed, if that is better, or equal and earlier.
+// offerHandler replaces the best handler by one that a piece showed, if its rank is higher, or equal and the piece is earlier.
 func (p *joinedPieces) offerHandler(handler request.Handler, start int64) {
 	isObserver := p.bestHandler.IsObserver || handler.IsObserver
 	if handler.Rank > p.bestHandler.Rank || handler.Rank == p.bestHandler.Rank && start < p.bestHandlerStart {
@@ -94,7 +95,7 @@ func (p *joinedPieces) offerHandler(handler request.Handler, start int64) {
 	p.bestHandler.IsObserver = isObserver
 }
 
-// addUnlisted adds up segments by cause and site.
+// addUnlisted adds a piece's segments to the sums by cause and site.
 func (p *joinedPieces) addUnlisted(w *WalkResult) {
 	for i := range w.Segments {
 		s := &w.Segments[i]
@@ -108,7 +109,7 @@ func (p *joinedPieces) addUnlisted(w *WalkResult) {
 	}
 }
 
-// addUnlistedSum adds a sum and returns its index.
+// addUnlistedSum adds a sum to the one with its key, and returns that one's index.
 func (p *joinedPieces) addUnlistedSum(sum unlistedSum) int32 {
 	index, ok := p.unlistedIndexes[sum.unlistedKey]
 	if ok {
@@ -124,8 +125,8 @@ func (p *joinedPieces) addUnlistedSum(sum unlistedSum) int32 {
 	return index
 }
 
-// addCauseTimes adds the times of a piece. Very many requests can be open at once, most of them with one or two
-// causes: with a map for each, 200,000 maps were a tenth of the live heap. Hence a sorted slice.
+// addCauseTimes adds the cause times of a piece. Very many requests can be open at once, most of them with one or two causes:
+// with a map for each, 200,000 maps were a tenth of the live heap. Hence a sorted slice.
 func (p *joinedPieces) addCauseTimes(times []CauseTime) {
 	for _, sum := range times {
 		i, found := slices.BinarySearchFunc(p.causeTimes, sum.Cause, func(s CauseTime, id CauseID) int { return cmp.Compare(s.Cause, id) })
@@ -137,7 +138,8 @@ func (p *joinedPieces) addCauseTimes(times []CauseTime) {
 	}
 }
 
-// joinOthers adds the pieces that other stages walked.
+// joinOthers adds the pieces of a request that other stages walked, translating their ids, and removes them there. key is the
+// request's PieceKey.
 func (s *Stage) joinOthers(pieces *joinedPieces, key uint64, others []*Stage) {
 	for _, other := range others {
 		part := other.joined[key]
@@ -164,8 +166,8 @@ func (s *Stage) joinOthers(pieces *joinedPieces, key uint64, others []*Stage) {
 	slices.SortFunc(pieces.pieceEnds, func(a, b PieceEnd) int { return cmp.Compare(a.Time, b.Time) })
 }
 
-// Join returns the whole request of which Walk has just returned the last piece. The result is valid until the next
-// call of Walk; its slices stay valid. Other stages may have walked pieces with WalkUnlisted.
+// Join returns the result for a whole long request, after Walk has returned its last piece. others are stages that may have
+// walked pieces of it with WalkUnlisted. The result is valid until the next call of Walk; its slices stay valid.
 func (s *Stage) Join(r *request.Request, others []*Stage) *WalkResult {
 	pieces := s.joined[r.PieceKey]
 	delete(s.joined, r.PieceKey)
@@ -191,7 +193,7 @@ func (s *Stage) Join(r *request.Request, others []*Stage) *WalkResult {
 	return w
 }
 
-// numberChains numbers the chains of waits of the last walk.
+// numberChains sets the chain id of each wait that the last walk followed.
 func (s *Stage) numberChains() {
 	s.chains = s.chains[:0]
 	for i := range s.walker.FollowedWaits {
@@ -204,12 +206,12 @@ func (s *Stage) numberChains() {
 	}
 }
 
-// ChainOfSegment returns the chain of waits that led to a segment of the last walk.
+// ChainOfSegment returns the chain of waits that led to a segment of the last walk. The segment must have a FollowedWait.
 func (w *WalkResult) ChainOfSegment(segment *cause.Segment) ChainID {
 	return w.stage.chains[segment.FollowedWait]
 }
 
-// ChainOfStep returns the chain of waits that led to a step of the last walk.
+// ChainOfStep returns the chain of waits that led to a step of the last walk; 0 if the step is the request's own.
 func (w *WalkResult) ChainOfStep(step *critpath.Step) ChainID {
 	if step.FollowedWait < 0 {
 		return 0
@@ -217,7 +219,7 @@ func (w *WalkResult) ChainOfStep(step *critpath.Step) ChainID {
 	return w.stage.chains[step.FollowedWait]
 }
 
-// waitChains returns the chain of waits of each segment.
+// waitChains returns the chain of waits that led to each segment; nil for the request's own segments.
 func (s *Stage) waitChains(segs []cause.Segment) [][]ChainWait {
 	out := make([][]ChainWait, len(segs))
 	var chain []ChainWait // mostly the same for consecutive segments

@@ -6,7 +6,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A QuickGroup is the group of a request, found without a walk.
+// A QuickGroup is the group of a request, determined without walking its path.
 type QuickGroup struct {
 	Group        GroupKey
 	handlerFrame tracefmt.FrameID
@@ -15,8 +15,9 @@ type QuickGroup struct {
 	handlerSeenTwice bool
 }
 
-// QuickGroup finds the group of a request from the stacks of the request's own goroutine. If these cannot suffice,
-// the result is not Sufficient.
+// QuickGroup determines the group of a request from the stacks of its own goroutine only. Sufficient is false if a walk might
+// find another group: for open, cut or long requests, requests under http.TimeoutHandler, observers, and if only CPU samples
+// could show the handler.
 func (s *Stage) QuickGroup(r *request.Request) QuickGroup {
 	if r.Open || r.CutAtStart || r.Piece != request.WholeRequest {
 		return QuickGroup{}
@@ -41,9 +42,9 @@ func (s *Stage) QuickGroup(r *request.Request) QuickGroup {
 		}
 	}
 	for i := len(s.namingStacks) - 1; i >= 0; i-- { // in the order of a walk
-		s.noteHandler(s.namer.HandlerOf(s.namingStacks[i]), s.namingStacks[i])
+		s.offerHandler(s.namer.HandlerOf(s.namingStacks[i]), s.namingStacks[i])
 	}
-	if s.bestHandler.Key == 0 && s.sampledIn(r) {
+	if s.bestHandler.Key == 0 && s.hasSamplesIn(r) {
 		return QuickGroup{} // a walk may find the handler in a sample
 	}
 	if s.bestHandler.IsObserver {
@@ -54,19 +55,19 @@ func (s *Stage) QuickGroup(r *request.Request) QuickGroup {
 	return quick
 }
 
-// StratumBits is the binary logarithm of how many latency strata an octave has. Of some strata only a part of the
+// StratumBits is the binary logarithm of the number of latency strata in an octave. Of some strata only a sample of the
 // requests is walked.
 const StratumBits = 2
 
-// Unwalked returns the result of a request of which only the QuickGroup is known. It is valid until the next call.
+// Unwalked returns the NotWalked result of a request whose group is known only by QuickGroup. It is valid until the next call.
 func (s *Stage) Unwalked(r *request.Request, quick *QuickGroup) *WalkResult {
 	s.result = WalkResult{Req: r, Form: NotWalked, Weight: 1, Sparse: true, Start: r.Start, PathStart: r.Start, ReadyNS: -1, HandlerSeenTwice: quick.handlerSeenTwice, stage: s}
 	s.result.Group, s.result.HandlerFrame = s.IDs.GroupID(quick.Group), quick.handlerFrame
 	return &s.result
 }
 
-// sampledIn reports whether the request's own goroutine has CPU samples.
-func (s *Stage) sampledIn(r *request.Request) bool {
+// hasSamplesIn reports whether CPU samples hit the request's own goroutine during the request.
+func (s *Stage) hasSamplesIn(r *request.Request) bool {
 	if !s.hasCPUSamples {
 		return false
 	}

@@ -12,11 +12,12 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// concurrentWindowNS is how much of one wait for a P is read.
+// concurrentWindowNS is how much of one wait for a P is examined, in ns.
 const concurrentWindowNS = int64(300e3)
 
-// EachConcurrentRun calls f with the site and the time of each run of goroutines other than waiter in [from, to). Of
-// a long interval it reads a part, and scales the times.
+// EachConcurrentRun calls f for each run of other goroutines than waiter in [from, to), with the site that best identifies the
+// run and its length in ns. Time of mark assists is reported at the runtime's function. Of a long interval it examines
+// concurrentWindowNS and scales the times up.
 func (s *Stage) EachConcurrentRun(from, to int64, waiter uint64, f func(site tracefmt.FrameID, ns int64)) {
 	weight := max(1, (to-from)/concurrentWindowNS)
 	from, to = SampleInterval(from, to, concurrentWindowNS)
@@ -43,8 +44,8 @@ func (s *Stage) EachConcurrentRun(from, to int64, waiter uint64, f func(site tra
 	})
 }
 
-// SampleInterval returns a part of [from, to) that represents it and is no longer than maxLength. The choice depends
-// on from, so it is the same in every run.
+// SampleInterval returns a part of [from, to) that is at most maxLength long, at a pseudo-random position. The position depends
+// only on from, so it is the same in every run of the program.
 func SampleInterval(from, to, maxLength int64) (int64, int64) {
 	if d := to - from; d > maxLength {
 		from += int64(sample.Spread(uint64(from))>>1) % (d - maxLength)
@@ -53,8 +54,8 @@ func SampleInterval(from, to, maxLength int64) (int64, int64) {
 	return from, to
 }
 
-// markAssistFrame returns the frame of the runtime in which a goroutine assists marking, 0 if it does not. During an
-// assist its P works for the collector.
+// markAssistFrame returns the runtime's frame in which a goroutine assists marking during a running span; 0 if it does not.
+// During an assist its P works for the collector.
 func (s *Stage) markAssistFrame(span *timeline.Span) tracefmt.FrameID {
 	if !span.Assist || span.State != timeline.Running {
 		return 0
@@ -69,13 +70,13 @@ func (s *Stage) markAssistFrame(span *timeline.Span) tracefmt.FrameID {
 
 // Bounds, in ns, for what identifies a run by events around it.
 const (
-	maxSampleDistanceNS = 100e6 // to a sample of the same goroutine: goroutines repeat their work
+	maxSampleDistanceNS = 100e6 // Bounds, in ns, for events around a run that may identify it.
 	handlerSearchNS     = 2e6   // for a handler on the same goroutine, so of the same request
 )
 
-// runSite returns the frame that best identifies a run: the function in the nearest CPU sample of its goroutine,
-// otherwise the site of the event that ended the run. If that site is only a library's start of a goroutine, runSite
-// prefers the handler seen on the goroutine, then the line that gave it its work.
+// runSite returns the frame that best identifies a run: the function in the nearest CPU sample of its goroutine, otherwise the
+// site of the event that ended the run. If that site is in the standard library, runSite prefers the handler seen on the
+// goroutine around the run, then the line that gave the goroutine its work.
 func (s *Stage) runSite(gen *timeline.Gen, run *timeline.Run) tracefmt.FrameID {
 	stack := run.Stack
 	if stack == 0 {
@@ -116,7 +117,8 @@ func (s *Stage) runSite(gen *timeline.Gen, run *timeline.Run) tracefmt.FrameID {
 	return s.workBefore(site)
 }
 
-// workBefore returns the service's line that called a site, if that only releases a slot: this ends the work that ran.
+// workBefore returns the service's line that called site if site only releases a slot: the work that ran came before the
+// release. Otherwise it returns site.
 func (s *Stage) workBefore(site tracefmt.FrameID) tracefmt.FrameID {
 	if caller := s.Syms.Frame(site).Caller; caller != 0 && s.Sites.RolesOf(site).Has(knowledge.Semaphore) {
 		return caller
@@ -142,7 +144,7 @@ func (s *Stage) workGiver(birth *timeline.Birth) tracefmt.FrameID {
 	return frames[1]
 }
 
-// handlerFrameIn returns a frame of the handler that the events of a goroutine in [from, to) show, 0 if they show
+// handlerFrameIn returns a frame of the handler of highest rank that the goroutine's events in [from, to) show; 0 if they show
 // none.
 func (s *Stage) handlerFrameIn(g uint64, from, to int64) tracefmt.FrameID {
 	var best request.Handler

@@ -5,14 +5,14 @@ import (
 	"github.com/whylate/whylate/internal/explain/threadstate"
 )
 
-// SplitBuffers are memory for Split.
+// SplitBuffers are reusable memory for Split.
 type SplitBuffers struct{ byThread, atFreezes []cause.Segment }
 
-// Threads returns what the kernel's events show of threads, nil without them.
+// Threads returns the kernel's events about the process's threads; nil if the recording has none.
 func (s *Stage) Threads() *threadstate.Tracker { return s.options.Threads }
 
-// Split cuts segments where the kernel's events show that their threads had no CPU, and where a freeze may have taken
-// time. The result is segs, or uses the buffers.
+// Split divides segments where the kernel's events show that their threads had no CPU, and at the borders of candidate freezes.
+// The result is segs, or uses the buffers.
 func (s *Stage) Split(buffers *SplitBuffers, segs []cause.Segment) []cause.Segment {
 	if s.options.Threads != nil {
 		buffers.byThread = buffers.byThread[:0]
@@ -24,9 +24,9 @@ func (s *Stage) Split(buffers *SplitBuffers, segs []cause.Segment) []cause.Segme
 	return s.splitAtFreezes(&buffers.atFreezes, segs)
 }
 
-// addByThread adds the parts of a segment by the states of its thread. A running goroutine, or one in a system call, is
-// bound to a thread. A goroutine that is ready may wait for a thread that was woken to run it, and a request whose bytes
-// have arrived for the thread that they woke.
+// addByThread divides a segment by the states of the thread that matters for its cause, and adds the parts to the buffers: for
+// a running goroutine or a system call, the thread that it is bound to; for a ready goroutine, the thread that was woken to run
+// it; for a request whose bytes have arrived, the thread that they woke.
 func (s *Stage) addByThread(buffers *SplitBuffers, segment *cause.Segment) {
 	threads := s.options.Threads
 	if segment.Remote != 0 {
@@ -69,8 +69,8 @@ func (s *Stage) addByThread(buffers *SplitBuffers, segment *cause.Segment) {
 	addUntil(segment.End)
 }
 
-// stateSegment returns the part of a segment in which its thread had a state. ok is false if the state says nothing that
-// the segment does not say.
+// stateSegment returns the part of a segment in which its thread was in a state, with the cause of that state (waiting for a
+// CPU, throttled, disk, asleep). ok is false if the state adds nothing to the segment's own cause.
 func stateSegment(segment *cause.Segment, x *threadstate.Interval) (part cause.Segment, ok bool) {
 	part = cause.Segment{Start: x.Start, End: x.End, G: segment.G, Site: segment.Site, FollowedWait: segment.FollowedWait, Stack: segment.Stack}
 	inCall := segment.Code.Cause() == cause.Syscall
