@@ -31,7 +31,7 @@ func TestSimulation(t *testing.T) {
 			s.plans = append(s.plans, plan{services: []service{{resource: r, ns: ns}}})
 		}
 		sum := 0.0
-		list := s.latencies(test.load * test.servers / 1e6)
+		list := s.simulateLatencies(test.load * test.servers / 1e6)
 		for _, ns := range list {
 			sum += ns
 		}
@@ -45,7 +45,7 @@ func TestSimulation(t *testing.T) {
 func TestQuota(t *testing.T) {
 	q := &quota{budget: 50e6, used: map[int]float64{}}
 	for i, want := range []float64{0, 30e6, 100e6, 200e6} {
-		if got := q.start([]float64{0, 30e6, 60e6, 60e6}[i], []float64{30e6, 30e6, 60e6, 1e6}[i]); got != want {
+		if got := q.reserve([]float64{0, 30e6, 60e6, 60e6}[i], []float64{30e6, 30e6, 60e6, 1e6}[i]); got != want {
 			t.Errorf("computation %d starts at %g, want %g", i, got, want)
 		}
 	}

@@ -8,9 +8,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// AddGrowth corrects the limits of a recording by those of another one with less load: by the line through both. If a request
-// needs less at more load, the process needs a part without any requests: use = c0 + c1 X. If it needs more, the demand itself
-// grows: D = d0 + d1 X.
+// AddGrowth corrects the saturation loads of a capacity by a second recording with less load, extrapolating the line through
+// both. If a request needs less of a resource at more load, the process uses a part without any requests: use = c0 + c1 X. If
+// it needs more, the demand itself grows with the load: D = d0 + d1 X. It does nothing if the loads differ by less than a
+// fifth.
 func AddGrowth(c, low *report.Capacity) {
 	if low.LoadPerS <= 0 || c.LoadPerS < 1.2*low.LoadPerS {
 		return // the difference is noise
@@ -37,8 +38,8 @@ func AddGrowth(c, low *report.Capacity) {
 			}
 		}
 		factor := saturates / l.SaturatesPerS
-		l.SaturatesPerS = round(saturates)
-		l.SaturatesLow, l.SaturatesHigh = round(l.SaturatesLow*min(1, factor)), round(l.SaturatesHigh*max(1, factor))
+		l.SaturatesPerS = roundToThreeDigits(saturates)
+		l.SaturatesLow, l.SaturatesHigh = roundToThreeDigits(l.SaturatesLow*min(1, factor)), roundToThreeDigits(l.SaturatesHigh*max(1, factor))
 	}
 	slices.SortStableFunc(c.Limits, func(x, y report.Limit) int { return cmp.Compare(x.SaturatesPerS, y.SaturatesPerS) })
 	c.Text = Text(c)

@@ -14,31 +14,35 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A hold is for how long a lock or slot was held, from the end of the holder's wait until it ended another wait.
+// A hold is an interval in which a lock or slot was held: from the end of the holder's own wait until the holder ended another
+// wait.
 type hold struct {
 	start, end int64
-	hadQueue   bool // a goroutine was waiting when it began
+	hadQueue   bool // a goroutine was waiting when the hold began
 }
 
-// A heldQueue is what the waits for a lock or for slots show.
+// A heldQueue is what the waits for one lock or pool show about its holders.
 type heldQueue struct {
-	holds   []hold
-	waits   []wait // without those that lost the lock again
+	holds []hold
+	waits []wait // waits, without those whose goroutine was woken and lost the lock to another one
+	// by line: time that holders spent in leaves there while others waited
 	leafNS  map[tracefmt.Line]float64
 	readNS  map[tracefmt.Line]float64 // parts of leafNS: of readers
-	heldNS  float64                   // time in which a waiter's holder was observed; leafNS are parts of it
+	heldNS  float64                   // time during which a waiter's holder was observed; leafNS are parts of this time
 	byGroup map[path.GroupID]float64
 	tails   []float64 // times from a leaf's end to the release
 	leads   []float64 // times from the end of the holder's own wait to its leaf
 }
 
-// addHeld adds a lock or a pool for which requests waited.
+// addHeld adds a lock or a pool, for which the requests of list waited, as a resource. It chooses how to measure the demand: by
+// the lines at which holders wait (measureLeaves), for an RWMutex by its writes (measureWrites), else by the holds that were
+// seen (measureHolds). If the recording shows too little, the resource is skipped with the reason.
 func (a *analysis) addHeld(list []*wait, isLock bool) {
 	kind := report.LimitPool
 	if isLock {
 		kind = report.LimitLock
 	}
-	q := a.observe(list)
+	q := a.observeHolders(list)
 	if len(q.waits) < threshold.Repeats {
 		a.skip(kind, list, fmt.Sprintf("only %d requests waited for it", len(q.waits)))
 		return
@@ -70,8 +74,9 @@ func (a *analysis) addHeld(list []*wait, isLock bool) {
 	a.resources = append(a.resources, r)
 }
 
-// observe follows the holders through a queue.
-func (a *analysis) observe(list []*wait) *heldQueue {
+// observeHolders follows the holders through the waits of one queue, sorted by their ends, and returns the holds and where holders
+// spent their time.
+func (a *analysis) observeHolders(list []*wait) *heldQueue {
 	q := &heldQueue{leafNS: map[tracefmt.Line]float64{}, readNS: map[tracefmt.Line]float64{}, byGroup: map[path.GroupID]float64{}}
 	acquired, lastOf := map[uint64]hold{}, map[uint64]int{} // by goroutine
 	lastRelease := int64(0)
@@ -123,7 +128,7 @@ func (a *analysis) observe(list []*wait) *heldQueue {
 	return q
 }
 
-// mostFrequent returns the most frequent stack of waits.
+// mostFrequent returns the most frequent stack of waits, the smallest id of several.
 func mostFrequent(list []*wait) (stack tracefmt.StackID) {
 	counts := map[tracefmt.StackID]int{}
 	for _, w := range list {
@@ -137,7 +142,8 @@ func mostFrequent(list []*wait) (stack tracefmt.StackID) {
 	return stack
 }
 
-// heldLines returns the lines at which holders were while others waited; none if they mostly ran.
+// heldLines returns the lines at which holders spent noticeable time in leaves (waits, system calls) while others waited; none
+// if holders mostly ran.
 func (q *heldQueue) heldLines() map[tracefmt.Line]bool {
 	sum := 0.0
 	for _, ns := range q.leafNS {
@@ -155,13 +161,14 @@ func (q *heldQueue) heldLines() map[tracefmt.Line]bool {
 	return out
 }
 
-// A leafSpan is a time in which a request was at a line where holders are.
+// A leafSpan is an interval in which a request was in a leaf at one of some lines.
 type leafSpan struct {
 	request    *servedRequest
 	start, end int64
 }
 
-// leafSpans returns the times in which any requests were at some lines, also when no goroutine waited.
+// leafSpans returns the intervals in which any request was in a leaf at one of the lines, whether or not another goroutine
+// waited, sorted by start.
 func (a *analysis) leafSpans(lines map[tracefmt.Line]bool) (out []leafSpan) {
 	if len(lines) == 0 {
 		return nil
@@ -177,9 +184,10 @@ func (a *analysis) leafSpans(lines map[tracefmt.Line]bool) (out []leafSpan) {
 	return out
 }
 
-// measureLeaves measures a lock or pool that is held while requests are at known lines. They are there for every request, not
-// only while others wait. The number of slots is how many were there whenever a request had to wait. A holder that waited needs the
-// resource for a further leadNS. It returns the reason the resource cannot be judged; "" if it can.
+// measureLeaves sets the demand for a lock or pool whose holders are in leaves at known lines (r.lines). Every request passes
+// these lines, not only while others wait, so all of them count. The number of slots is the largest number of requests there at
+// once, if the resource was that full whenever a request had to wait. leadNS is further time that a holder which waited needs.
+// It returns the reason if the resource cannot be judged, else "".
 func (a *analysis) measureLeaves(r *resource, q *heldQueue, leadNS float64) string {
 	spans := a.leafSpans(r.lines)
 	// At the limit, each holder has waited: it must wake up first.
@@ -220,9 +228,10 @@ func (a *analysis) measureLeaves(r *resource, q *heldQueue, leadNS float64) stri
 	return ""
 }
 
-// measureWrites measures an RWMutex that is held while requests are at known lines. One request writes, or any number read: if
-// there are always requests that wait to write, each of them lets those read first that came during the write before. So a write
-// needs the lock for its own time and for that of the longest of these reads.
+// measureWrites sets the demand for an RWMutex whose holders are in leaves at known lines. One request writes, or any number of
+// them read. If requests always wait to write, each write lets those reads go first that arrived during the write before. So a
+// write needs the lock for its own time and for the longest of these reads. It returns the reason if the lock cannot be judged,
+// else "".
 func (a *analysis) measureWrites(r *resource, q *heldQueue) string {
 	writes := map[tracefmt.Line]bool{}
 	r.readLines = map[tracefmt.Line]bool{}
@@ -267,10 +276,11 @@ func (a *analysis) measureWrites(r *resource, q *heldQueue) string {
 	return ""
 }
 
-// measureHolds measures a lock whose holders run. Only those holds show at whose end a goroutine waited. A hold of length S shows
-// with probability 1-exp(-S/gap) if requests arrive at random with this mean gap, so each counts by the inverse of that. How
-// often the lock is used shows in how many requests wait: each finds it held with the probability of its utilisation, so that
-// waits per ns = uses per ns * (uses per ns * S).
+// measureHolds sets the demand for a lock whose holders run. Only those holds are seen at whose end a goroutine waited. A hold
+// of length S is seen with probability 1-exp(-S/gap) if requests arrive at random with this mean gap, so each counts by the
+// inverse of that. The number of uses follows from the number of waits: each use finds the lock held with the probability of
+// its utilisation, so waits per ns = uses per ns * (uses per ns * S). It returns the reason if the lock cannot be judged, else
+// "".
 func (a *analysis) measureHolds(r *resource, q *heldQueue) string {
 	if len(q.holds) < threshold.SmallSample {
 		return fmt.Sprintf("only %d holds of it were seen from beginning to end", len(q.holds))

@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Change is one of package predict, or one of the load or the CPUs as a Setting.
+// A Change is a change of package predict, or of the load or the number of CPUs (as a Setting).
 type Change struct {
 	predict.Change
 	text string
@@ -26,7 +26,7 @@ const (
 // String formats a change as --what-if accepts it.
 func (c Change) String() string { return c.text }
 
-// Parse parses a change: load=2x, load=1500, cpus=8, or a change of package predict.
+// Parse parses load=2x, load=1500, cpus=8, or any change of package predict.
 func Parse(text string) (Change, error) {
 	text = strings.TrimSpace(text)
 	name, value, _ := strings.Cut(text, "=")
@@ -45,7 +45,7 @@ func Parse(text string) (Change, error) {
 	return Change{predict.Set(name, n), text}, nil
 }
 
-// applyChanges changes the resources. It returns the new load, 0 if none is.
+// applyChanges applies the changes to the resources. It returns the new load in requests a second if a change sets it, else 0.
 func (a *analysis) applyChanges(changes []Change, perSecond float64) (load float64, err error) {
 	for _, c := range changes {
 		switch name := c.Setting.Name; name {
@@ -67,6 +67,7 @@ func (a *analysis) applyChanges(changes []Change, perSecond float64) (load float
 	return load, nil
 }
 
+// changeCPU changes the number of CPUs, GOMAXPROCS or the quota in the CPU resource.
 func (a *analysis) changeCPU(s predict.Setting) error {
 	i := slices.IndexFunc(a.resources, (*resource).isCPU)
 	if i < 0 {
@@ -87,7 +88,8 @@ func (a *analysis) changeCPU(s predict.Setting) error {
 	return nil
 }
 
-// changeSite changes the resource at a site, or what its holders do there.
+// changeSite applies a change of slots, of an unlock or of a time to the first resource at its site: the number of servers, its
+// removal, or a factor of its service time.
 func (a *analysis) changeSite(c *Change) error {
 	for i, r := range a.resources {
 		switch {
@@ -102,7 +104,7 @@ func (a *analysis) changeSite(c *Change) error {
 			a.resources = slices.Delete(a.resources, i, i+1)
 			return nil
 		case c.Kind == "" && (matches(c.Site, r.site) || a.isHeldAt(c.Site, r)):
-			meanNS, _ := moments(r.service)
+			meanNS, _ := meanAndVariance(r.service)
 			factor := c.Scale
 			if !c.Relative {
 				factor = min(1, float64(c.To)/max(meanNS, 1))
@@ -120,7 +122,7 @@ func (a *analysis) changeSite(c *Change) error {
 	return fmt.Errorf("what-if %s: no limit is at that site; limits are at: %s", c, strings.Join(sites, ", "))
 }
 
-// isHeldAt reports whether holders of a resource are at a site while they hold it.
+// isHeldAt reports whether goroutines that hold the resource spend time at the site that text names.
 func (a *analysis) isHeldAt(text string, r *resource) bool {
 	syms := a.in.Speller.Syms
 	for heldLine := range r.lines {

@@ -15,34 +15,36 @@ import (
 // arrives at random, waits for the CPU and for each resource in a queue, and needs it for as long as recorded. All of its other
 // time is a delay that load does not change.
 
-// A plan is what one recorded request needs: the CPU, resources in order, and a delay.
+// A plan is what one recorded request needs in the simulation: CPU time, services of resources in order, and a delay (ns).
 type plan struct {
 	cpu, delay float64
 	services   []service
 }
 
+// A service is one use of a resource by a plan.
 type service struct {
 	resource *resource
 	ns       float64
 	isRead   bool // shared with other reads
 }
 
-// A simulation has the plans of a recording.
+// A simulation predicts latencies at other loads from the plans of recorded requests.
 type simulation struct {
 	plans    []plan
 	cpu      *resource // nil if unknown
 	procs    int
-	otherCPU float64   // CPU time per request on other goroutines than the request's
+	otherCPU float64   // CPU time per request on goroutines that are not the request's
 	load     float64   // of the recording, per ns
 	measured []float64 // latencies, sorted
 
 	// For points of the curve:
 	perSecond         float64 // load of the recording
 	error             float64 // of the first limit
-	excess50, least99 float64 // what the simulation misses of today's p50; today's p99
+	excess50, least99 float64 // measured less simulated p50 at today's load; least99 is today's measured p99
 }
 
-// newSimulation makes a plan of each request that counts as load.
+// newSimulation returns a simulation with a plan for each recorded request that counts as load. Time that no resource explains
+// is the plan's delay.
 func (a *analysis) newSimulation() *simulation {
 	s := &simulation{procs: max(1, a.in.Stats.Procs), load: a.load}
 	queued, uses := map[*servedRequest]float64{}, map[*servedRequest][]service{}
@@ -96,7 +98,7 @@ func (a *analysis) newSimulation() *simulation {
 	return s
 }
 
-// groupFactor returns by how many times as often requests of a group use a resource as all requests do.
+// groupFactor returns how often requests of a group use a resource, relative to all requests.
 func (a *analysis) groupFactor(r *resource, id path.GroupID) float64 {
 	sum := 0.0
 	for group, weight := range r.groups {
@@ -132,7 +134,8 @@ func (q *arrivals) Pop() any {
 // servers are the times at which the servers of a resource are free.
 type servers []float64
 
-// serve returns when a service that is wanted at a time ends. lead is added to it if it has to wait.
+// serve occupies the server that is free first, from time (or when it is free) for ns, and returns when the service ends. lead
+// is added if the service had to wait.
 func (s servers) serve(time, ns, lead float64) float64 {
 	first := slices.Index(s, slices.Min(s))
 	if s[first] > time {
@@ -142,7 +145,7 @@ func (s servers) serve(time, ns, lead float64) float64 {
 	return s[first]
 }
 
-// A quota gives so much CPU time in each period.
+// A quota is a CPU quota in the simulation: budget ns of CPU time in each period.
 type quota struct {
 	budget float64
 	used   map[int]float64
@@ -150,8 +153,9 @@ type quota struct {
 
 const quotaPeriodNS = 100e6
 
-// start returns when a computation that is wanted at a time may start.
-func (q *quota) start(time, ns float64) float64 {
+// reserve reserves ns of CPU time and returns when a computation that is ready at time may start: in the first period whose
+// budget is not used up.
+func (q *quota) reserve(time, ns float64) float64 {
 	period := int(time / quotaPeriodNS)
 	for q.used[period] >= q.budget {
 		period++
@@ -170,8 +174,9 @@ const (
 	warmUp       = 500
 )
 
-// latencies returns the sorted latencies at a load, in requests per ns.
-func (s *simulation) latencies(load float64) []float64 {
+// simulateLatencies simulates maxSimulated requests, after warmUp others, with random arrivals at a load in requests per ns, and
+// returns their sorted latencies in ns.
+func (s *simulation) simulateLatencies(load float64) []float64 {
 	random := rand.New(rand.NewPCG(3, 4))
 	free := map[*resource]servers{}
 	var limit *quota
@@ -191,7 +196,7 @@ func (s *simulation) latencies(load float64) []float64 {
 		}
 		candidates := serversOf(r)
 		if r == s.cpu && limit != nil {
-			time = limit.start(time, ns)
+			time = limit.reserve(time, ns)
 		}
 		if r.kind == report.LimitLock { // of several locks, each request needs a certain one
 			i := random.IntN(len(candidates))
@@ -239,10 +244,11 @@ func (s *simulation) latencies(load float64) []float64 {
 // loadShares are the points of a curve, as shares of the first limit.
 var loadShares = []float64{0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95}
 
-// point returns the latencies at a load.
-func (s *simulation) point(perSecond float64) report.CurvePoint {
+// curvePoint returns the median and 99th percentile at a load in requests a second, with a range that includes the error of the
+// first limit.
+func (s *simulation) curvePoint(perSecond float64) report.CurvePoint {
 	estimate := func(perSecond float64) (p50, p99 float64) {
-		list := s.latencies(perSecond / s.perSecond * s.load)
+		list := s.simulateLatencies(perSecond / s.perSecond * s.load)
 		p50, p99 = max(0, sample.Quantile(list, 0.5)+s.excess50), sample.Quantile(list, 0.99)
 		if perSecond >= s.perSecond {
 			p99 = max(p99, s.least99)
@@ -253,16 +259,17 @@ func (s *simulation) point(perSecond float64) report.CurvePoint {
 	low50, low99 := estimate(perSecond / (1 + s.error))
 	high50, high99 := estimate(perSecond * (1 + s.error))
 	interval := func(est, low, high float64) report.Estimate {
-		return report.Estimate{Est: int64(round(est)), Low: int64(round(low)), High: int64(round(high))}
+		return report.Estimate{Est: int64(roundToThreeDigits(est)), Low: int64(roundToThreeDigits(low)), High: int64(roundToThreeDigits(high))}
 	}
 	out := report.CurvePoint{
-		LoadPerS: round(perSecond), P50: interval(p50, min(p50, low50)*0.9, max(p50, high50)*1.1), P99: interval(p99, min(p99, low99)*0.75, max(p99, high99)*1.5),
+		LoadPerS: roundToThreeDigits(perSecond), P50: interval(p50, min(p50, low50)*0.9, max(p50, high50)*1.1), P99: interval(p99, min(p99, low99)*0.75, max(p99, high99)*1.5),
 	}
 	out.P50NS, out.P99NS = out.P50.Est, out.P99.Est
 	return out
 }
 
-// predictLatencies fills the curve and the goals. load is another load for the curve; 0: none.
+// predictLatencies sets the curve of latencies over load and, for each goal, the highest load that keeps it. load adds a point
+// to the curve; 0: none.
 func (a *analysis) predictLatencies(out *report.Capacity, load float64) {
 	s := a.newSimulation()
 	if len(s.plans) == 0 {
@@ -271,7 +278,7 @@ func (a *analysis) predictLatencies(out *report.Capacity, load float64) {
 	limit := out.Limits[0].SaturatesPerS
 	s.perSecond, s.error = out.LoadPerS, a.resources[0].error
 	if len(out.Changes) == 0 {
-		s.excess50 = sample.Quantile(s.measured, 0.5) - sample.Quantile(s.latencies(s.load), 0.5)
+		s.excess50 = sample.Quantile(s.measured, 0.5) - sample.Quantile(s.simulateLatencies(s.load), 0.5)
 		s.least99 = sample.Quantile(s.measured, 0.99)
 	}
 	loads := []float64{out.LoadPerS}
@@ -284,14 +291,14 @@ func (a *analysis) predictLatencies(out *report.Capacity, load float64) {
 	slices.Sort(loads)
 	for _, perSecond := range slices.Compact(loads) {
 		if perSecond <= max(limit*loadShares[len(loadShares)-1], out.LoadPerS) {
-			out.Curve = append(out.Curve, s.point(perSecond))
+			out.Curve = append(out.Curve, s.curvePoint(perSecond))
 		}
 	}
 	for _, goal := range a.in.Question.Goals {
 		low, high := 0.0, 0.98*limit
 		for range 10 {
 			middle := (low + high) / 2
-			point := s.point(middle)
+			point := s.curvePoint(middle)
 			ns := point.P99NS
 			if goal.Percentile == "p50" {
 				ns = point.P50NS
@@ -302,7 +309,7 @@ func (a *analysis) predictLatencies(out *report.Capacity, load float64) {
 				high = middle
 			}
 		}
-		goal.LoadPerS = round(low)
+		goal.LoadPerS = roundToThreeDigits(low)
 		out.Goals = append(out.Goals, goal)
 	}
 }

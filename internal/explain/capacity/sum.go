@@ -5,12 +5,14 @@
 // chapters 3 and 5): if each request needs a resource with m servers for D ns, the resource is in use for the share X D/m of
 // the time at X requests a second, and X stays below m/D. How a trace shows D depends on the resource:
 //
-//	sum.go       each request, and each goroutine that ends waits of requests
-//	queue.go     which waits are for one resource; locks, pools and stages from them
-//	holds.go     for how long locks and slots are held
-//	capacity.go  the CPU; all limits in order; resources that are not judged
-//	simulate.go  latencies at other loads
-//	growth.go    two recordings at two loads
+//	sum.go          each request, and each goroutine that ends waits of requests
+//	resources.go    which waits are for one resource; locks and pools from them
+//	workerstages.go goroutines that work for requests, as resources
+//	heldtime.go     for how long locks and slots are held
+//	cpulimit.go     the CPU or its quota
+//	capacity.go     all limits in order; resources that are not judged
+//	simulate.go     latencies at other loads
+//	growth.go       two recordings at two loads
 //
 // A lock or slot that is free leaves no event. So only those are judged for which requests waited; the report says so.
 package capacity
@@ -29,8 +31,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Sum records requests and servers. It implements pass.Sum. Of a generation with very many requests it records those that
-// end in the first part of it: a slice of time, in which all of them are known.
+// A Sum records requests and the goroutines that serve them. It implements pass.Sum. Of a generation with very many requests it
+// records those that end in the first part (a slice), so that all requests of that time are known.
 type Sum struct {
 	workers   []*worker
 	from, to  int64 // of the slice of this generation
@@ -43,7 +45,7 @@ type Sum struct {
 	servers   map[uint64]*server
 }
 
-// A servedRequest is a request of a slice.
+// A servedRequest is a request of a slice, with the time that it needed and where it waited.
 type servedRequest struct {
 	start, end     int64
 	g              uint64
@@ -53,7 +55,7 @@ type servedRequest struct {
 	worker         int32  // that numbered the group, until Merge
 	runNS, readyNS int64  // on its own goroutines
 	syscallNS      int64  // in short system calls
-	leaves         []leaf // in order of time
+	leaves         []leaf // waits that no goroutine ended, and system calls, in order of time
 	isLoad         bool   // a client waits for it
 	isServed       bool   // it answers a client
 }
@@ -80,12 +82,13 @@ type leaf struct {
 	start, end int64
 }
 
-// A server is a goroutine that ended waits of requests.
+// A server is a goroutine that ended waits of requests and serves no request itself.
 type server struct {
-	g          uint64
+	g uint64
+	// length of the slices in which it was observed
 	observedNS int64
 	waits      []serverWait
-	wakes      []int64 // when it ended waits of requests
+	wakes      []int64 // times at which it ended waits of requests
 }
 
 // A serverWait is a wait of a server.
@@ -97,6 +100,7 @@ type serverWait struct {
 	isByRequest bool // the goroutine of a request ended it
 }
 
+// A worker records the requests and waits that one worker of the pass added, until EndGeneration.
 type worker struct {
 	sum      *Sum
 	stage    *path.Stage
@@ -134,10 +138,10 @@ func (s *Sum) BeginGeneration(reqs []request.Request) {
 	s.slice++
 }
 
-// NeedsWalk implements pass.Chooser.
+// NeedsWalk implements pass.Chooser: all requests of the slice are walked.
 func (s *Sum) NeedsWalk(r *request.Request) bool { return r.End <= s.to }
 
-// Add implements pass.Adder.
+// Add implements path.Adder. It records a complete request of the slice.
 func (p *worker) Add(w *path.WalkResult) {
 	r := w.Req
 	if w.Form != path.Whole || w.Observer || r.Open || r.End > p.sum.to || r.Kind == request.Run {
@@ -166,7 +170,8 @@ func (p *worker) Add(w *path.WalkResult) {
 	p.requests = append(p.requests, record)
 }
 
-// addWaits records the waits of a request that may be for a lock, a slot, or a goroutine that serves others, too.
+// addWaits records the waits of a request that another goroutine ended and that may be for a lock, a slot, or a goroutine that
+// also serves others. A wait for a library's call to a peer is recorded as a leaf.
 func (p *worker) addWaits(w *path.WalkResult, record *servedRequest) {
 	for _, followed := range w.FollowedWaits() {
 		switch followed.Kind {
@@ -200,7 +205,8 @@ func (p *worker) addWaits(w *path.WalkResult, record *servedRequest) {
 	}
 }
 
-// EndGeneration implements pass.GenerationEnder.
+// EndGeneration implements pass.GenerationEnder. It collects the records of all workers, and observes the goroutines that ended
+// waits of this generation's requests (servers).
 func (s *Sum) EndGeneration() {
 	requestCount, waitCount := len(s.requests), len(s.waits)
 	for _, p := range s.workers {
@@ -227,7 +233,8 @@ func (s *Sum) EndGeneration() {
 	}
 }
 
-// observeServer adds what a goroutine did in the slice of this generation.
+// observeServer adds the waits of goroutine g in this generation's slice to its server record. isServing has the goroutines
+// that serve requests.
 func (s *Sum) observeServer(out *server, g uint64, isServing map[uint64]bool) {
 	p := s.workers[0]
 	out.g, p.spans = g, p.stage.Win.SpansCoarse(g, s.from, s.to, p.spans[:0])
@@ -241,8 +248,8 @@ func (s *Sum) observeServer(out *server, g uint64, isServing map[uint64]bool) {
 	}
 }
 
-// Merge translates the group ids of all workers to those of the report, and puts everything in an order that does not depend on
-// which worker recorded what.
+// Merge translates the group ids of all workers to those of the report, and sorts all records, so that the result does not
+// depend on which worker recorded them.
 func (s *Sum) Merge(ts []path.Translation) {
 	for _, r := range s.requests {
 		r.group = ts[r.worker].Groups[r.group]
@@ -254,6 +261,7 @@ func (s *Sum) Merge(ts []path.Translation) {
 	})
 }
 
+// compare orders requests by slice and end, then by all that distinguishes two.
 func (r *servedRequest) compare(o *servedRequest) int {
 	return cmp.Or(cmp.Compare(r.slice, o.slice), cmp.Compare(r.end, o.end), cmp.Compare(r.start, o.start), cmp.Compare(r.g, o.g), cmp.Compare(r.kind, o.kind))
 }
