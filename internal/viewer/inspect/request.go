@@ -79,7 +79,7 @@ func (t *Trace) addPools(ctx context.Context, rep *report.Request, row int32, sp
 		return err
 	}
 	stage, walks := path.New(win, &t.index.syms, t.index.walkOptions), 0
-	sum := queues.SumOf(stage, func(yield func(*path.WalkResult) bool) {
+	sum := queues.SumOfSlotHolders(stage, func(yield func(*path.WalkResult) bool) {
 		for other := int32(0); int(other) < c.rows() && walks < maxPoolWalks && ctx.Err() == nil; other++ {
 			if c.start(other) >= end || c.start(other)+c.latency(other) <= start || len(c.pieceEnds[other]) > 0 {
 				continue
