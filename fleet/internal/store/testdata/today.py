@@ -13,7 +13,7 @@ import urllib.parse
 from chdb import session
 
 INFO = b"\x01\x00\x02\xff\xff\xff\xff\x00"  # before each block, where the protocol has a version
-WIDTH = {"UInt8": 1, "UInt32": 4, "Int64": 8, "UInt64": 8}
+WIDTH = {"UInt8": 1, "UInt32": 4, "Int64": 8, "UInt64": 8, "Float64": 8}
 
 
 def blocks(data):
