@@ -14,11 +14,12 @@ type clockTable struct {
 // A clockConversion returns the entry service's time for one of another service, with its greatest error.
 type clockConversion func(t int64) (ns, slack int64)
 
-// newClockTable returns the conversions of services that share a clock with entry, or that calls connect with it.
+// newClockTable returns the conversions to the clock of service entry: for each service that shares a clock with entry, or that a
+// chain of joined calls connects with it. Other services have none.
 func newClockTable(entry *Service, services []*Service) clockTable {
 	out := clockTable{entry, map[*Service]clockConversion{entry: func(t int64) (ns, slack int64) { return t, 0 }}}
 	for _, s := range services {
-		if link := entry.scouted.clock.To(s.scouted.clock); s != entry && s.isClockKnown() && entry.isClockKnown() && link.IsExact() {
+		if link := entry.preview.clock.To(s.preview.clock); s != entry && s.isClockKnown() && entry.isClockKnown() && link.IsExact() {
 			out.conversions[s] = func(t int64) (ns, slack int64) { return link.ToClient(t), 0 }
 		}
 	}
@@ -52,16 +53,17 @@ func (c clockConversion) compose(convert func(int64) int64, link *exchange.Link)
 	}
 }
 
-func (s *Service) isClockKnown() bool { return s.scouted.clock.IsKnown && s.server != nil }
+func (s *Service) isClockKnown() bool { return s.preview.clock.IsKnown && s.server != nil }
 
-// describe compares the start of a service's trace with that of the entry's; nil if nothing relates them.
-func (t *clockTable) describe(s *Service) *report.ServiceClock {
+// clockOf returns when the trace of a service started compared with that of the entry service, with bounds, and the drift of its
+// clock. Without a conversion it compares the wall clocks. It is nil if one of the clocks is not known.
+func (t *clockTable) clockOf(s *Service) *report.ServiceClock {
 	if !s.isClockKnown() || !t.entry.isClockKnown() {
 		return nil
 	}
 	convert := t.conversions[s]
 	if convert == nil { // the wall clocks
-		link := t.entry.scouted.clock.To(s.scouted.clock)
+		link := t.entry.preview.clock.To(s.preview.clock)
 		convert = func(t int64) (ns, slack int64) {
 			_, slack = link.OffsetAt(t)
 			return link.ToClient(t), slack

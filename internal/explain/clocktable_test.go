@@ -91,7 +91,7 @@ func TestMovedClocks(t *testing.T) {
 			}
 			// The true monotonic time of a time of a trace.
 			truth := func(s *Service, name string, ns int64) int64 {
-				mono := ns + s.scouted.clock.Mono
+				mono := ns + s.preview.clock.Mono
 				if name != moved {
 					return mono
 				}

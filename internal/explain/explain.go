@@ -121,7 +121,8 @@ const exactRequests = 5_000
 // indexes, and the bytes themselves (see lab/bench/README.md).
 const memoryPerTraceByte = 8
 
-// Explain reads a trace to its end and explains the latency of its requests, as whylate.Explain describes.
+// Explain reads a trace to its end and explains the latency of its requests, as whylate.Explain describes. It decides whether the
+// trace is read once or twice, see the package comment.
 func Explain(ctx context.Context, trace io.Reader, opts Options) (*report.Report, error) {
 	shownSlowest := opts.Slowest
 	if shownSlowest == 0 {
@@ -202,8 +203,9 @@ func Explain(ctx context.Context, trace io.Reader, opts Options) (*report.Report
 // not depend on how many are shown. It is also the default number that is shown.
 const minSlowest = 3
 
-// readTrace reads a trace to its end. selfWaits lets paths continue in other requests of the process; it is nil in the
-// first reading. reread says whether the trace will be read again, so that this reading can leave sums out.
+// readTrace reads a trace to its end and fills the sums of a reading; reading.finish turns them into a report. selfWaits, from
+// the first reading, lets paths continue in other requests of the process; it is nil in the first reading. reread says whether
+// the trace will be read again, so that this reading can omit sums.
 func readTrace(ctx context.Context, trace io.Reader, opts Options, selfWaits *selfWaits, reread rereading) (*reading, error) {
 	reader, err := newReader(trace, opts)
 	if err != nil {
@@ -278,7 +280,7 @@ func readTrace(ctx context.Context, trace io.Reader, opts Options, selfWaits *se
 	return r, nil
 }
 
-// newReader returns a reader that skips generations above the memory bound.
+// newReader returns a reader that skips generations too large for Options.MaxMemory.
 func newReader(r io.Reader, opts Options) (*tracefmt.Reader, error) {
 	rd, err := tracefmt.NewReader(r, tracefmt.Options{MaxGeneration: int(opts.MaxMemory / memoryPerTraceByte)})
 	if err != nil {
@@ -343,7 +345,8 @@ type freezeListener struct {
 	samples *host.Samples // nil if there are none
 }
 
-// AddGeneration implements pass.Listener.
+// AddGeneration implements pass.Listener: it passes the generation to the detector of freezes and to the sampled threads, and
+// gives both the host samples with the first generation.
 func (f freezeListener) AddGeneration(g *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
 	if gap {
 		f.SkipGeneration()

@@ -1,12 +1,10 @@
 package explain
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/explain/predict"
@@ -22,7 +20,8 @@ var (
 	ErrRefused = errors.New("not answered")
 )
 
-// predictChanges predicts the gain of all changes together.
+// predictChanges predicts, for each group, the gain of all changes together. The error is an ErrWhatIf if a change is not
+// possible, and an ErrRefused as well if the model refuses to answer.
 func predictChanges(changes []predict.Change, groups []report.Group, model *predict.Model) ([]report.WhatIf, error) {
 	if len(changes) == 0 {
 		return nil, nil
@@ -59,7 +58,8 @@ type refusalError struct{ *predict.Refusal }
 // Is implements the interface of errors.Is.
 func (*refusalError) Is(target error) bool { return target == ErrWhatIf || target == ErrRefused }
 
-// processFacts returns the facts about the process for the model. start is that of the trace.
+// processFacts returns the facts about the process that predictions of settings need: Ps, collector, throttling, CPUs. start is
+// when the trace starts, on its own clock.
 func processFacts(rep *report.Report, stats *process.Stats, start int64) *predict.Facts {
 	gc, rt := &stats.GC, &rep.Runtime
 	f := &predict.Facts{
@@ -126,7 +126,7 @@ func processFacts(rep *report.Report, stats *process.Stats, start int64) *predic
 	return f
 }
 
-// addPredictionFacts adds to a model what sums show of pools and calls.
+// addPredictionFacts adds to a model the pools whose size is known, and how often requests call a peer at each line.
 func addPredictionFacts(model *predict.Model, in *finding.Input) {
 	for i := range in.SlotWaits {
 		if s := &in.SlotWaits[i]; s.Slots > 0 && s.FormerWaiterShare >= threshold.HalfShare {
@@ -153,7 +153,8 @@ func addPredictionFacts(model *predict.Model, in *finding.Input) {
 	model.SetCalls(calls)
 }
 
-// callerShare returns the share of a calling line in a group's network waits at a site.
+// callerShare returns the share of a service's line s in a group's network waits at the line of a dependency; 1 if that is not
+// known.
 func callerShare(g *report.Group, s *report.Site) float64 {
 	var line, all float64
 	if g == nil || s == nil {
@@ -170,157 +171,4 @@ func callerShare(g *report.Group, s *report.Site) float64 {
 		return 1
 	}
 	return line / all
-}
-
-// A Goal is a limit for a percentile of latency: p50 or p99, the ones that can be predicted.
-type Goal struct {
-	Percentile string
-	Limit      time.Duration
-}
-
-// Limits of the search for changes. It tries all sets of at most maxGoalChanges of the causes that take most of the
-// slow requests' time: at most 92 predictions for a group.
-const (
-	maxGoalCauses  = 8
-	maxGoalChanges = 3
-)
-
-// searchGoals returns for each group whether it meets the goals, and if not, the fewest changes predicted to meet them.
-func searchGoals(goals []Goal, rep *report.Report, model *predict.Model) []report.Goal {
-	if len(goals) == 0 {
-		return nil
-	}
-	all := []report.Goal{}
-	for _, goal := range goals {
-		for i := range rep.Groups {
-			g := &rep.Groups[i]
-			out := report.Goal{Group: g.ID, Name: g.Name, Percentile: goal.Percentile, MostNS: int64(goal.Limit), IsNS: g.LatencyNS.P99}
-			if goal.Percentile == "p50" {
-				out.IsNS = g.LatencyNS.P50
-			}
-			switch {
-			case out.IsNS == nil: // too few requests
-			case *out.IsNS <= out.MostNS:
-				out.Kept = true
-			default:
-				out.Predicted, out.Changes, out.Reached = findChanges(g, goal, adviceFor(g, rep.Findings), model)
-			}
-			all = append(all, out)
-		}
-	}
-	return all
-}
-
-// adviceFor returns the changes that findings of a group advise, one list for each finding.
-func adviceFor(g *report.Group, findings []report.Finding) [][]predict.Change {
-	var out [][]predict.Change
-	for i := range findings {
-		f := &findings[i]
-		if f.Group != g.ID || len(f.Changes) == 0 || f.Severity == report.SeverityInfo {
-			continue
-		}
-		advice := make([]predict.Change, len(f.Changes))
-		for k := range f.Changes {
-			advice[k] = predict.ChangeOf(&f.Changes[k])
-		}
-		out = append(out, advice)
-	}
-	return out
-}
-
-// findChanges returns the prediction for the fewest changes that meet a goal in a group, and their number. What findings advise
-// is tried first, then the removal of causes at sites; if removing half of each is enough, the prediction is for that. Of sets of
-// equal size it chooses the one that gains most. reached is false if no set meets the goal; then the result is the one nearest to
-// it.
-func findChanges(g *report.Group, goal Goal, advice [][]predict.Change, model *predict.Model) (best *report.Predicted, n int, reached bool) {
-	predictedNS := func(p *report.Predicted) int64 {
-		if goal.Percentile == "p50" {
-			return p.P50NS.Est
-		}
-		return p.P99NS.Est
-	}
-	var chosen [][]predict.Change
-	search := func(candidates [][]predict.Change) {
-		for size := 1; size <= min(maxGoalChanges, len(candidates)) && !reached; size++ {
-			for _, set := range subsets(0, len(candidates), size) {
-				lists := make([][]predict.Change, size)
-				for i, k := range set {
-					lists[i] = candidates[k]
-				}
-				p := model.WhatIf(g.ID, slices.Concat(lists...))
-				if p != nil && (best == nil || predictedNS(p) < predictedNS(best)) {
-					best, chosen = p, lists
-				}
-			}
-			reached = best != nil && predictedNS(best) <= int64(goal.Limit)
-		}
-	}
-	if search(advice[:min(len(advice), maxGoalCauses)]); reached {
-		return best, len(chosen), reached
-	}
-	var removals [][]predict.Change
-	for _, c := range goalCandidates(g) {
-		removals = append(removals, []predict.Change{c})
-	}
-	if search(removals); reached {
-		half := slices.Clone(slices.Concat(chosen...))
-		for i := range half {
-			half[i].Scale = 0.5
-		}
-		if p := model.WhatIf(g.ID, half); p != nil && predictedNS(p) <= int64(goal.Limit) {
-			best = p
-		}
-	}
-	return best, len(chosen), reached
-}
-
-// goalCandidates returns the removals of the causes that take most of the time of a group's slow requests, then of all.
-func goalCandidates(g *report.Group) []predict.Change {
-	type weighed struct {
-		change predict.Change
-		ns     int64
-	}
-	var all []weighed
-	for _, band := range []report.BandName{report.Band99, report.Band9099, report.BandAll} {
-		causeBand := g.Band(band)
-		if causeBand == nil {
-			continue
-		}
-		for i := range causeBand.Causes {
-			rowCause := &causeBand.Causes[i]
-			if rowCause.Cause == report.CauseOther || rowCause.Cause == report.CauseUnknown ||
-				rowCause.Site == nil && rowCause.Cause != report.CauseSched && rowCause.Cause != report.CauseThrottle {
-				continue
-			}
-			site := ""
-			if rowCause.Site != nil {
-				site = predict.SiteText(rowCause.Site, rowCause.Cause)
-			}
-			change := predict.Remove(rowCause.Cause, site)
-			if k := slices.IndexFunc(all, func(w weighed) bool { return w.change == change }); k >= 0 {
-				all[k].ns += rowCause.TotalNS
-			} else {
-				all = append(all, weighed{change, rowCause.TotalNS})
-			}
-		}
-	}
-	slices.SortStableFunc(all, func(a, causeBand weighed) int { return cmp.Compare(causeBand.ns, a.ns) })
-	var out []predict.Change
-	for _, w := range all[:min(len(all), maxGoalCauses)] {
-		out = append(out, w.change)
-	}
-	return out
-}
-
-// subsets returns all sets of k of the numbers from first up to n, in lexical order.
-func subsets(first, n, k int) (out [][]int) {
-	if k == 0 {
-		return [][]int{nil}
-	}
-	for i := first; i < n; i++ {
-		for _, rest := range subsets(i+1, n, k-1) {
-			out = append(out, append([]int{i}, rest...))
-		}
-	}
-	return out
 }

@@ -33,7 +33,8 @@ type Replayer struct {
 	queues       map[string][]*report.Queue // see spell.Speller
 }
 
-func (k *Replayer) fill(r *reading, rep *report.Report, shown groups.Selection, sp *spell.Speller) {
+// storeReading stores from the last reading of Explain what Replay needs to obtain the same requests, groups and causes.
+func (k *Replayer) storeReading(r *reading, rep *report.Report, shown groups.Selection, sp *spell.Speller) {
 	k.queues = sp.Queues
 	k.opts, k.walkOptions = r.opts, path.Options{Freezes: r.freezes, Settlement: sp.Settlement}
 	if r.selfWaits != nil {
@@ -54,8 +55,8 @@ func (k *Replayer) fill(r *reading, rep *report.Report, shown groups.Selection, 
 	}
 }
 
-// Replay reads the trace again and passes generations and requests to a sink. The pass has the same options, so
-// requests, groups and causes equal the report's. It ends early if no request before Options.To can follow.
+// Replay reads the trace again and passes its generations and requests to a sink. The pass has the same options, so requests,
+// groups and causes are those of the report. It ends early if no request before Options.To can follow.
 func (k *Replayer) Replay(ctx context.Context, trace io.Reader, sink export.Sink) error {
 	if k.groups == nil {
 		return errors.New("reading a trace again: it was not explained before")
@@ -124,7 +125,7 @@ func (p *replayRun) BeginGeneration([]request.Request) {
 	}
 }
 
-// Add implements path.Adder.
+// Add implements path.Adder: it passes a complete request of a reported group to the sink.
 func (p *replayRun) Add(walked *path.WalkResult) {
 	if p.err != nil || p.isDone || !walked.IsComplete() {
 		return
@@ -143,7 +144,8 @@ func (p *replayRun) Add(walked *path.WalkResult) {
 	}))
 }
 
-// causeTimes returns the ns of each cause of a request.
+// causeTimes returns the ns of a request by cause. Time in a queue has the cause queue, except for the request's own service
+// time.
 func (p *replayRun) causeTimes(walked *path.WalkResult, group string) (causes [cause.Limit]int64) {
 	type queuedTime struct {
 		queue *report.Queue
@@ -196,8 +198,8 @@ func (p *replayRun) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, gap b
 // errEnough ends a reading early.
 var errEnough = errors.New("all that is wanted was read")
 
-// FinishGeneration implements pass.GenerationFinisher. It ends the reading when all requests before Options.To were
-// passed. The time of the generation does not prove that, because a request may be found later; so they are counted.
+// FinishGeneration implements pass.GenerationFinisher. It ends the reading when all requests of the report were passed, because
+// their number is known; the time of a generation does not show that, as a request may be found later.
 func (p *replayRun) FinishGeneration() {
 	if p.replayer.opts.To <= 0 || p.remaining > 0 || p.err != nil || p.isDone {
 		return
@@ -208,7 +210,8 @@ func (p *replayRun) FinishGeneration() {
 	}
 }
 
-// KeepDropped implements pass.GenerationKeeper. It keeps a generation as long as the sink may refer to it.
+// KeepDropped implements pass.GenerationKeeper. It keeps the last export.KeepGenerations generations that the pass drops, because
+// the sink may refer to them.
 func (p *replayRun) KeepDropped(g *timeline.Gen, _ *timeline.Carry) bool {
 	p.retained = append(p.retained, g)
 	if len(p.retained) > export.KeepGenerations {

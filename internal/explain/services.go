@@ -24,7 +24,7 @@ type Service struct {
 	Options
 	// Annotate, if not nil, adds to the service's report what its recording says.
 	Annotate func(*report.Report)
-	scouted  *scouted
+	preview  *tracePreview
 	report   *report.Report
 	server   *exchange.Server
 }
@@ -50,36 +50,37 @@ type remoteServer struct {
 	exchange.Link
 }
 
-// ExplainServices explains several services that were recorded in the same seconds. Those that others call are explained first, so that
-// the paths of the callers continue in them.
+// ExplainServices explains several services that were recorded in the same seconds, in one report. It reads the beginnings of all
+// traces to find which services call which. Then it explains each service after those that it calls, so that the callers' paths
+// continue in them.
 func ExplainServices(ctx context.Context, services []*Service) (*report.Report, error) {
-	scoutAll := func(maxBytes int64, needsAnswerTimes bool) error {
+	previewAll := func(maxBytes int64, needsAnswerTimes bool) error {
 		for _, s := range services {
-			if s.scouted != nil && s.scouted.isWhole && needsAnswerTimes == s.scouted.hasAnswerTimes {
+			if s.preview != nil && s.preview.isWhole && needsAnswerTimes == s.preview.hasAnswerTimes {
 				continue
 			}
 			var err error
-			if s.scouted, err = s.scout(ctx, maxBytes, needsAnswerTimes); err != nil {
+			if s.preview, err = s.readPreview(ctx, maxBytes, needsAnswerTimes); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	if err := scoutAll(scoutBytes, false); err != nil {
+	if err := previewAll(previewBytes, false); err != nil {
 		return nil, err
 	}
 	haveOneClock := !slices.ContainsFunc(services, func(s *Service) bool {
-		link := services[0].scouted.clock.To(s.scouted.clock)
+		link := services[0].preview.clock.To(s.preview.clock)
 		return !link.IsExact()
 	})
 	if !haveOneClock {
-		if err := scoutAll(scoutBytes, true); err != nil {
+		if err := previewAll(previewBytes, true); err != nil {
 			return nil, err
 		}
 	}
 	callees, links := findCallees(services)
 	if !slices.ContainsFunc(callees, func(list []int) bool { return len(list) > 0 }) { // the beginning may lack the calls
-		if err := scoutAll(1<<62, !haveOneClock); err != nil {
+		if err := previewAll(1<<62, !haveOneClock); err != nil {
 			return nil, err
 		}
 		callees, links = findCallees(services)
@@ -90,12 +91,12 @@ func ExplainServices(ctx context.Context, services []*Service) (*report.Report, 
 	for _, i := range order {
 		s := services[i]
 		s.Options.remotes = &remotes{causes: causes, needAnswerTimes: !haveOneClock}
-		if s.scouted.isWhole {
-			s.Options.remotes.clients = s.scouted.clients
+		if s.preview.isWhole {
+			s.Options.remotes.clients = s.preview.clients
 		}
 		for _, k := range callees[i] {
 			if callee := services[k]; callee.server != nil {
-				s.Options.remotes.servers = append(s.Options.remotes.servers, remoteServer{callee.server, links[i][callee.scouted.server]})
+				s.Options.remotes.servers = append(s.Options.remotes.servers, remoteServer{callee.server, links[i][callee.preview.server]})
 			}
 		}
 		trace, err := s.Reopen()
@@ -118,7 +119,7 @@ func ExplainServices(ctx context.Context, services []*Service) (*report.Report, 
 	}
 	// Callers come first, and of them the one with the most calls. Services without a call come last.
 	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(services[b].rank(services), services[a].rank(services)), cmp.Compare(depths[a], depths[b]), cmp.Compare(services[b].callCount(), services[a].callCount()), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(services[b].connectedRank(services), services[a].connectedRank(services)), cmp.Compare(depths[a], depths[b]), cmp.Compare(services[b].callCount(), services[a].callCount()), cmp.Compare(a, b))
 	})
 	out := mergeServices(services, order)
 	if len(refusals) == len(services) {
@@ -127,7 +128,8 @@ func ExplainServices(ctx context.Context, services []*Service) (*report.Report, 
 	return out, nil
 }
 
-// addClockErrors adds to segments on the way to other services how badly their clocks are known.
+// addClockErrors sets the possible error of the clocks on segments of shown requests that are on the way to or from another
+// service.
 func (s *Service) addClockErrors() {
 	slacks := make(map[string]int64)
 	for callee, link := range s.remotes.links {
@@ -159,8 +161,8 @@ func (s *Service) callCount() (n int) {
 	return n
 }
 
-// rank returns 1 for a service that a call connects to another one, else 0.
-func (s *Service) rank(services []*Service) int {
+// connectedRank returns 1 for a service that joined calls connect to another one, else 0.
+func (s *Service) connectedRank(services []*Service) int {
 	isCalled := func(o *Service) bool { return o.remotes.callees[s.server] > 0 }
 	if s.callCount() > 0 || slices.ContainsFunc(services, isCalled) {
 		return 1
@@ -168,11 +170,11 @@ func (s *Service) rank(services []*Service) int {
 	return 0
 }
 
-// scoutBytes is how much of a trace is read in advance, to find which services call which.
-const scoutBytes = 4 << 20
+// previewBytes is how much of a trace is read in advance, to find which services call which.
+const previewBytes = 4 << 20
 
-// A scouted is what the beginning of a trace shows.
-type scouted struct {
+// A tracePreview is what the beginning of a trace shows about a service's calls.
+type tracePreview struct {
 	clock   exchange.Clock
 	clients *exchange.Joiner
 	server  *exchange.Server
@@ -181,8 +183,9 @@ type scouted struct {
 	hasAnswerTimes bool
 }
 
-// scout reads a trace until it has read some bytes: at least its first generation.
-func (s *Service) scout(ctx context.Context, maxBytes int64, needsAnswerTimes bool) (*scouted, error) {
+// readPreview reads the beginning of a trace, maxBytes or at least one generation, and returns its clock, client connections and
+// served requests. needsAnswerTimes asks for Request.AnswerTime, which the search of clock offsets needs.
+func (s *Service) readPreview(ctx context.Context, maxBytes int64, needsAnswerTimes bool) (*tracePreview, error) {
 	trace, err := s.Reopen()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.name(), err)
@@ -198,7 +201,7 @@ func (s *Service) scout(ctx context.Context, maxBytes int64, needsAnswerTimes bo
 	symbols := tracefmt.Symbols{}
 	finder := request.NewFinder(&symbols, &window, request.Options{Workers: s.Workers, IgnoreMarks: s.IgnoreMarks})
 	decoder.Classify = request.NewClassifier(decoder.Symbols).Flags
-	out := &scouted{clients: exchange.NewJoiner(), server: exchange.NewServer(s.name()), hasAnswerTimes: needsAnswerTimes}
+	out := &tracePreview{clients: exchange.NewJoiner(), server: exchange.NewServer(s.name()), hasAnswerTimes: needsAnswerTimes}
 	var answers *exchange.AnswerFinder
 	if needsAnswerTimes {
 		answers = exchange.NewAnswerFinder(&window, &symbols)
@@ -242,24 +245,25 @@ func (s *Service) scout(ctx context.Context, maxBytes int64, needsAnswerTimes bo
 	return out, nil
 }
 
-// findCallees returns for each service those that it calls, and how their clocks differ.
+// findCallees returns, by service, the indexes of the services that it calls, and the relations of their clocks to its own, as
+// the previews show.
 func findCallees(services []*Service) (out [][]int, links []map[*exchange.Server]exchange.Link) {
 	out, links = make([][]int, len(services)), make([]map[*exchange.Server]exchange.Link, len(services))
 	for i, s := range services {
-		joiner := s.scouted.clients
+		joiner := s.preview.clients
 		joiner.Reset()
 		for k, other := range services {
-			if k == i || !s.scouted.clock.IsKnown || !other.scouted.clock.IsKnown {
+			if k == i || !s.preview.clock.IsKnown || !other.preview.clock.IsKnown {
 				continue
 			}
-			joiner.AddServer(other.scouted.server, s.scouted.clock.To(other.scouted.clock))
+			joiner.AddServer(other.preview.server, s.preview.clock.To(other.preview.clock))
 		}
 		joiner.Synchronise()
 		joiner.Join()
 		links[i] = joiner.Links()
 		callees := joiner.Callees()
 		for k, other := range services {
-			if callees[other.scouted.server] > 0 {
+			if callees[other.preview.server] > 0 {
 				out[i] = append(out[i], k)
 			}
 		}
@@ -267,8 +271,8 @@ func findCallees(services []*Service) (out [][]int, links []map[*exchange.Server
 	return out, links
 }
 
-// orderByCalls returns the services in an order in which each comes after those that it calls, and how far each is from one that no
-// other calls. Of a cycle one call is left out.
+// orderByCalls returns the services in an order in which each comes after those that it calls. depths is, by service, the number
+// of calls from a service that no other calls. It removes a call of each cycle from callees.
 func orderByCalls(callees [][]int) (order, depths []int) {
 	depths = make([]int, len(callees))
 	state := make([]int, len(callees)) // 1: being visited, 2: done
@@ -308,7 +312,7 @@ func orderByCalls(callees [][]int) (order, depths []int) {
 	return order, depths
 }
 
-// newJoiner returns a joiner for one reading; nil if no other service is known.
+// newJoiner returns a joiner with the other services that this one calls, for one reading; nil if there are none.
 func (o *Options) newJoiner() *exchange.Joiner {
 	if o.remotes == nil || len(o.remotes.servers) == 0 {
 		return nil
@@ -327,8 +331,9 @@ func (o *Options) newJoiner() *exchange.Joiner {
 	return j
 }
 
-// fillRemotes fills what other services need of this one.
-func (r *reading) fillRemotes(rep *report.Report, table *groupTable, work *workSelection, sp *spell.Speller) {
+// storeForCallers stores what the explanation of other services needs from this one: the requests that it served, and the calls
+// that were joined.
+func (r *reading) storeForCallers(rep *report.Report, table *groupTable, work *workSelection, sp *spell.Speller) {
 	out := r.opts.remotes
 	out.server = r.served.Server(r.opts.name(), out.causes, r.pass.Start, r.pass.End, r.translations, r.groups.GroupIDs(sp, work.shown), sp)
 	if r.joiner != nil {
@@ -337,7 +342,7 @@ func (r *reading) fillRemotes(rep *report.Report, table *groupTable, work *workS
 	}
 }
 
-// fillPeers sets the peer of each group whose calls another service answers: the group of it with the most time.
+// fillPeers sets the peer of each group whose calls another service answers: the group of that service with the most time.
 func (r *reading) fillPeers(rep *report.Report, table *groupTable, calls []exchange.Call) {
 	type key struct {
 		caller         path.GroupID

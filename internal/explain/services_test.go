@@ -39,7 +39,7 @@ func TestShop(t *testing.T) {
 		return ""
 	}
 	audit := services[1]
-	mono := audit.scouted.clock.Mono
+	mono := audit.preview.clock.Mono
 	made := 0
 	for _, span := range measured.Truth["audit"].Made {
 		if span.Begin-mono > audit.server.From && span.End-mono < audit.server.To {

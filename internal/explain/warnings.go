@@ -17,7 +17,8 @@ const (
 	NoMatch = "no-match"
 )
 
-// addWarnings adds the warnings that a reader of the report needs to judge it.
+// addWarnings adds warnings about the input: a damaged or incomplete trace, requests without a handler, and selections that match
+// nothing.
 func (r *reading) addWarnings(rep *report.Report, shown groups.Selection, sp *spell.Speller) {
 	decoder := r.pass.Decoder
 	warn := func(code, text string) {
@@ -81,7 +82,7 @@ func (r *reading) addWarnings(rep *report.Report, shown groups.Selection, sp *sp
 	}
 }
 
-// noGroupText lists the groups of a trace in which the pattern selects none.
+// noGroupText returns the warning that no group's name matches pattern, with the names of the groups in the trace.
 func noGroupText(pattern string, all []groups.NameCount) string {
 	const maxNames = 8
 	var names []string
@@ -95,8 +96,8 @@ func noGroupText(pattern string, all []groups.NameCount) string {
 	return text
 }
 
-// beforeMarksText warns if requests spent much of their time before their marks, because their latency does not include
-// it.
+// beforeMarksText returns a warning if requests of a group spent much time before their marks began (1 ms and half of their p99),
+// because their latency does not include it; else "".
 func beforeMarksText(g *report.Group) string {
 	const minNS = 1_000_000
 	last := func(p99, top *int64) int64 {
@@ -118,6 +119,7 @@ func beforeMarksText(g *report.Group) string {
 	return fmt.Sprintf("requests of %s spent up to %v in this process before their marks began, which is not in their latency; --no-marks shows on what", g.Name, time.Duration(before).Round(10*time.Microsecond))
 }
 
+// plural returns a number with a noun in the singular or plural.
 func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

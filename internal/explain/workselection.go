@@ -36,6 +36,8 @@ type workKey struct {
 	name tracefmt.StringID
 }
 
+// selectWork decides which work is reported as groups: the roles up to the least important one (maxRole) that is needed for the
+// report to have any requests.
 func selectWork(opts *Options, finder *request.Finder, sum *groups.Sum) *workSelection {
 	f := &workSelection{isUserDefined: opts.Request != nil, countsIterations: len(opts.Iterations) > 0, byKey: make(map[workKey]*request.Work)}
 	f.shown = groups.Selection{Name: opts.Group, Wanted: f.isShown}
@@ -51,7 +53,7 @@ func selectWork(opts *Options, finder *request.Finder, sum *groups.Sum) *workSel
 		return k != request.Goroutine && k != request.Loop && k != request.Run
 	}
 	f.isBatch = finder.IsBatch() && !sum.HasRequests(isOther)
-	hasMaxRole := func(k request.Kind, name tracefmt.StringID) bool { return f.role(k, name) == f.maxRole }
+	hasMaxRole := func(k request.Kind, name tracefmt.StringID) bool { return f.roleOf(k, name) == f.maxRole }
 	for f.maxRole < request.MainLife && !sum.HasRequests(hasMaxRole) {
 		f.maxRole++
 	}
@@ -60,7 +62,8 @@ func selectWork(opts *Options, finder *request.Finder, sum *groups.Sum) *workSel
 	return f
 }
 
-func (f *workSelection) role(k request.Kind, name tracefmt.StringID) request.Role {
+// roleOf returns the role of a group in the report. Requests of servers, marks and tasks are independent.
+func (f *workSelection) roleOf(k request.Kind, name tracefmt.StringID) request.Role {
 	switch k {
 	case request.Goroutine, request.Loop, request.Region:
 		if w := f.byKey[workKey{k, name}]; w != nil {
@@ -82,7 +85,7 @@ func (f *workSelection) role(k request.Kind, name tracefmt.StringID) request.Rol
 
 // isShown reports whether a group is reported.
 func (f *workSelection) isShown(k request.Kind, name tracefmt.StringID) bool {
-	return f.isUserDefined || !f.isMainIdle && f.role(k, name) <= f.maxRole
+	return f.isUserDefined || !f.isMainIdle && f.roleOf(k, name) <= f.maxRole
 }
 
 // isJudged reports whether queues are judged by requests of this kind: if a server handled requests, only those count.
@@ -114,7 +117,8 @@ func (f *workSelection) queuedShare(k path.GroupKey) float64 {
 // maxStarts bounds the start functions that are listed if no requests were found.
 const maxStarts = 50
 
-// startFunctions lists the functions that the user could select if no requests were found.
+// startFunctions lists the functions that a user could pass to --request if no requests were found, those with the most wakes
+// first.
 func startFunctions(finder *request.Finder, sp *spell.Speller) []report.Start {
 	list := finder.Starts()
 	var out []report.Start
@@ -126,8 +130,8 @@ func startFunctions(finder *request.Finder, sp *spell.Speller) []report.Start {
 	return out
 }
 
-// servesRequests returns a function that reports whether goroutines with a start function work only for a server's
-// requests.
+// servesRequests returns a function that reports whether all goroutines with a start function, by its name, work for requests of
+// a server.
 func (f *workSelection) servesRequests(sp *spell.Speller) func(start string) bool {
 	isServing := make(map[string]bool)
 	for i := range f.list {
@@ -139,12 +143,12 @@ func (f *workSelection) servesRequests(sp *spell.Speller) func(start string) boo
 	return func(start string) bool { return isServing[start] || request.IsServerStart(start) }
 }
 
-// leftOut lists the work that is no group of the report.
-func (f *workSelection) leftOut(sp *spell.Speller) []report.LeftOut {
+// leftOutWork lists the work that is no group of the report, with the reason, the most frequent first.
+func (f *workSelection) leftOutWork(sp *spell.Speller) []report.LeftOut {
 	var out []report.LeftOut
 	for i := range f.list {
 		w := &f.list[i]
-		role := f.role(w.Kind, w.Name)
+		role := f.roleOf(w.Kind, w.Name)
 		if role <= f.maxRole {
 			continue
 		}
@@ -161,8 +165,9 @@ func (f *workSelection) leftOut(sp *spell.Speller) []report.LeftOut {
 	return out
 }
 
-// judgedReport returns the report without the groups that rules ignore, because no client waits for their requests. Clients wait
-// for the loops of backlogs. Time of other services is a wait for the network in it: their own reports have the findings about it.
+// judgedReport returns the report that rules check. It lacks work that no client waits for, if there is a server: jobs and
+// iterations that are few and have no backlog. Time inside other services counts as a wait for the network, because the findings
+// about it are in those services' own reports.
 func (f *workSelection) judgedReport(rep *report.Report, backlogs map[string]*request.Backlog) *report.Report {
 	judged := func(g *report.Group) bool {
 		work := g.Kind == report.KindGoroutine || g.Kind == report.KindLoop

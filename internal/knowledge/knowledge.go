@@ -24,7 +24,7 @@
 //
 // If no role fits, add one to roles.tsv and, at the same place, to roles.go, and use it in the engine.
 //
-// A few roles also follow from the form of a name: see form.go. activities.tsv describes in words what functions do.
+// A few roles also follow from the form of a name: see nameforms.go. activities.tsv describes in words what functions do.
 package knowledge
 
 import (
@@ -63,20 +63,21 @@ var functions = sync.OnceValues(func() (all *table, byRole [roleCount]*table) {
 // Of returns the roles of a function, by its name as in stacks. It takes about a microsecond; an Index caches the result.
 func Of(fn string) Roles {
 	all, _ := functions()
-	return all.change(fn, formRoles(fn))
+	return all.applyTo(fn, formRoles(fn))
 }
 
-// Has reports whether a function has a role. It is faster than Of for one role.
+// Has reports whether a function, named as in stacks, has a role. It is faster than Of, because it searches only the lines of
+// that role.
 func Has(fn string, role Role) bool {
 	_, byRole := functions()
 	var found Roles
 	if formed.Has(role) {
 		found = formRoles(fn)
 	}
-	return byRole[role].change(fn, found).Has(role)
+	return byRole[role].applyTo(fn, found).Has(role)
 }
 
-// Named returns the functions of a role that the table names in full, sorted.
+// Named returns, sorted, the functions that have the role by a line of the table without "…".
 func Named(role Role) (list []string) {
 	_, byRole := functions()
 	for fn, l := range byRole[role].exact {
@@ -97,7 +98,7 @@ type Index[ID ~int32 | ~uint32] struct {
 // NewIndex returns an Index of the functions that name returns.
 func NewIndex[ID ~int32 | ~uint32](name func(ID) string) Index[ID] { return Index[ID]{name: name} }
 
-// Of returns the roles of a function by the id of its name.
+// Of returns the roles of the function whose name has an id.
 func (x *Index[ID]) Of(id ID) Roles {
 	if int(id) < len(x.roles) {
 		if found := x.roles[id]; found.Has(resolved) {
@@ -107,6 +108,7 @@ func (x *Index[ID]) Of(id ID) Roles {
 	return x.find(id)
 }
 
+// find looks the roles of a function up and stores them.
 func (x *Index[ID]) find(id ID) Roles {
 	if n := int(id) + 1 - len(x.roles); n > 0 {
 		x.roles = append(x.roles, make([]Roles, n)...)
@@ -135,8 +137,9 @@ type group struct {
 	lines   []line
 }
 
-// change returns found as all lines that match a name change it.
-func (t *table) change(fn string, found Roles) Roles {
+// applyTo returns the roles found after all lines that match a function's name added and removed theirs. Removal wins over
+// addition, whatever the order of the lines.
+func (t *table) applyTo(fn string, found Roles) Roles {
 	exact := t.exact[fn]
 	found, removed := found.Union(exact.add), exact.remove
 	// All prefixes of the name precede it in the order, and are prefixes of each other, and of the last one that
@@ -161,7 +164,8 @@ func (t *table) change(fn string, found Roles) Roles {
 	return found.Minus(removed)
 }
 
-// matches reports whether the text after the prefix fits the pattern's parts. Most texts do not have the last one.
+// matches reports whether rest, a name without the pattern's prefix, fits the pattern's other parts in their order. It compares
+// the end first, because most names differ there.
 func (l *line) matches(rest string) bool {
 	last := len(l.parts) - 1
 	ok := strings.HasSuffix(rest, l.parts[last])
@@ -171,6 +175,7 @@ func (l *line) matches(rest string) bool {
 	return ok && strings.HasSuffix(rest, l.parts[last])
 }
 
+// newTable returns a table of lines: exact names by name, patterns sorted by the text before their first "…".
 func newTable(lines []line) *table {
 	t := &table{exact: make(map[string]line)}
 	byPrefix := make(map[string][]line)
@@ -195,7 +200,7 @@ func newTable(lines []line) *table {
 	return t
 }
 
-// parseLines reads the lines of a table in the form of functions.tsv.
+// parseLines reads the lines of functions.tsv. The error names each line that cannot be read, and patterns that have two lines.
 func parseLines(text string) (lines []line, err error) {
 	seen := make(map[string]bool)
 	for number, columns := range rows(text) {
@@ -233,7 +238,8 @@ func parseLine(columns []string) (line, error) {
 	return l, nil
 }
 
-// rows yields the numbers and the columns of a table's lines, without empty lines and those that begin with #.
+// rows iterates over the line numbers (from 1) and tab-separated columns of a table, without empty lines and those that begin
+// with #.
 func rows(text string) iter.Seq2[int, []string] {
 	return func(yield func(int, []string) bool) {
 		number := 0

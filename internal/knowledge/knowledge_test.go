@@ -92,7 +92,7 @@ func TestMatch(t *testing.T) {
 		"z.end":        {},
 		"":             {},
 	} {
-		if got := table.change(name, Roles{}); got != SetOf(want...) {
+		if got := table.applyTo(name, Roles{}); got != SetOf(want...) {
 			t.Errorf("%q has the roles %v, want %v", name, names(got), names(SetOf(want...)))
 		}
 	}

@@ -166,7 +166,7 @@ func roleOf(name string) (Role, bool) {
 // Roles is a set of roles.
 type Roles struct{ low, high uint64 }
 
-// SetOf returns a set of roles.
+// SetOf returns the set of the given roles.
 func SetOf(list ...Role) (s Roles) {
 	for _, r := range list {
 		if r < 64 {

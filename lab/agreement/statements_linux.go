@@ -117,7 +117,7 @@ func judgeComputing(events, inferred *report.Report) (isSaid, isRight, isMissed 
 // CPU, if that is enough to be said.
 func computedNS(r *report.Report) int64 {
 	ns := causeNS(r, report.CauseCPU)
-	if share := r.WithoutCPU(); share >= verdict.SaidWithoutCPU {
+	if share := r.WithoutCPU(); share >= verdict.MinReportedWithoutCPU {
 		ns = int64((1 - share) * float64(ns))
 	}
 	return ns

@@ -35,7 +35,7 @@ type Request struct {
 }
 
 // order returns the time by which the requests of a connection are ordered.
-func (r *Request) order() int64 {
+func (r *Request) orderTime() int64 {
 	if r.IsStream {
 		return r.Birth
 	}
@@ -61,12 +61,13 @@ func NewServer(name string) *Server {
 // Add adds a request.
 func (s *Server) Add(r Request) { s.Connections[r.Conn] = append(s.Connections[r.Conn], r) }
 
-// Sort must be called after the last Add.
+// Sort sorts the requests of each connection, and all requests by start. It must be called after the last Add and before a Joiner
+// uses the server.
 func (s *Server) Sort() {
 	s.byStart = s.byStart[:0]
 	for _, list := range s.Connections {
 		slices.SortFunc(list, func(a, b Request) int {
-			return cmp.Or(cmp.Compare(a.order(), b.order()), cmp.Compare(a.Start, b.Start))
+			return cmp.Or(cmp.Compare(a.orderTime(), b.orderTime()), cmp.Compare(a.Start, b.Start))
 		})
 		for i := range list {
 			s.byStart = append(s.byStart, &list[i])
@@ -75,10 +76,11 @@ func (s *Server) Sort() {
 	slices.SortFunc(s.byStart, func(a, b *Request) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G)) })
 }
 
-// HasClient reports whether clients wait for requests of a kind.
+// HasClient reports whether a client waits for a request. Middle pieces of long requests do not count.
 func HasClient(r *request.Request) bool { return r.Kind.IsServed() && r.Piece != request.MiddlePiece }
 
-// NewRequest returns a request with its connection, without its causes. answers, if not nil, finds when it was answered.
+// NewRequest returns a request with the identity of its connection, without its causes. answers, if not nil, finds when it was
+// answered.
 func NewRequest(r *request.Request, window *timeline.Window, answers *AnswerFinder) Request {
 	out := Request{G: r.G, Conn: r.G, Birth: r.Start, Start: r.Start, End: r.End, IsWoken: r.WokenAt != 0 || r.ArrivedAt != 0}
 	if r.Kind == request.HTTP2 || r.Kind == request.GRPC {
@@ -123,7 +125,7 @@ type walkedRequest struct {
 	group path.GroupID
 }
 
-// Add implements path.Adder.
+// Add implements path.Adder: it stores a request that a client waits for, with the causes of its segments if it was walked.
 func (c *collector) Add(w *path.WalkResult) {
 	if w.Form == path.Piece || w.Form == path.CutAtStart || w.Req.Open || w.Observer || !HasClient(w.Req) {
 		return
@@ -149,8 +151,9 @@ func (c *collector) Add(w *path.WalkResult) {
 	c.requests = append(c.requests, r)
 }
 
-// Server returns the requests with their causes as a report spells them. ids are the report's ids of the groups; groups that the
-// report does not show have none.
+// Server returns all collected requests, with their causes numbered in causes as a report words them. A request that was not
+// walked gets the causes of a similar one. ids are the report's ids of the groups; groups that the report does not show have
+// none. It may be called once.
 func (s *ServedRequests) Server(name string, causes *Causes, from, to int64, translations []path.Translation, ids map[path.GroupID]string, sp *spell.Speller) *Server {
 	out := &Server{Name: name, From: from, To: to, Connections: make(map[uint64][]Request), WayCause: causes.addWay(name)}
 	table := causeTable{service: name, causes: causes, keys: make(map[causeTableKey]int32), sp: sp}
@@ -173,7 +176,7 @@ func (s *ServedRequests) Server(name string, causes *Causes, from, to int64, tra
 			for k := range r.Parts {
 				cause := r.Parts[k].Cause
 				if list[cause] == 0 {
-					list[cause] = table.index(r.Group, c.stage.IDs, path.CauseID(cause), translations[i].Causes[cause])
+					list[cause] = table.numberOf(r.Group, c.stage.IDs, path.CauseID(cause), translations[i].Causes[cause])
 				}
 				r.Parts[k].Cause = list[cause]
 			}
@@ -187,16 +190,17 @@ func (s *ServedRequests) Server(name string, causes *Causes, from, to int64, tra
 		})
 	}
 	for _, r := range unwalked {
-		out.Add(r.like(similar[r.group], ids[r.group]))
+		out.Add(r.withCausesOfSimilar(similar[r.group], ids[r.group]))
 	}
 	out.Sort()
 	s.collectors = nil
 	return out
 }
 
-// like returns a request that was not walked with the causes of a walked one of similar latency: package pass walks enough of each
-// group.
-func (r *walkedRequest) like(walked []Request, group string) Request {
+// withCausesOfSimilar returns a request that was not walked, with the causes of the walked request of its group whose latency is
+// nearest, scaled to its own latency. If the nearest differs by more than half of the latency, it returns the request without
+// causes. walked is sorted by latency.
+func (r *walkedRequest) withCausesOfSimilar(walked []Request, group string) Request {
 	out := r.Request
 	out.Group = group
 	latency := r.End - r.Start
@@ -242,7 +246,7 @@ func (c *Causes) addWay(service string) int32 {
 	return n
 }
 
-// add adds a cause and returns its number.
+// add stores a cause and returns its number. Row is the number of the first cause that a report shows in the same row.
 func (c *Causes) add(r *spell.RemoteCause) int32 {
 	n := int32(len(c.list))
 	key := rowKey{r.Service, r.Segment.Cause, r.Kind, r.Call, r.Site.Key()}
@@ -278,8 +282,9 @@ type rowKey struct {
 	site       report.SiteKey
 }
 
-// index returns the number of a cause. id is its id in ids, mergedID that of all workers.
-func (t *causeTable) index(group string, ids *path.IDs, id, mergedID path.CauseID) int32 {
+// numberOf returns the number of a cause of a group, which it adds on first use. id is the cause's number of one worker, in ids;
+// mergedID is its number for all workers.
+func (t *causeTable) numberOf(group string, ids *path.IDs, id, mergedID path.CauseID) int32 {
 	k := causeTableKey{group, mergedID}
 	if n, ok := t.keys[k]; ok {
 		return n
@@ -302,7 +307,7 @@ func (t *causeTable) index(group string, ids *path.IDs, id, mergedID path.CauseI
 	return t.keys[k]
 }
 
-// withService returns a site of a service, of which there are several.
+// withService returns a copy of a site with the name of the service that it is in.
 func withService(s *report.Site, service string) *report.Site {
 	if s == nil {
 		return nil

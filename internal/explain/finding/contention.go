@@ -134,7 +134,7 @@ func isAcquireTimeout(c *report.Cause) bool {
 }
 
 // serviceAt returns the facts about the goroutines that requests waited for at a cause, nil if there are none. Computing has no
-// site of its own that both sides share, so the last wait of the route identifies the goroutines.
+// site that both sides share, so the last wait of the route identifies the goroutines.
 func (in *Input) serviceAt(c *report.Cause, via []report.Via) *queues.ServiceStats {
 	site := c.Site
 	if c.Cause == report.CauseCPU {

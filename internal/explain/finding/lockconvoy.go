@@ -25,7 +25,7 @@ func checkLockConvoy(in *Input) (out []Verdict) {
 }
 
 // holderWork returns which kind of work a holder does at a cause. All computing is one kind. All that a dependency does under a
-// lock of its own is one kind for each line that called the dependency; lock is where the dependency takes that lock, nil if the
+// lock that it takes itself is one kind for each line that called the dependency; lock is where the dependency takes that lock, nil if the
 // service's own code takes it.
 func holderWork(c *report.Cause, via []report.Via, lock *report.Site) causeSite {
 	work := causeSiteOf(c)

@@ -56,8 +56,9 @@ func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 	return p
 }
 
-// EndGeneration implements pass.GenerationEnder: it drops surplus spans. The limit follows from the spans of all
-// workers, so that it does not depend on their distribution over workers.
+// EndGeneration implements pass.GenerationEnder. If there are more than twice maxSpans waits or requests, it drops those that
+// begin late. The limit is a time that is common to all workers, so the result does not depend on which worker has which spans.
+// Then it collects the evidence for provenShare.
 func (s *Sum) EndGeneration() {
 	keptUntil := s.keptByAll()
 	for _, list := range []func(*collector) []groupSpan{waitsOf, requestsOf} {
@@ -103,7 +104,7 @@ type collector struct {
 func waitsOf(p *collector) []groupSpan    { return p.waits }
 func requestsOf(p *collector) []groupSpan { return p.requests }
 
-// Add implements pass.Adder.
+// Add implements path.Adder: it collects the waits of a walked request, and the request itself as a possible answer.
 func (p *collector) Add(w *path.WalkResult) {
 	if w.Form == path.NotWalked || w.Weight != 1 {
 		p.keptUntil = min(p.keptUntil, w.Start) // from here on only some requests are walked
@@ -130,8 +131,8 @@ func (p *collector) appendSpan(list []groupSpan, span groupSpan) []groupSpan {
 	return append(list, span)
 }
 
-// HasProvenPeer reports whether the spans so far prove that requests wait for other requests of the process; later
-// spans may disprove it. No worker may be adding spans during the call.
+// HasProvenPeer reports whether the spans so far prove that requests wait for other requests of the process. Later spans may
+// disprove it. No worker may be adding spans during the call.
 func (s *Sum) HasProvenPeer() bool {
 	ids := make(map[path.GroupKey]path.GroupID) // each worker has its own group numbers
 	groupNumber := func(worker int, group path.GroupID) path.GroupID {
@@ -161,7 +162,8 @@ func (s *Sum) Merge(ts []path.Translation) {
 	s.collectors = nil
 }
 
-// spansByGroup returns the spans of all workers by the number that groupNumber returns for a worker's group.
+// spansByGroup returns the spans of all workers, sorted by time, by the group number that groupNumber returns for a worker's
+// group. list selects waits or requests.
 func (s *Sum) spansByGroup(list func(*collector) []groupSpan, groupNumber func(worker int, group path.GroupID) path.GroupID) map[path.GroupID][]answers.Span {
 	all, keptUntil := make(map[path.GroupID][]answers.Span), s.keptByAll()
 	for i, p := range s.collectors {

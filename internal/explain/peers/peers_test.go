@@ -62,7 +62,7 @@ func TestCompare(t *testing.T) {
 			}
 			continue
 		}
-		if p := compare(c.waits, c.requests); p.Confidence < c.minConfidence || p.Confidence > c.maxConfidence {
+		if p := matchByTime(c.waits, c.requests); p.Confidence < c.minConfidence || p.Confidence > c.maxConfidence {
 			t.Errorf("%s: %+v", c.name, p)
 		}
 	}
@@ -78,10 +78,10 @@ func TestEqualLength(t *testing.T) {
 		requests = append(requests, answers.Span{Start: start + 60*us, End: start + duration - 80*us})
 		laterRequests = append(laterRequests, answers.Span{Start: start + 4*ms, End: start + 4*ms + duration})
 	}
-	if p := compare(waits, requests); !p.EqualLength || p.Fitting != 90 || p.Confidence < 0.8 {
+	if p := matchByTime(waits, requests); !p.EqualLength || p.Fitting != 90 || p.Confidence < 0.8 {
 		t.Errorf("each wait has its answer: %+v", p)
 	}
-	if p := compare(waits, laterRequests); p.Confidence > 0 {
+	if p := matchByTime(waits, laterRequests); p.Confidence > 0 {
 		t.Errorf("other requests come all the time: %+v", p)
 	}
 }

@@ -66,7 +66,7 @@ func (s *Sum) provenShare(waits, requests []answers.Span) (share float64, gapNS 
 	return float64(orderedWaits-max(0, wakesAfter-wakesBefore)) / waitCount, sample.Median(forwardTimes) + sample.Median(returnTimes), possible
 }
 
-// latestUpTo returns the latest of some times that is not after t, if there is one.
+// latestUpTo returns the latest of the times that is not after t; ok is false if there is none.
 func latestUpTo(t int64, times []int64) (last int64, ok bool) {
 	for _, x := range times {
 		if x <= t && (!ok || x > last) {
@@ -76,8 +76,8 @@ func latestUpTo(t int64, times []int64) (last int64, ok bool) {
 	return last, ok
 }
 
-// isParticipant reports whether a goroutine serves requests, or is one that requests wait for: the reason for its
-// wake-ups is known. The first call builds the index.
+// isParticipant reports whether a goroutine serves requests or is one that requests wait for. A wake-up of such a goroutine near
+// a response is explained, and no evidence against a peer.
 func (s *Sum) isParticipant(g uint64) bool {
 	if s.participants == nil {
 		s.participants = make(map[uint64]bool)
@@ -97,8 +97,9 @@ func (s *Sum) isParticipant(g uint64) bool {
 	return s.participants[g]
 }
 
-// resolveConflicts removes peers that contradict each other, because a request answers only one wait. If several
-// groups claim more answers of one group than it gave, those with the shorter delays keep their claim.
+// resolveConflicts demotes or removes peers that claim more answers of one group than it gave, because a request answers only one
+// wait. Proven peers with the shortest delays keep their claim; the other proven ones become hints, and hints that lack requests
+// are removed.
 func (s *Sum) resolveConflicts() {
 	callersOf := make(map[path.GroupID][]path.GroupID)
 	for id, p := range s.peerByGroup {
@@ -129,7 +130,8 @@ func (s *Sum) resolveConflicts() {
 // minRequests returns the number of requests that a peer needs for its Fitting waits.
 func (p *Peer) minRequests() int { return int(threshold.NearlyAllShare * float64(p.Fitting)) }
 
-// collectEvidence adds to this generation's spans what provenShare needs, while the window still contains the events.
+// collectEvidence adds to this generation's spans the events that provenShare needs, as long as the window contains them. It does
+// nothing if there is no wait or no request.
 func (s *Sum) collectEvidence() {
 	var starts, wakes []int64
 	for _, p := range s.collectors {
@@ -156,17 +158,17 @@ func (s *Sum) collectEvidence() {
 	slices.Sort(starts)
 	slices.Sort(wakes)
 	for _, p := range s.collectors {
-		p.collectEvidence(starts, wakes)
+		p.addEvidence(starts, wakes)
 	}
 }
 
 // maxNearbyEvents bounds the events kept before, and after, one time.
 const maxNearbyEvents = 8
 
-// collectEvidence adds to the requests the goroutines woken near their end, and to requests and waits the sends before
-// them. starts and wakes are the starts of all requests and the wake-ups of all waits, in order: no sends are read
-// without one of them nearby.
-func (p *collector) collectEvidence(starts, wakes []int64) {
+// addEvidence adds to each request the goroutines that were woken near its end, and to requests and waits the writes to the
+// network before them. starts and wakes, sorted, are the starts of all requests and the ends of all waits: sends are read only
+// for spans with one of them nearby.
+func (p *collector) addEvidence(starts, wakes []int64) {
 	win := p.stage.Win
 	for i := range p.requests {
 		r := &p.requests[i]
@@ -192,7 +194,8 @@ func hasTimeIn(times []int64, from, to int64) bool {
 	return i < len(times) && times[i] < to
 }
 
-// sendTimes returns the last times before t at which goroutines of the process began to write to the network.
+// sendTimes returns the last maxNearbyEvents times in the threshold.LoopbackNS before t at which goroutines of the process began
+// to write to the network, in order.
 func (p *collector) sendTimes(t int64) []int64 {
 	times := make([]int64, 0, 2)
 	p.stage.Win.Gens[p.stage.Win.GenIndex(t)].EachRun(t-threshold.LoopbackNS, t, func(r timeline.Run) {
@@ -204,7 +207,7 @@ func (p *collector) sendTimes(t int64) []int64 {
 	return times[max(0, len(times)-maxNearbyEvents):]
 }
 
-// isSend reports whether a stack is that of a write to a connection.
+// isSend reports whether a stack is in a write to a socket. It caches the result.
 func (p *collector) isSend(id tracefmt.StackID) bool {
 	send, isCached := p.isSendStack[id]
 	if !isCached {

@@ -8,8 +8,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// firstFault returns the first finding of medium or high severity about a group's requests; nil if there is none. It is what a
-// reader is told to change first.
+// firstFault returns the finding that a reader is advised to act on first: the first one of medium or high severity about a
+// group's requests; nil if there is none.
 func firstFault(r *report.Report) *report.Finding {
 	i := slices.IndexFunc(r.Findings, func(f report.Finding) bool {
 		return f.Severity.IsMajor() && f.Ignored == "" && !f.Code.OfMachine()
@@ -29,7 +29,8 @@ func isAbout(r *report.Report, f *report.Finding, g *report.Group) bool {
 		})
 }
 
-// remarkOn returns a sentence for a verdict whose largest cause the first finding is not about; "" if it is.
+// remarkOn returns a sentence which warns that the first finding f is not about the largest cause of verdict v; "" if it is, or
+// if it is about another group.
 func remarkOn(v *report.Verdict, f *report.Finding) string {
 	if f == nil || f.Group != v.Group || len(v.Causes) == 0 || v.Open != nil && v.Open.Late {
 		return ""
@@ -37,13 +38,13 @@ func remarkOn(v *report.Verdict, f *report.Finding) string {
 	largest := &v.Causes[0]
 	share := 0.0
 	for i := range v.Causes {
-		share += shareIn(&v.Causes[i], f)
+		share += shareOfFinding(&v.Causes[i], f)
 	}
 	if f.Decided != nil && slices.ContainsFunc(f.Changes, func(c report.Change) bool { return c.Kind == report.ChangeReuse }) {
 		share = max(share, f.Decided.Share) // of all work and waits that open connections, wherever they are
 	}
 	switch {
-	case 2*shareIn(largest, f) >= largest.Share, share >= largest.Share, len(largest.Sites) > 0 && isAt(f.Site, &largest.Sites[0]):
+	case 2*shareOfFinding(largest, f) >= largest.Share, share >= largest.Share, len(largest.Sites) > 0 && isAt(f.Site, &largest.Sites[0]):
 		return ""
 	case share > 0:
 	case isOfRuntime(f.Cause) && f.Decided != nil:
@@ -56,8 +57,9 @@ func remarkOn(v *report.Verdict, f *report.Finding) string {
 	return "the first change below is about " + words.Percent(share) + " of the time and not about the largest part"
 }
 
-// shareIn returns the share of the time that a cause has at the places of a finding.
-func shareIn(c *report.VerdictCause, f *report.Finding) (share float64) {
+// shareOfFinding returns the share of the band's time that cause c has at the places of finding f: its queue, its site, or
+// anywhere if f is about the runtime.
+func shareOfFinding(c *report.VerdictCause, f *report.Finding) (share float64) {
 	hasCause := slices.Contains(report.Family(f.Cause), c.Cause) || c.AheadWork != nil && slices.Contains(report.Family(f.Cause), c.AheadWork.Cause)
 	if hasCause && isOfRuntime(f.Cause) {
 		return c.Share

@@ -13,7 +13,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Words returns a phrase for what the time of a cause is spent on, without a site.
+// Words returns a phrase for a cause without a site: the activity, the queue, and the other service that the time is in.
 func Words(c *report.VerdictCause) string {
 	text := activity(c)
 	if c.Queue != nil {
@@ -25,7 +25,8 @@ func Words(c *report.VerdictCause) string {
 	return text
 }
 
-// activity returns a phrase for the work of a cause, whether or not a request is queued for it.
+// activity returns a phrase for what goroutines do during the time of a cause, such as "waiting for a timer or ticker". For a
+// queue it is the activity of those ahead.
 func activity(cause *report.VerdictCause) string {
 	switch {
 	case cause.Cause == report.CauseQueue && cause.Kind != "":
@@ -43,7 +44,7 @@ func activity(cause *report.VerdictCause) string {
 	case cause.Cause == report.CauseNetwork && cause.Kind == "outbound":
 		return "waiting for a peer on the network"
 	case cause.Cause == report.CauseCPUWait && len(cause.Processes) > 0:
-		return "with its thread waiting for a CPU" + whoRan(cause.Processes)
+		return "with its thread waiting for a CPU" + processesPhrase(cause.Processes)
 	case cause.Cause == report.CauseSchedPoll && cause.Kind == report.Arrived:
 		return "with its bytes arrived and not yet read"
 	case cause.Cause == report.CauseSyscall && cause.Kind == report.InC:
@@ -63,8 +64,8 @@ func activity(cause *report.VerdictCause) string {
 	return "on " + termtext.Head(cause.Cause, 20)
 }
 
-// whoRan returns a phrase for the processes that had the CPU for which a thread waited.
-func whoRan(list []report.ProcessShare) string {
+// processesPhrase returns a phrase for the one or two processes that had the CPU most while a thread waited for it.
+func processesPhrase(list []report.ProcessShare) string {
 	if list[0].Share >= threshold.NearlyAllShare {
 		return " while " + termtext.Head(list[0].Process, 60) + " ran"
 	}
@@ -130,8 +131,8 @@ func Join(pieces []Piece) string {
 	return b.String()
 }
 
-// Describe returns a sentence about the time of a cause: the cause, its site or the largest sites with their shares,
-// what ran during it, and the waits that led there. Each site takes at most siteColumns columns.
+// Describe returns a sentence about the time of a cause, in styled pieces: the cause, its site or its largest sites with their
+// shares, what ran during it, and the waits that led there. Each site takes at most siteColumns columns.
 func Describe(cause *report.VerdictCause, siteColumns int) []Piece {
 	text := &sentence{siteColumns: siteColumns}
 	text.add(Strong, cause.Words)
@@ -143,7 +144,7 @@ func Describe(cause *report.VerdictCause, siteColumns int) []Piece {
 		text.addQueueSites(cause)
 		asWork := report.VerdictCause{Cause: work.Cause, Kind: work.Kind, TotalNS: work.TotalNS, Sites: work.Sites, RanMeanwhile: cause.RanMeanwhile, Queue: cause.Queue}
 		text.add(Plain, ", behind others that are "+activity(&asWork))
-		text.addPlaces(&asWork)
+		text.addSitesAndWaits(&asWork)
 		return text.pieces
 	}
 	if cause.Queue != nil {
@@ -156,7 +157,7 @@ func Describe(cause *report.VerdictCause, siteColumns int) []Piece {
 		}
 		text.add(Plain, ", behind others that are "+activity(cause))
 	}
-	text.addPlaces(cause)
+	text.addSitesAndWaits(cause)
 	return text.pieces
 }
 
@@ -169,8 +170,9 @@ func (s *sentence) addQueueSites(cause *report.VerdictCause) {
 	}
 }
 
-// addPlaces adds the sites of a cause, what ran during it, and the waits that led there.
-func (s *sentence) addPlaces(cause *report.VerdictCause) {
+// addSitesAndWaits adds the site of a cause, if one has nine tenths of its time, else the largest sites with their shares. It
+// also adds what ran during that time, and the waits that led there.
+func (s *sentence) addSitesAndWaits(cause *report.VerdictCause) {
 	top := &cause.Sites[0]
 	preposition := cmp.Or(causeWords[cause.Cause].preposition, ", at ")
 	if cause.Kind == report.InC {
@@ -250,7 +252,7 @@ func (s *sentence) addCaller(before string, site *report.Site) {
 	s.addFunction(before+lead, fn, pos)
 }
 
-// addFunction adds a function and its position, either of which may be empty.
+// addFunction adds a function and its file and line after the text before. Either may be empty; if both are, it adds nothing.
 func (s *sentence) addFunction(before, fn, pos string) {
 	if fn == "" && pos == "" {
 		return
@@ -279,7 +281,7 @@ func isScattered(c *report.VerdictCause) bool {
 	return len(c.Sites) > 1 && c.Sites[0].Inferred && 2*c.Sites[0].TotalNS < c.TotalNS && c.Sites[1].Share >= threshold.MinorShare && !isWorthNaming(&c.Sites[1])
 }
 
-// namedSites returns the sites of a cause that its sentence names.
+// namedSites returns the sites that a sentence names: the first, and up to maxNamedSites in all as long as they are worth naming.
 func namedSites(sites []report.VerdictSite) (out []*report.VerdictSite) {
 	for i := range sites {
 		s := &sites[i]
@@ -301,8 +303,8 @@ func hasOneCaller(sites []*report.VerdictSite) bool {
 	})
 }
 
-// addConcurrent adds the site that ran most during the waits of a cause, or the garbage collector's mark workers if
-// they ran more.
+// addConcurrent adds what ran most on the Ps during the waits of a cause: a site, or the garbage collector's mark workers and
+// assists together if they ran more. Shares below threshold.NoticeableShare are not worth adding.
 func (s *sentence) addConcurrent(c *report.VerdictCause) {
 	markShare := 0.0
 	for _, r := range c.RanMeanwhile {
@@ -312,18 +314,18 @@ func (s *sentence) addConcurrent(c *report.VerdictCause) {
 	}
 	for _, r := range c.RanMeanwhile {
 		if r.Site != nil && r.Share >= max(threshold.NoticeableShare, markShare) {
-			s.addSite(partly(r.Share)+" while ", r.Site)
+			s.addSite(adverbForShare(r.Share)+" while ", r.Site)
 			s.add(Plain, " ran")
 			return
 		}
 	}
 	if markShare >= threshold.NoticeableShare {
-		s.add(Plain, partly(markShare)+" while the garbage collector marked")
+		s.add(Plain, adverbForShare(markShare)+" while the garbage collector marked")
 	}
 }
 
-// partly returns a word for a share of a time, before the event that fills it.
-func partly(share float64) string {
+// adverbForShare returns "", ", mostly" or ", partly" for an event that fills a share of a time.
+func adverbForShare(share float64) string {
 	switch {
 	case share >= threshold.NearlyAllShare:
 		return ""
@@ -333,7 +335,9 @@ func partly(share float64) string {
 	return ", partly"
 }
 
-// addRoute adds the wait that leads to a site, unless it is at the line that was just named (siteIsNamed).
+// addRoute adds the chain of waits with most time that leads to a site, between the texts open and end. It adds nothing if that
+// chain has less than threshold.MajorShare of the site's time, or if its first wait is at the line that the sentence has just
+// named (siteIsNamed).
 func (s *sentence) addRoute(site *report.VerdictSite, open, end string, siteIsNamed bool) {
 	if len(site.Via) == 0 || site.ViaPart < threshold.MajorShare {
 		return
@@ -367,7 +371,8 @@ func (s *sentence) addRoute(site *report.VerdictSite, open, end string, siteIsNa
 	}
 }
 
-// addServiceRoute adds the wait in another service that leads to a site, and the line of this service that calls that one.
+// addServiceRoute adds the first wait in another service that leads to a site, and the line of this service that calls that one.
+// outer are the waits of this service, inner those of the other one.
 func (s *sentence) addServiceRoute(site *report.VerdictSite, outer, inner []report.Via, open, end string) {
 	lead := open
 	if len(inner) > 0 {

@@ -34,7 +34,7 @@ const (
 // not about the first group, its group comes first: the sentence is about the first change.
 func Verdicts(r *report.Report) []report.Verdict { return BandVerdicts(r, "") }
 
-// BandVerdicts returns verdicts like Verdicts, on the named band of each group that has one, and else on its slow
+// BandVerdicts returns verdicts as Verdicts does, but on the named band of each group that has one; of other groups, on the slow
 // requests.
 func BandVerdicts(r *report.Report, band report.BandName) []report.Verdict {
 	verdicts := []report.Verdict{}
@@ -58,7 +58,8 @@ func BandVerdicts(r *report.Report, band report.BandName) []report.Verdict {
 	return verdicts
 }
 
-// groupsInOrder returns the groups for whose latency requests wait, that of the first finding first.
+// groupsInOrder returns the groups that are requests, in the report's order. The group of the first finding comes first, unless
+// that finding is also about the report's first group.
 func groupsInOrder(r *report.Report) (list []*report.Group) {
 	first := firstFault(r)
 	for i := range r.Groups {
@@ -87,8 +88,8 @@ func hasHungRequests(r *report.Report, g *report.Group) bool {
 	})
 }
 
-// groupVerdict returns the verdict on the named band of a group, or on its slow requests if it has no such band. The
-// first verdict of a report names more causes.
+// groupVerdict returns the verdict on the named band of a group, or on its slow requests if it has no such band. isFirst allows
+// its sentence more causes; isHung says that open requests hang.
 func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFirst, isHung bool) report.Verdict {
 	chosenBand := g.Tail()
 	if named := g.Band(band); named != nil {
@@ -146,7 +147,8 @@ func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFir
 	return v
 }
 
-// openRequests describes the requests of a group that have not ended; nil if there are none.
+// openRequests describes the requests of a group that are open at the end of the trace; nil if there are none. isHung says that a
+// finding reports that they hang.
 func openRequests(g *report.Group, isHung bool) *report.VerdictOpen {
 	if g.Open.Count == 0 {
 		return nil
@@ -162,8 +164,8 @@ func openRequests(g *report.Group, isHung bool) *report.VerdictOpen {
 	return o
 }
 
-// nameStopperOrPeer sets the words of a cause if it is known what stopped the process, or which peer the request waits
-// for.
+// nameStopperOrPeer replaces the words of a cause in two cases: it is known what stopped the whole process, or it is known which
+// peer the requests wait for.
 func nameStopperOrPeer(cause *report.VerdictCause, r *report.Report, g *report.Group) {
 	if s := r.Runtime.Stops; cause.Cause == report.CauseThrottle && s != nil && s.State != "" && !r.Runtime.Throttle.Verdict.HeldBack() {
 		cause.Words = "stopped with the whole process"
@@ -188,8 +190,8 @@ func nameStopperOrPeer(cause *report.VerdictCause, r *report.Report, g *report.G
 	}
 }
 
-// answererNames follows the groups that answer a group's requests, the given number of hops, and returns the names of
-// the last.
+// answererNames follows in-process calls from group g for the given number of hops, and returns the names of the groups that
+// answer at the last one; "" if hops is 0.
 func answererNames(r *report.Report, g *report.Group, hops int) string {
 	peerNames := ""
 	for ; hops > 0 && g != nil && g.Peer.Followed(); hops-- {
@@ -199,8 +201,8 @@ func answererNames(r *report.Report, g *report.Group, hops int) string {
 	return peerNames
 }
 
-// stopsText describes for how long the process did not run, and how many requests that concerned; "" if no loud
-// finding reports it.
+// stopsText describes for how long the process did not run and how many requests that concerned; "" unless a finding of medium or
+// high severity reports it.
 func stopsText(r *report.Report) string {
 	s := r.Runtime.Stops
 	if s == nil || !slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Code == report.RuleStopped && f.Severity.IsMajor() }) {
@@ -216,7 +218,7 @@ func stopsText(r *report.Report) string {
 // siteColumns is the maximum width of a site in text without line limits.
 const siteColumns = 160
 
-// bandWords returns phrases for the requests of a band and for their latencies.
+// bandWords returns the phrases for the requests of a band ("The slowest 1% of") and for their latencies.
 func bandWords(g *report.Group, band *report.Band) (lead, latency string) {
 	switch {
 	case g.Kind == report.KindRun && band.Count == 1:
@@ -254,7 +256,7 @@ func runLength(g *report.Group) string {
 	return "(" + text + ")"
 }
 
-// BandText returns a phrase for the requests of a band.
+// BandText returns the phrase for the requests of a band, as the subject of a sentence.
 func BandText(band report.BandName) string {
 	switch band {
 	case report.Band99:
@@ -269,8 +271,8 @@ func BandText(band report.BandName) string {
 	return "Requests"
 }
 
-// LatencyRange returns the latencies of a band's requests, in parentheses. A band between percentiles consists of whole buckets of a
-// histogram, and so begins and ends up to a bucket beyond them: the percentiles themselves are written.
+// LatencyRange returns the latencies of a band's requests, in parentheses. A band between percentiles consists of whole buckets
+// of a histogram, so its bounds may be up to a bucket beyond the percentiles: the text has the percentiles themselves.
 func LatencyRange(g *report.Group, band *report.Band) string {
 	maxNS := band.ToNS
 	if m := g.LatencyNS.Max; m != nil && *m < maxNS {

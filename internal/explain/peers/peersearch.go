@@ -43,8 +43,8 @@ func (s *Sum) RefuteBySockets(possibleSelfConnections int) {
 // IsRefuted reports whether the process's sockets show that it sends no requests to itself.
 func (s *Sum) IsRefuted() bool { return s.isRefuted }
 
-// PeerOf returns the group that serves what requests of a group wait for; ok is false if there is none, or too little
-// evidence.
+// PeerOf returns the group that serves the network waits of group id; ok is false if no group of this process does, or if there
+// is too little evidence. The first call decides the peers of all groups.
 func (s *Sum) PeerOf(id path.GroupID) (Peer, bool) {
 	if s.peerByGroup == nil {
 		s.peerByGroup = make(map[path.GroupID]Peer)
@@ -62,7 +62,8 @@ func (s *Sum) PeerOf(id path.GroupID) (Peer, bool) {
 	return p, ok
 }
 
-// removeCycles removes peers that would make requests wait for each other in a cycle: unproven ones first.
+// removeCycles removes peers by which requests would wait for themselves in a cycle of groups: the peers that are not proven
+// first, then the proven ones that are still in a cycle.
 func (s *Sum) removeCycles() {
 	for _, proven := range []bool{false, true} {
 		var inCycle []path.GroupID
@@ -77,7 +78,8 @@ func (s *Sum) removeCycles() {
 	}
 }
 
-// waitsFor reports whether requests of a group wait for those of another group, directly or through others.
+// waitsFor reports whether requests of group from wait for those of group to, directly or through other groups. visited has the
+// groups that were followed already.
 func (s *Sum) waitsFor(from, to path.GroupID, visited map[path.GroupID]bool) bool {
 	p, ok := s.peerByGroup[from]
 	if !ok || visited[from] {
@@ -87,7 +89,9 @@ func (s *Sum) waitsFor(from, to path.GroupID, visited map[path.GroupID]bool) boo
 	return slices.ContainsFunc(append([]path.GroupID{p.Group}, p.FurtherGroups...), func(next path.GroupID) bool { return next == to || s.waitsFor(next, to, visited) })
 }
 
-// bestPeer returns the most likely peer of a group, without comparing it with the peers of other groups.
+// bestPeer returns the most likely peer of a group by its own waits; conflicts with peers of other groups are resolved later. A
+// proven peer is better than one that fits by time only; of equals, the one with the most time inside the waits is, because the
+// others may be called by it.
 func (s *Sum) bestPeer(id path.GroupID) (best Peer, ok bool) {
 	waits := s.waits[id]
 	if len(waits) < threshold.MedianSample {
@@ -105,7 +109,7 @@ func (s *Sum) bestPeer(id path.GroupID) (best Peer, ok bool) {
 		}
 		// One candidate may call another: the one with the most time inside the waits is the one that the
 		// group calls.
-		p := s.judge(waits, s.requests[candidate])
+		p := s.evaluate(waits, s.requests[candidate])
 		p.Group = candidate
 		if candidates = append(candidates, p); p.Confidence > 0 && (!ok || p.Proven && !best.Proven || p.Proven == best.Proven && p.RequestNS > best.RequestNS) {
 			best, ok = p, true
@@ -119,10 +123,11 @@ func (s *Sum) bestPeer(id path.GroupID) (best Peer, ok bool) {
 	return best, ok
 }
 
-// judge compares waits with requests of this process. If the order of events proves nothing, times that fit are only a
-// hint.
-func (s *Sum) judge(waits, requests []answers.Span) Peer {
-	p := compare(waits, requests)
+// evaluate returns how well requests of this process fit a group's waits, as a Peer without its group. It is proven by the order
+// of events (provenShare). If that order proves nothing, the times are only a hint; if it excludes the requests, the confidence
+// is 0.
+func (s *Sum) evaluate(waits, requests []answers.Span) Peer {
+	p := matchByTime(waits, requests)
 	switch share, gapNS, possible := s.provenShare(waits, requests); {
 	case share >= threshold.NearlyAllShare:
 		p.Proven, p.Confidence, p.gapNS = true, min(0.95, share), gapNS
@@ -134,8 +139,9 @@ func (s *Sum) judge(waits, requests []answers.Span) Peer {
 	return p
 }
 
-// combineGroups returns groups that together serve the waits if no single group does: a gateway passes each request to
-// the method that the request names.
+// combineGroups returns several groups as one peer, if together they serve the waits and no single group does: a gateway passes
+// each request on to the method that the request names. It adds groups as long as each explains threshold.NoiseShare more of the
+// waits.
 func (s *Sum) combineGroups(waits []answers.Span, candidates []Peer) (best Peer, ok bool) {
 	slices.SortStableFunc(candidates, func(a, b Peer) int { return cmp.Compare(b.Fitting, a.Fitting) })
 	if len(candidates) == 0 || candidates[0].Fitting == 0 {
@@ -149,7 +155,7 @@ func (s *Sum) combineGroups(waits []answers.Span, candidates []Peer) (best Peer,
 		}
 		union := slices.Concat(requests, s.requests[p.Group])
 		answers.Sort(union)
-		if larger := s.judge(waits, union); float64(larger.Fitting-best.Fitting) >= threshold.NoiseShare*float64(len(waits)) {
+		if larger := s.evaluate(waits, union); float64(larger.Fitting-best.Fitting) >= threshold.NoiseShare*float64(len(waits)) {
 			larger.Group, larger.FurtherGroups = best.Group, append(best.FurtherGroups, p.Group)
 			best, requests = larger, union
 		}
@@ -157,8 +163,9 @@ func (s *Sum) combineGroups(waits []answers.Span, candidates []Peer) (best Peer,
 	return best, best.Confidence > 0
 }
 
-// compare matches waits with requests by time, and computes the confidence that the requests serve the waits.
-func compare(waits, requests []answers.Span) Peer {
+// matchByTime counts the waits with a request inside, and computes the confidence that this is no chance: the same waits, shifted
+// in time, must match far less often. If they also match when shifted, only requests about as long as their wait count.
+func matchByTime(waits, requests []answers.Span) Peer {
 	peer := Peer{Waits: len(waits)}
 	for _, w := range waits {
 		peer.WaitNS += w.End - w.Start

@@ -41,9 +41,10 @@ type pairing struct {
 	count, weight int
 }
 
-// search finds a link with less error for a server whose clock is known badly. It reports false if no offset fits to the exchanges much
-// better than others.
-func (c *Clients) search(s *Server, l Link) (Link, bool) {
+// searchOffset returns a link with a smaller error for server s, whose clock is known to about maxWallErrorNS (l). It tries at
+// which offset of the clocks the exchanges of whole connections have requests. It returns false if no offset fits twice as well
+// as all others.
+func (c *Clients) searchOffset(s *Server, l Link) (Link, bool) {
 	conns := make([]*clientConnection, 0, len(c.readerOrder))
 	for _, id := range c.readerOrder {
 		conns = append(conns, c.readers[id])
@@ -96,7 +97,7 @@ func (c *Clients) search(s *Server, l Link) (Link, bool) {
 // searchReachNS is how far from the middle of a recording the drift of clocks is negligible.
 const searchReachNS = 50e6
 
-// addBounds adds the bounds of the offset by the exchanges that arrived between two times and that fit to one request only.
+// addBounds adds the bounds of the offset from exchanges that arrived between from and to and that only one request fits.
 func (l *Link) addBounds(p *pairing, from, to int64) {
 	for _, x := range p.client.allExchanges() {
 		if x.Arrived < from || x.Arrived > to || x.Sent == math.MinInt64 {
@@ -105,8 +106,8 @@ func (l *Link) addBounds(p *pairing, from, to int64) {
 		var fitting *Request
 		count := 0
 		for _, r := range p.requestsNear(x, l) {
-			offset, slack := l.OffsetAt(r.order())
-			if low, high := r.boundsOf(x); low <= high && low <= offset+slack && high >= offset-slack {
+			offset, slack := l.OffsetAt(r.orderTime())
+			if low, high := r.offsetRange(x); low <= high && low <= offset+slack && high >= offset-slack {
 				fitting, count = &r, count+1
 			}
 		}
@@ -119,8 +120,8 @@ func (l *Link) addBounds(p *pairing, from, to int64) {
 // requestsNear returns the requests that may begin in an exchange.
 func (p *pairing) requestsNear(x Exchange, l *Link) []Request {
 	from, to := l.ToServer(x.Sent)-l.slack, l.ToServer(x.Arrived)+l.slack
-	first := sort.Search(len(p.requests), func(k int) bool { return p.requests[k].order() >= from })
-	return p.requests[first : first+sort.Search(len(p.requests)-first, func(k int) bool { return p.requests[first+k].order() > to })]
+	first := sort.Search(len(p.requests), func(k int) bool { return p.requests[k].orderTime() >= from })
+	return p.requests[first : first+sort.Search(len(p.requests)-first, func(k int) bool { return p.requests[first+k].orderTime() > to })]
 }
 
 // searchedExchanges returns the exchanges that are used for a search: complete ones near a time.
@@ -131,7 +132,8 @@ func (conn *clientConnection) searchedExchanges(middle int64) []Exchange {
 	return slices.DeleteFunc(slices.Clone(list[from:min(len(list), from+maxSearchedExchanges)]), func(x Exchange) bool { return x.Sent == math.MinInt64 })
 }
 
-// newPairing returns the offsets at which requests fit into exchanges.
+// newPairing returns a pair of connections with the intervals of clock offsets at which each request fits an exchange. Offsets
+// are widened by the drift that clocks may have between the exchange and the time middle.
 func newPairing(client *clientConnection, exchanges []Exchange, requests []Request, l *Link, middle int64) *pairing {
 	out := &pairing{client: client, requests: requests}
 	fitting := make(map[int]bool)
@@ -141,7 +143,7 @@ func newPairing(client *clientConnection, exchanges []Exchange, requests []Reque
 		}
 		drift := int64(maxRate * float64(max(x.Arrived-middle, middle-x.Arrived)))
 		for _, r := range out.requestsNear(x, l) {
-			if low, high := r.boundsOf(x); low <= high {
+			if low, high := r.offsetRange(x); low <= high {
 				fitting[i] = true
 				out.possibilities = append(out.possibilities, possibility{low - drift, high + drift, i, int(maxWeight * wayNS / (wayNS + high - low))})
 			}
@@ -152,8 +154,8 @@ func newPairing(client *clientConnection, exchanges []Exchange, requests []Reque
 	return out
 }
 
-// boundsOf returns the least and the greatest offset at which a request answers an exchange.
-func (r *Request) boundsOf(x Exchange) (low, high int64) {
+// offsetRange returns the least and the greatest clock offset, in ns, at which the request answers an exchange.
+func (r *Request) offsetRange(x Exchange) (low, high int64) {
 	switch {
 	case r.IsStream:
 		low = x.Sent - r.Birth
@@ -173,7 +175,8 @@ type searchResult struct {
 	pairings      []*pairing
 }
 
-// bestOffset searches the offsets of all possibilities.
+// bestOffset returns the interval of offsets at which requests fit the exchanges best. It sweeps over the ends of all intervals
+// and maximises the sum, over the client's connections, of the weight of their best pairing.
 func bestOffset(list []*pairing) (best searchResult) {
 	type change struct {
 		offset  int64

@@ -3,47 +3,8 @@ package verdict
 import (
 	"slices"
 
-	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
 )
-
-// Kinds of a verdict's time, in addition to the kinds of causes. Each kind has a different remedy.
-const (
-	NoCPU      = "no-cpu"      // waiting for a CPU while goroutines showed as running
-	Pipe       = "pipe"        // the network's poller waits for the other end of a pipe
-	NameServer = "name-server" // a name is looked up
-	Deadline   = "deadline"    // the deadline of a context, or a time-out of net/http or database/sql
-	Timer      = "timer"       // a timer or ticker, but not time.Sleep
-	Limiter    = "limiter"     // a rate limiter delays the request
-	// DatabaseLock is a sleep until a transaction no longer locks a database.
-	DatabaseLock = "database-lock"
-)
-
-// KindOf returns the kind of a row's time. It is finer than the row's own kind: it separates pipes and name servers from other
-// peers, and locked databases, deadlines, timers and rate limiters from time.Sleep. Verdicts and findings use the same kinds.
-func KindOf(cause *report.Cause) string {
-	switch call := knowledge.Of(cause.Call); cause.Cause {
-	case report.CauseNetwork:
-		switch {
-		case call.Has(knowledge.File):
-			return Pipe
-		case call.Has(knowledge.DNS), cause.Site != nil && knowledge.Has(cause.Site.Func, knowledge.DNS):
-			return NameServer
-		}
-	case report.CauseSleep:
-		switch {
-		case cause.Site != nil && knowledge.Has(cause.Site.Func, knowledge.RateLimiter):
-			return Limiter
-		case call.Has(knowledge.DatabaseLock), cause.Site != nil && knowledge.Has(cause.Site.Func, knowledge.DatabaseLock):
-			return DatabaseLock
-		case call.Has(knowledge.Deadline):
-			return Deadline
-		case cause.Call != "" && !call.Has(knowledge.SleepWait):
-			return Timer
-		}
-	}
-	return cause.Kind
-}
 
 // A causeKey is the aggregation key of a verdict: the cause and kind of the time, and the queue if the request is
 // queued during it.
@@ -64,8 +25,8 @@ func causeKeyOf(c *report.Cause) causeKey {
 	return causeKey{cause: c.Cause, kind: KindOf(c), service: c.Service, wayTo: c.WayTo}
 }
 
-// groupQueues returns the queues that findings about a group name. The second result is the queue of the first finding
-// about the group, or nil if that finding names none.
+// groupQueues returns the queues that findings about a group name. first is the queue of the first finding about the group, nil
+// if that finding names none.
 func groupQueues(r *report.Report, g *report.Group) (list []*report.Queue, first *report.Queue) {
 	for i, n := 0, 0; i < len(r.Findings); i++ {
 		f := &r.Findings[i]
@@ -82,7 +43,7 @@ func groupQueues(r *report.Report, g *report.Group) (list []*report.Queue, first
 	return list, first
 }
 
-// serviceQueues returns the queues that findings about a service name.
+// serviceQueues returns the queues that findings about a service name; none if the service has no name.
 func serviceQueues(r *report.Report, service string) (list []*report.Queue) {
 	for i := range r.Findings {
 		if f := &r.Findings[i]; f.Queue != nil && service != "" && f.Service == service {
@@ -100,7 +61,7 @@ func QueueWait(queues []*report.Queue, via []report.Via) (*report.Queue, *report
 	return queueWaitIn(queues, waits)
 }
 
-// queueWaitIn returns the first of some waits that is in one of the queues.
+// queueWaitIn returns the first wait of a chain that is a wait in one of the queues, with that queue; nil if none is.
 func queueWaitIn(queues []*report.Queue, via []report.Via) (*report.Queue, *report.Via) {
 	for i := range via {
 		for _, q := range queues {
@@ -121,9 +82,9 @@ type rowPart struct {
 	routes []report.Route
 }
 
-// divideRows divides the rows of a band by causeKey. Time behind a wait in a queue is the work of other requests,
-// except for the request's own service time if the wait includes it: then each waiting request had one, of average
-// length.
+// divideRows divides the rows of a band into parts with one causeKey each: a part for each queue in which requests wait, and the
+// rest. The time behind a wait in a queue is the work of other requests. If the wait includes the request's own service time
+// (Queue.OwnNS), that is a part without the queue: one of average length for each request.
 func divideRows(r *report.Report, b *report.Band, queues []*report.Queue) []rowPart {
 	type queueTotal struct{ ns, requests int64 }
 	totals := map[*report.Queue]*queueTotal{}
@@ -195,7 +156,8 @@ func divideRows(r *report.Report, b *report.Band, queues []*report.Queue) []rowP
 	return parts
 }
 
-// lockQueues returns the queues for locks. Time in them has the cause of what the holder does, not the cause queue.
+// lockQueues returns those of the queues that are for locks. Time in them keeps the cause of what the holder does, and is never a
+// row of the cause queue.
 func lockQueues(queues []*report.Queue) (locks []*report.Queue) {
 	for _, q := range queues {
 		if len(q.Waits) > 0 && (q.Waits[0].Wait == report.WaitLock || q.Waits[0].Wait == report.WaitOnce) {
@@ -205,7 +167,8 @@ func lockQueues(queues []*report.Queue) (locks []*report.Queue) {
 	return locks
 }
 
-// queueOfRow returns the queue of a row of the cause queue: a finding's, else one of the row itself.
+// queueOfRow returns the queue of a row whose cause is queue: the one of a finding, else a new one with the row's own wait; nil
+// if no route has that wait.
 func queueOfRow(row *report.Cause, queues []*report.Queue) *report.Queue {
 	var q *report.Queue
 	for _, r := range row.AllRoutes() {
@@ -224,8 +187,8 @@ func queueOfRow(row *report.Cause, queues []*report.Queue) *report.Queue {
 	return q
 }
 
-// AfterLastAnswer returns the waits of a chain that follow the last wait for an answer of this process itself, and the
-// number of such waits for answers. These waits are those of the request that answers.
+// AfterLastAnswer returns the part of a chain of waits that belongs to the request which answers the last in-process call: the
+// waits after the last wait for an answer of this process itself. answers is the number of waits for such answers.
 func AfterLastAnswer(via []report.Via) (inner []report.Via, answers int) {
 	inner = via
 	for i := range via {

@@ -35,7 +35,8 @@ func connOpens(table *groupTable, sum *queues.Sum, sp *spell.Speller) map[string
 	return out
 }
 
-// heldAnswers returns, by group id, which goroutine writes the answers to messages that the group only reads.
+// heldAnswers returns, by group id, the goroutine that writes the answers to messages that the group only reads. It lacks groups
+// without one.
 func heldAnswers(table *groupTable, sum *queues.Sum, sp *spell.Speller) map[string]*queues.HeldAnswers {
 	out := map[string]*queues.HeldAnswers{}
 	for i, id := range table.pathIDs {
@@ -46,7 +47,8 @@ func heldAnswers(table *groupTable, sum *queues.Sum, sp *spell.Speller) map[stri
 	return out
 }
 
-// outlierIntervals returns, by group id, in how many separate intervals the group's outliers were open.
+// outlierIntervals returns, by group id, in how many separate intervals the group's outliers were open: outliers at the same time
+// have one reason.
 func outlierIntervals(table *groupTable, sum *moments.Sum) map[string]int {
 	out := map[string]int{}
 	for i, id := range table.pathIDs {
@@ -57,9 +59,9 @@ func outlierIntervals(table *groupTable, sum *moments.Sum) map[string]int {
 	return out
 }
 
-// herdShares returns a function that reports, for the herds of a start function: the share of a group's waits for a P
-// that fall within them, and their share of the trace.
-func herdShares(table *groupTable, sum *moments.Sum, stats *process.Stats, p *pass.Pass) func(group, start string) (waited, time float64) {
+// herdOverlap returns the function for finding.Input.HerdOverlap: the share of a group's waits for a P that fall within the herds
+// of a start function, and the share of the trace that these herds cover.
+func herdOverlap(table *groupTable, sum *moments.Sum, stats *process.Stats, p *pass.Pass) func(group, start string) (waited, time float64) {
 	return func(group, start string) (waited, time float64) {
 		i := slices.IndexFunc(table.groups, func(g report.Group) bool { return g.ID == group })
 		if i < 0 {
@@ -75,7 +77,7 @@ func herdShares(table *groupTable, sum *moments.Sum, stats *process.Stats, p *pa
 	}
 }
 
-// readAllocs reads the allocation profile. An error becomes a warning.
+// readAllocs reads the allocation profile. It is nil if there is none or it has too few samples; other errors become warnings.
 func readAllocs(source io.Reader, sp *spell.Speller) (*allocs.Profile, []report.Warning) {
 	if source == nil {
 		return nil, nil
@@ -93,11 +95,11 @@ func readAllocs(source io.Reader, sp *spell.Speller) (*allocs.Profile, []report.
 	return profile, nil
 }
 
-// lockHolder returns a function that searches for the goroutine that may hold a lock. lockFunc is the function that
-// waits for the lock, and minNS the least duration. The candidate waits for something else at the end of the trace, for
-// at least minNS, in a method of the same type or in the same function. Of several, the one with the shortest wait is
-// returned: its site, the reason and duration of its wait.
-func lockHolder(window *timeline.Window, sp *spell.Speller) func(lockFunc string, minNS int64) (*report.Site, string, int64) {
+// lockHolderFinder returns a function that guesses which goroutine holds a lock when the trace ends. lockFunc is the function
+// that waits for the lock, minNS the least duration of the holder's own wait. The holder waits for something else, not for a
+// lock, in a method of the same type or in the same function. Of several, it returns the one with the shortest wait: its site,
+// and the reason and duration of that wait.
+func lockHolderFinder(window *timeline.Window, sp *spell.Speller) func(lockFunc string, minNS int64) (*report.Site, string, int64) {
 	return func(lockFunc string, minNS int64) (site *report.Site, reason string, waitNS int64) {
 		if len(window.Gens) == 0 {
 			return nil, "", 0

@@ -43,7 +43,8 @@ func ParseIterations(text string) ([]IterationCount, error) {
 	return list, nil
 }
 
-// iterationsOf returns the iterations of a group, nil if their number is not known.
+// iterationsOf returns the number and mean duration of a run's iterations, as the user gave them; nil if the group is no run or
+// the number is not known.
 func (o *Options) iterationsOf(g *report.Group) *report.Iterations {
 	for _, c := range o.Iterations {
 		if g.Kind != report.KindRun || c.Benchmark != "" && !isNamed(g.Name, c.Benchmark) {
@@ -65,7 +66,8 @@ func isNamed(group, benchmark string) bool {
 	return name == benchmark
 }
 
-// iterationText returns a warning about how the iterations of benchmarks are known, "" for none.
+// iterationText returns a warning about how the iterations of a benchmark were divided, or that --iterations could divide them;
+// "" if no benchmark ran or its iterations are known.
 func (r *reading) iterationText(groups []report.Group) string {
 	if !r.pass.Finder.HasBenchmark() {
 		return ""

@@ -6,7 +6,7 @@
 // connection, exchanges and requests alternate in the same order, each request inside of its exchange. A pair counts only if no other
 // connection fits to either end, and the times on the way are those of a network. Then the k-th exchange is the k-th request, and the
 // walk of the client's request continues in it (critpath.RemoteAnswer). Calls on a connection of HTTP/2 overlap, but it keeps their order:
-// a call whose order leaves several requests is not joined (compareStreams).
+// a call whose order leaves several requests is not joined (pairStreams).
 //
 // Traces of different machines have different clocks. Then the offset is searched at which the exchanges of whole connections have requests
 // (search), and each pair bounds it from both sides (bounds).
@@ -65,7 +65,7 @@ func NewJoiner() *Joiner {
 	return &Joiner{Clients: NewClients(), joined: make(map[uint64]*joinedConnection), undecided: make(map[*clientConnection]*peer)}
 }
 
-// Reset forgets the servers and the joined connections.
+// Reset removes the servers and the joined connections. It keeps the client's connections.
 func (j *Joiner) Reset() {
 	j.peers = nil
 	clear(j.joined)
@@ -98,17 +98,18 @@ type candidate struct {
 	fit     fit
 }
 
-// Join pairs connections by the exchanges of the client so far.
+// Join joins connections of the client with connections of servers, as far as the exchanges so far decide, and adds later answers
+// to connections that are joined already.
 func (j *Joiner) Join() {
 	for _, p := range j.peers {
-		p.update(max(j.common(p).from, p.updatedUntil), j.to)
+		p.update(max(j.commonInterval(p).from, p.updatedUntil), j.to)
 		p.updatedUntil = j.to
 	}
 	var candidates []candidate
 	for _, id := range j.readerOrder {
 		conn := j.readers[id]
 		if connection := j.joined[id]; connection != nil {
-			j.extend(conn, connection)
+			j.addLaterAnswers(conn, connection)
 			continue
 		}
 		candidates = append(candidates, j.candidatesOf(conn)...)
@@ -123,23 +124,25 @@ func (j *Joiner) Join() {
 	}
 }
 
-// Synchronise narrows the link of each server with another clock. A server whose link is too wide to join calls is removed.
+// Synchronise searches the clock offset of each server that has another clock (searchOffset). It removes the servers that share
+// the client's clock, and those whose offset is not found.
 func (j *Joiner) Synchronise() {
 	j.peers = slices.DeleteFunc(j.peers, func(p *peer) bool {
 		if p.IsExact() {
 			return false
 		}
 		var isFound bool
-		p.Link, isFound = j.search(p.Server, p.Link)
+		p.Link, isFound = j.searchOffset(p.Server, p.Link)
 		return !isFound
 	})
 }
 
-// Links returns how the clocks of the servers with joined connections differ, in the time of both recordings.
+// Links returns the relation of the clocks for each server with a joined connection, as exact as the exchanges in both recordings
+// allow.
 func (j *Joiner) Links() map[*Server]Link {
 	out := make(map[*Server]Link)
 	for _, k := range j.joined {
-		common := j.common(k.peer)
+		common := j.commonInterval(k.peer)
 		k.peer.update(common.from, common.to)
 		out[k.peer.Server] = k.peer.Link
 	}
@@ -147,19 +150,19 @@ func (j *Joiner) Links() map[*Server]Link {
 }
 
 // common returns the time of both recordings on the client's clock.
-func (j *Joiner) common(p *peer) interval {
+func (j *Joiner) commonInterval(p *peer) interval {
 	return interval{max(j.from, p.ToClient(p.From)), min(j.to, p.ToClient(p.To))}
 }
 
-// candidatesOf returns the connections of servers that fit a client's connection.
+// candidatesOf returns the pairs of the client's connection with those connections of servers whose requests fit its exchanges.
 func (j *Joiner) candidatesOf(conn *clientConnection) (out []candidate) {
 	for _, p := range j.peers {
-		common := j.common(p)
+		common := j.commonInterval(p)
 		for _, g := range p.connectionsIn(conn.allExchanges(), common) {
 			if p.Connections[g][0].IsStream != conn.isMultiplexed {
 				continue
 			}
-			if f := conn.compare(0, p.Connections[g], &p.Link, common); f.isConsistent() {
+			if f := conn.pairWith(0, p.Connections[g], &p.Link, common); f.isConsistent() {
 				out = append(out, candidate{conn, p, g, f})
 			}
 		}
@@ -167,7 +170,8 @@ func (j *Joiner) candidatesOf(conn *clientConnection) (out []candidate) {
 	return out
 }
 
-// connectionsIn returns the connections with a request inside of the shortest complete exchange.
+// connectionsIn returns the server's connections, not yet joined, with a request that may begin inside of the shortest exchange
+// of the client's connection. Others cannot be its other end, because each exchange has a request.
 func (p *peer) connectionsIn(exchanges []Exchange, common interval) (out []uint64) {
 	shortest := -1
 	for i, x := range exchanges {
@@ -187,8 +191,9 @@ func (p *peer) connectionsIn(exchanges []Exchange, common interval) (out []uint6
 	return out
 }
 
-// joinUnique joins the pairs of connections of which neither end fits another one. It reports whether it joined any: then others may
-// have become unique.
+// joinUnique joins those pairs of connections of which neither end fits another connection, if it is proven that the process
+// calls the server. It removes the pairs that are no longer possible from candidates, and reports whether it joined any: then
+// others may have become unique.
 func (j *Joiner) joinUnique(candidates *[]candidate) bool {
 	type end struct {
 		peer    *peer
@@ -211,12 +216,12 @@ func (j *Joiner) joinUnique(candidates *[]candidate) bool {
 	slices.SortStableFunc(unique, func(a, b candidate) int { return cmp.Compare(len(b.fit.pairs), len(a.fit.pairs)) })
 	hasJoined := false
 	for _, c := range unique {
-		forwardTimes, returnTimes := c.fit.delays(c.peer.Connections[c.serverG], &c.peer.Link)
+		forwardTimes, returnTimes := c.fit.wayTimes(c.peer.Connections[c.serverG], &c.peer.Link)
 		if !c.peer.isCalled || len(c.fit.pairs) >= threshold.Repeats && !isClose(forwardTimes, returnTimes, c.peer.slack) || !c.fit.addBounds(c.peer.bounds, c.peer.Connections[c.serverG]) {
 			continue
 		}
 		connection := &joinedConnection{peer: c.peer, serverG: c.serverG, client: c.conn, from: j.from, until: j.to}
-		connection.add(&c.fit)
+		connection.addAnswers(&c.fit)
 		connection.next = c.conn.count()
 		j.joined[c.conn.reader], c.peer.joinedEnds[c.serverG], hasJoined = connection, true, true
 	}
@@ -231,13 +236,14 @@ func (j *Joiner) joinUnique(candidates *[]candidate) bool {
 // minProof is the number of exchanges that must fit before a process is known to call another one.
 const minProof = 8
 
-// hasProof reports whether unique pairs of connections prove that the process calls the server.
+// hasProof reports whether unique pairs of connections prove that the process calls the server: at least minProof exchanges fit,
+// on a connection with threshold.SmallSample of them or on many, and the times on the way are as short as between two sockets.
 func (p *peer) hasProof(unique []candidate) bool {
 	var forwardTimes, returnTimes []int64
 	isLong := false
 	for _, c := range unique {
 		if c.peer == p {
-			t, b := c.fit.delays(p.Connections[c.serverG], &p.Link)
+			t, b := c.fit.wayTimes(p.Connections[c.serverG], &p.Link)
 			forwardTimes, returnTimes = append(forwardTimes, t...), append(returnTimes, b...)
 			isLong = isLong || len(c.fit.pairs) >= threshold.SmallSample
 		}
@@ -248,8 +254,8 @@ func (p *peer) hasProof(unique []candidate) bool {
 	return isClose(forwardTimes, returnTimes, p.slack)
 }
 
-// add adds the answers of exchanges.
-func (k *joinedConnection) add(f *fit) {
+// addAnswers stores the requests that answer the exchanges of a fit, on the client's clock.
+func (k *joinedConnection) addAnswers(f *fit) {
 	list := k.peer.Connections[k.serverG]
 	for i, p := range f.pairs {
 		r := &list[p.request]
@@ -269,9 +275,9 @@ func (k *joinedConnection) add(f *fit) {
 	}
 }
 
-// extend adds the answers of later exchanges.
-func (j *Joiner) extend(conn *clientConnection, connection *joinedConnection) {
-	common := j.common(connection.peer)
+// addLaterAnswers adds the answers of exchanges that are new on a joined connection, if these fit the server's requests as well.
+func (j *Joiner) addLaterAnswers(conn *clientConnection, connection *joinedConnection) {
+	common := j.commonInterval(connection.peer)
 	if n := len(connection.waits); n > 0 {
 		common.from = max(common.from, connection.waits[n-1].Arrived)
 	}
@@ -280,24 +286,25 @@ func (j *Joiner) extend(conn *clientConnection, connection *joinedConnection) {
 		connection.next = sort.Search(len(conn.calls), func(i int) bool { return conn.calls[i].arrived >= common.from })
 		connection.from, connection.until = connection.until, j.to
 	}
-	f := conn.compare(connection.next, connection.peer.Connections[connection.serverG], &connection.peer.Link, common)
+	f := conn.pairWith(connection.next, connection.peer.Connections[connection.serverG], &connection.peer.Link, common)
 	if connection.next = conn.count(); f.isConsistent() && f.addBounds(connection.peer.bounds, connection.peer.Connections[connection.serverG]) {
-		connection.add(&f)
+		connection.addAnswers(&f)
 	}
 }
 
-// compare fits the exchanges of a connection from one of them on to the requests of a server's.
-func (conn *clientConnection) compare(next int, requests []Request, l *Link, common interval) fit {
+// pairWith fits the exchanges of a connection from one of them on to the requests of a server's.
+func (conn *clientConnection) pairWith(next int, requests []Request, l *Link, common interval) fit {
 	if conn.isMultiplexed {
-		return compareStreams(conn.calls[next:], requests, l, common)
+		return pairStreams(conn.calls[next:], requests, l, common)
 	}
-	return compare(conn.exchanges[next:], requests, l, common)
+	return pairExchanges(conn.exchanges[next:], requests, l, common)
 }
 
 // count returns the number of exchanges.
 func (conn *clientConnection) count() int { return len(conn.exchanges) + len(conn.calls) }
 
-// RemoteAnswerTo returns the request that answers the network wait of goroutine g from start to end: see critpath.Walker.
+// RemoteAnswerTo returns the request of another service that answers the network wait, from start to end, of goroutine g; nil if
+// none is known. On a connection of HTTP/2, g reads for several callers, and waiter is the one that it woke. See critpath.Walker.
 func (j *Joiner) RemoteAnswerTo(g, waiter uint64, start, end int64) *critpath.RemoteAnswer {
 	connection := j.joined[g]
 	if connection == nil {
@@ -317,7 +324,7 @@ func (j *Joiner) RemoteAnswerTo(g, waiter uint64, start, end int64) *critpath.Re
 	return &connection.answers[i]
 }
 
-// Callees counts the joined exchanges with each server.
+// Callees returns, by server, the number of exchanges that are joined with one of its requests.
 func (j *Joiner) Callees() map[*Server]int {
 	out := make(map[*Server]int)
 	for _, k := range j.joined {
@@ -331,8 +338,8 @@ func (j *Joiner) Callees() map[*Server]int {
 	return out
 }
 
-// AmbiguousCallees counts, for each server, the calls that may be for several of its requests: on connections with a known other end,
-// and on those that fit to several connections.
+// AmbiguousCallees returns, by server, the number of calls that several of its requests may answer: on joined connections of
+// HTTP/2, and on connections that fit several of the server's.
 func (j *Joiner) AmbiguousCallees() map[*Server]int {
 	out := make(map[*Server]int)
 	for _, k := range j.joined {

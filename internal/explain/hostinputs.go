@@ -14,7 +14,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// readHost reads host samples. They are nil if there are none: an empty input counts as none.
+// readHost reads host samples. They are nil if source is nil or empty.
 func readHost(source io.Reader) (*host.Samples, error) {
 	if source == nil {
 		return nil, nil
@@ -29,7 +29,7 @@ func readHost(source io.Reader) (*host.Samples, error) {
 // maxKernelFile bounds the kernel's events.
 const maxKernelFile = 64 << 20
 
-// readKernel reads the kernel's events.
+// readKernel reads the kernel's events, at most maxKernelFile bytes; nil if source is nil.
 func readKernel(source io.Reader) ([]byte, error) {
 	if source == nil {
 		return nil, nil
@@ -68,7 +68,7 @@ type hostLine struct {
 	text string
 }
 
-// AddGeneration implements pass.Listener.
+// AddGeneration implements pass.Listener: it collects the kernel's counters that service/flight wrote as user logs.
 func (h *hostLog) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, _ bool) {
 	if h.bytes > maxHostLog {
 		return
@@ -97,7 +97,8 @@ func (h *hostLog) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, _ bool)
 	}
 }
 
-// reader returns the samples as host.jsonl. It is nil if there are none or the trace has no clock snapshot.
+// reader returns the collected samples in the form of host.jsonl, with the clocks that follow from the trace's clock snapshot. It
+// is nil if there are no samples or no snapshot.
 func (h *hostLog) reader(snapshot *tracefmt.ClockSnapshot, snapshotTime int64) io.Reader {
 	if h.start == "" || len(h.lines) == 0 || snapshot == nil {
 		return nil

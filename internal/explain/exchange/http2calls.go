@@ -22,13 +22,14 @@ type call struct {
 	isAmbiguous         bool
 }
 
-// addCalls adds the calls on connections of HTTP/2 whose waits ended in a generation.
+// addCalls adds the calls on connections of HTTP/2 that ended in a generation: waits for an answer that the reader of a
+// connection ended.
 func (c *Clients) addCalls(g *timeline.Gen) {
 	if c.streamReaders == 0 {
 		return
 	}
 	for id := tracefmt.StackID(len(c.answerWaits)); int(id) < c.symbols.Stacks(); id++ {
-		c.answerWaits = append(c.answerWaits, c.hasRole(nil, id, knowledge.HTTP2ClientWait, knowledge.HTTP2ClientWait))
+		c.answerWaits = append(c.answerWaits, c.hasBothRoles(nil, id, knowledge.HTTP2ClientWait, knowledge.HTTP2ClientWait))
 	}
 	waiters := c.openWaits // of these the generation may not repeat where they wait
 	c.openWaits = nil
@@ -71,8 +72,8 @@ func (c *Clients) waitsForAnswer(stack tracefmt.StackID) bool {
 // maxSendNS is how long before its wait a goroutine is searched for the time at which it began to send the request.
 const maxSendNS = 100e6
 
-// newCall returns the call that ends the wait with the given index in spanScratch. The waiter sent its request between its wait before
-// and this one. net/http sends it on a goroutine that the waiter creates.
+// newCall returns the call that the wait with an index in spanScratch ends. The request was sent between the waiter's wait before
+// and this one or, with net/http, by a goroutine that the waiter created; then its first write gives the time.
 func (c *Clients) newCall(waiter uint64, index int) *call {
 	wait := c.spanScratch[index]
 	out := &call{waiter: waiter, firstSent: math.MinInt64, lastSent: wait.Start, arrived: wait.End}
@@ -86,7 +87,7 @@ func (c *Clients) newCall(waiter uint64, index int) *call {
 			continue
 		}
 		// The waiter may also have waited between sending and this wait, in the client library.
-		if e := &earlier[i]; e.State == timeline.Waiting && (c.waitsForAnswer(e.Stack) || !c.hasRole(c.isPeerCall, e.Stack, knowledge.PeerCall, knowledge.PeerCall)) {
+		if e := &earlier[i]; e.State == timeline.Waiting && (c.waitsForAnswer(e.Stack) || !c.hasBothRoles(c.isPeerCall, e.Stack, knowledge.PeerCall, knowledge.PeerCall)) {
 			out.firstSent = e.End
 			break
 		}
@@ -101,7 +102,7 @@ func (c *Clients) newCall(waiter uint64, index int) *call {
 		out.firstSent, out.lastSent = birthTime, wait.End
 		c.earlierScratch = c.window.Spans(child, birthTime, wait.End, c.earlierScratch[:0])
 		for i := range c.earlierScratch {
-			if s := &c.earlierScratch[i]; s.State == timeline.Syscall && c.hasRole(c.isStreamSend, s.Stack, knowledge.HTTP2ClientStream, knowledge.SocketWrite) {
+			if s := &c.earlierScratch[i]; s.State == timeline.Syscall && c.hasBothRoles(c.isStreamSend, s.Stack, knowledge.HTTP2ClientStream, knowledge.SocketWrite) {
 				out.firstSent, out.lastSent = s.Start, max(s.Start, min(s.End, wait.End))
 				break
 			}
@@ -111,10 +112,10 @@ func (c *Clients) newCall(waiter uint64, index int) *call {
 	return out
 }
 
-// compareStreams fits the calls of a client's connection of HTTP/2 to the requests of a server's. Each call has a request that begins
-// inside of it, no two have the same one, and a connection keeps the order in which requests were sent. A call is paired
-// if these facts leave only one request.
-func compareStreams(calls []*call, requests []Request, l *Link, common interval) fit {
+// pairStreams pairs the calls of a client's HTTP/2 connection with the requests of a server's connection. Each call has a request
+// that begins inside of it, no two calls have the same request, and a connection keeps the order in which requests were sent. A
+// call is paired only if these facts leave one request.
+func pairStreams(calls []*call, requests []Request, l *Link, common interval) fit {
 	var f fit
 	var list []streamCandidates
 	for _, k := range calls {
@@ -125,7 +126,7 @@ func compareStreams(calls []*call, requests []Request, l *Link, common interval)
 		list = append(list, newStreamCandidates(k, requests, l))
 	}
 	for range 8 {
-		if !narrow(list) {
+		if !excludeRequests(list) {
 			break
 		}
 	}
@@ -175,9 +176,9 @@ func newStreamCandidates(k *call, requests []Request, l *Link) streamCandidates 
 // count returns the number of requests between both ends: 0 or 1 if the call has so many.
 func (c *streamCandidates) count() int { return max(c.last-c.first+1, 0) }
 
-// narrow removes requests that calls cannot be for because of the order of sending, or because they are those of other calls. It reports
-// whether it removed any.
-func narrow(list []streamCandidates) (isChanged bool) {
+// excludeRequests removes from each call the requests that it cannot be for: by the order of sending, or because another call has
+// no other request. It reports whether it removed any, because then more may follow.
+func excludeRequests(list []streamCandidates) (isChanged bool) {
 	byFirst, byLast := make([]*streamCandidates, 0, len(list)), make([]*streamCandidates, 0, len(list))
 	for i := range list {
 		if c := &list[i]; c.count() > 0 {
@@ -227,7 +228,7 @@ func narrow(list []streamCandidates) (isChanged bool) {
 	return isChanged
 }
 
-// callOf returns the call of a goroutine whose answer was there at a time.
+// callOf returns the call of a waiter whose answer arrived at a time; nil if there is none.
 func (conn *clientConnection) callOf(waiter uint64, arrived int64) *call {
 	calls := conn.callsByWaiter[waiter]
 	i := sort.Search(len(calls), func(i int) bool { return calls[i].arrived >= arrived })
@@ -237,7 +238,7 @@ func (conn *clientConnection) callOf(waiter uint64, arrived int64) *call {
 	return calls[i]
 }
 
-// allExchanges returns the exchanges of a connection.
+// allExchanges returns the exchanges of a connection; of HTTP/2, its calls as exchanges.
 func (conn *clientConnection) allExchanges() []Exchange {
 	if !conn.isMultiplexed {
 		return conn.exchanges

@@ -20,7 +20,7 @@ func NewAnswerFinder(window *timeline.Window, symbols *tracefmt.Symbols) *Answer
 	return &AnswerFinder{window: window, symbols: symbols, rolesMemo: make(map[tracefmt.StackID]knowledge.Roles)}
 }
 
-// rolesOf returns the roles of all functions of a stack.
+// rolesOf returns the union of the roles of all functions of a stack. It caches the result.
 func (f *AnswerFinder) rolesOf(stack tracefmt.StackID) (roles knowledge.Roles) {
 	roles, ok := f.rolesMemo[stack]
 	if !ok {
@@ -33,8 +33,9 @@ func (f *AnswerFinder) rolesOf(stack tracefmt.StackID) (roles knowledge.Roles) {
 	return roles
 }
 
-// answerTime returns a time not later than that at which the answer's first bytes were written. Over HTTP/1, the goroutine of the request
-// writes them. Over HTTP/2 it passes them to another one. A gRPC call with one answer waits for nothing once it has that.
+// answerTime returns a time at or before which the first bytes of the answer to a request were written: the first write of the
+// answer or, for a unary gRPC call, the end of its last wait, after which it has the answer. If neither is seen, it is the start
+// of the request. Over HTTP/2 (isStream) the goroutine passes the answer to another one that writes it.
 func (f *AnswerFinder) answerTime(r *request.Request, isStream bool) int64 {
 	f.spanScratch = f.window.Spans(r.G, r.Start, r.End+1, f.spanScratch[:0])
 	busySince, isUnary := r.Start, false

@@ -8,8 +8,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// findPeer returns the group that serves a group's network waits, nil if none is known. It is in the recording of another
-// process, if one was given, or in this process.
+// findPeer returns the groups of this process that serve a group's network waits, for the report; nil if none is known or they
+// are not shown. In the second reading of a trace it is the peer that the first reading found.
 func (r *reading) findPeer(id path.GroupID, shown groups.Selection, sp *spell.Speller) *report.Peer {
 	if r.selfWaits != nil {
 		if p, ok := r.selfWaits.peersByText[r.groupText(id)]; ok {
@@ -38,7 +38,7 @@ func (r *reading) findPeer(id path.GroupID, shown groups.Selection, sp *spell.Sp
 	return nil
 }
 
-// ownPeer returns the groups of this process that serve a group's waits, nil if they are not reported.
+// ownPeer returns a peer as the report has it; nil if the report does not show the serving group.
 func (r *reading) ownPeer(peer *peers.Peer, shown groups.Selection, sp *spell.Speller) *report.Peer {
 	shown.Name = nil // the serving group has another name than the selected ones
 	groupID, name, ok := r.groups.GroupTitle(peer.Group, sp, shown)
@@ -54,6 +54,7 @@ func (r *reading) ownPeer(peer *peers.Peer, shown groups.Selection, sp *spell.Sp
 	return out
 }
 
+// newReportPeer returns the numbers of a peer as means of one wait, with the id and name of the serving group.
 func newReportPeer(peer *peers.Peer, id, name string) *report.Peer {
 	meanNS := func(ns int64) *int64 {
 		ns /= int64(peer.Matched)

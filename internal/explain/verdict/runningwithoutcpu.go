@@ -7,16 +7,16 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// SaidWithoutCPU is the least share of running time without a CPU that is said. Compared with the kernel's events, host samples
-// give that share within 3 % where no quota takes time (docs/internals/accuracy.md).
-const SaidWithoutCPU = threshold.NoticeableShare
+// MinReportedWithoutCPU is the least share of running time without a CPU that verdicts mention. Compared with the kernel's
+// events, host samples give that share within 3 % where no quota takes time (docs/internals/accuracy.md).
+const MinReportedWithoutCPU = threshold.NoticeableShare
 
-// onCPUShare returns the share of a band's running time in which its requests had a CPU, and whether that share is an
-// upper bound. A goroutine shows as running while its thread waits for a CPU that other processes use. The process's
-// CPU time gives a lower bound of the time without a CPU over all running time. If there are enough CPU samples, they
-// give the share of this band, because a waiting thread is not sampled. The share is 1 if nothing is known.
+// onCPUShare returns the share of a band's running time in which its requests had a CPU, and whether that share is only an upper
+// bound. A goroutine shows as running while its thread waits for a CPU that other processes use. The process's CPU time bounds
+// the share for all running time together; enough CPU samples give the share of this band, because a waiting thread is not
+// sampled. The share is 1 if nothing is known.
 func onCPUShare(r *report.Report, b *report.Band) (share float64, atMost bool) {
-	if share = 1 - r.WithoutCPU(); share > 1-SaidWithoutCPU {
+	if share = 1 - r.WithoutCPU(); share > 1-MinReportedWithoutCPU {
 		return 1, false
 	}
 	if share > threshold.MostShare {
@@ -37,11 +37,11 @@ func onCPUShare(r *report.Report, b *report.Band) (share float64, atMost bool) {
 	return share, true
 }
 
-// splitOffCPU moves the part of running time without a CPU to a cause for waiting in the kernel's run queue. The
-// distribution of that part over sites is not known: each site loses the same share.
+// splitOffCPU moves the part of running time without a CPU (onCPUShare) from computing and GC assists to a separate cause, with
+// the kind NoCPU. The distribution of that part over sites is not known: each site loses the same share.
 func splitOffCPU(causes []report.VerdictCause, r *report.Report, b *report.Band) []report.VerdictCause {
 	offCPUShare := r.WithoutCPU()
-	if offCPUShare < SaidWithoutCPU {
+	if offCPUShare < MinReportedWithoutCPU {
 		return causes
 	}
 	computingShare, atMost := onCPUShare(r, b)
@@ -51,7 +51,7 @@ func splitOffCPU(causes []report.VerdictCause, r *report.Report, b *report.Band)
 		share := 1 - offCPUShare // CPU samples do not count GC assists
 		switch cause.Cause {
 		case report.CauseCPU:
-			if computingShare > 1-SaidWithoutCPU {
+			if computingShare > 1-MinReportedWithoutCPU {
 				continue
 			}
 			if share = computingShare; cause.Queue == nil {

@@ -30,15 +30,16 @@ type interval struct{ from, to int64 }
 // edgeNS is how long before the end of a recording an event may be missing in it: the threads end their buffers one by one.
 const edgeNS = 2e6
 
-// compare fits exchanges to the requests of one connection: a request begins after the exchange was sent and before its answer arrived,
-// and each exchange has one request. common is the time of both recordings.
-func compare(exchanges []Exchange, requests []Request, l *Link, common interval) fit {
+// pairExchanges pairs the exchanges of a client's connection with the requests of a server's connection, both of HTTP/1 and in
+// order of time. A request begins after its exchange was sent and before the answer arrived, and each exchange has one request.
+// common is the interval of both recordings. It stops when too many lack a partner.
+func pairExchanges(exchanges []Exchange, requests []Request, l *Link, common interval) fit {
 	var f fit
 	limit := 2 + len(exchanges)/20
 	i := sort.Search(len(exchanges), func(i int) bool { return exchanges[i].Arrived >= common.from })
 	j := sort.Search(len(requests), func(j int) bool { return l.ToClient(requests[j].Start) >= common.from-l.slack })
 	for (i < len(exchanges) || j < len(requests)) && f.missed <= limit {
-		switch order := orderOf(exchanges, i, requests, j, l); {
+		switch order := relateInTime(exchanges, i, requests, j, l); {
 		case order == 0:
 			f.pairs = append(f.pairs, pair{exchanges[i], j})
 			i, j = i+1, j+1
@@ -57,8 +58,9 @@ func compare(exchanges []Exchange, requests []Request, l *Link, common interval)
 	return f
 }
 
-// orderOf returns 0 if an exchange can have a request, -1 if the exchange is before the request, and 1 if it is after it.
-func orderOf(exchanges []Exchange, i int, requests []Request, j int, l *Link) int {
+// relateInTime returns 0 if request j may answer exchange i, -1 if the exchange is before the request, and 1 if it is after it.
+// An index beyond the end counts as later than all.
+func relateInTime(exchanges []Exchange, i int, requests []Request, j int, l *Link) int {
 	switch {
 	case i == len(exchanges):
 		return 1
@@ -88,8 +90,8 @@ func (f *fit) isConsistent() bool {
 	return len(f.pairs) > 0 && f.missed <= (len(f.pairs)+f.ambiguous)/50
 }
 
-// addBounds adds the bounds of a clock's offset that follow from the pairs. It reports false if they contradict others: then pairs are
-// wrong.
+// addBounds adds to b the bounds of the clock offset that follow from the pairs. It returns false if they contradict other
+// bounds: then the pairs are wrong. b is nil if both traces share a clock.
 func (f *fit) addBounds(b *bounds, requests []Request) bool {
 	return b == nil || b.tryAdd(func() {
 		for i, p := range f.pairs {
@@ -102,8 +104,8 @@ func (f *fit) addBounds(b *bounds, requests []Request) bool {
 	})
 }
 
-// delays returns how long the calls were on the way there and back.
-func (f *fit) delays(requests []Request, l *Link) (forwardTimes, returnTimes []int64) {
+// wayTimes returns the times in ns that messages of the pairs took to the server (forwardTimes) and back (returnTimes).
+func (f *fit) wayTimes(requests []Request, l *Link) (forwardTimes, returnTimes []int64) {
 	for _, p := range f.pairs {
 		r := &requests[p.request]
 		if p.exchange.HasSent && (r.IsWoken || f.calls != nil) {

@@ -9,7 +9,7 @@ import (
 // formed are the roles that formRoles may return.
 var formed = SetOf(Stdlib, NonStdlib, GRPCMethod, Fetch, Connecting)
 
-// formRoles returns the roles that follow from the package of a function and the form of its name.
+// formRoles returns the roles that follow from a function's package and the form of its name, without the table.
 func formRoles(fn string) Roles {
 	found := SetOf(resolved, NonStdlib)
 	if stdlib.Contains(fn) {
@@ -36,7 +36,7 @@ func isGRPCMethod(name string) bool {
 	return strings.HasPrefix(name, "_") && strings.HasSuffix(name, "_Handler") && strings.Count(name, "_") >= 3
 }
 
-// isFetch reports whether a function's name, without package and type, begins with a verb that libraries use for
+// isFetch reports whether the last part of a function's name begins with a verb, such as Poll or Receive, that libraries use for
 // functions that return the next item of work.
 func isFetch(fn string) bool {
 	fn = fn[strings.LastIndexByte(fn, '.')+1:]
@@ -49,9 +49,9 @@ func isFetch(fn string) bool {
 	return false
 }
 
-// isConnecting reports whether a function's name, without package and type, begins with the word dial, connect or
-// handshake. Libraries use these words for functions that open a connection (net.(*Dialer).DialContext,
-// pgconn.ConnectConfig, tls.(*Conn).HandshakeContext).
+// isConnecting reports whether the last part of a function's name begins with the word dial, connect or handshake, in any case.
+// Libraries use these words for functions that open a connection (net.(*Dialer).DialContext, pgconn.ConnectConfig,
+// tls.(*Conn).HandshakeContext).
 func isConnecting(fn string) bool {
 	if i := strings.IndexByte(fn, '['); i >= 0 {
 		fn = fn[:i]

@@ -14,7 +14,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// withoutRemotes returns a group in which the time of other services is time of the waits for them; false if it has none.
+// withoutRemotes returns a copy of a group in which time inside other services counts as time of the network waits for them;
+// false if it has no such time. Rules judge each service by its own report.
 func withoutRemotes(g *report.Group) (report.Group, bool) {
 	out := *g
 	out.Bands = slices.Clone(g.Bands)
@@ -28,7 +29,7 @@ func withoutRemotes(g *report.Group) (report.Group, bool) {
 		rows := slices.DeleteFunc(slices.Clone(b.Causes), func(c report.Cause) bool { return c.Service != "" })
 		for k := range b.Causes {
 			if b.Causes[k].Service != "" {
-				rows = addWait(rows, &b.Causes[k])
+				rows = addToWaitRow(rows, &b.Causes[k])
 			}
 		}
 		slices.SortStableFunc(rows, func(a, b report.Cause) int {
@@ -39,8 +40,9 @@ func withoutRemotes(g *report.Group) (report.Group, bool) {
 	return out, isChanged
 }
 
-// addWait adds the time of another service to the row of the wait for it.
-func addWait(rows []report.Cause, c *report.Cause) []report.Cause {
+// addToWaitRow adds the time of a row c of another service to the rows of this service's network waits for it, and returns the
+// rows. It creates missing ones.
+func addToWaitRow(rows []report.Cause, c *report.Cause) []report.Cause {
 	for _, route := range c.AllRoutes() {
 		ownWaits, _ := report.DivideAtServices(route.Via)
 		wait := &route.Via[len(ownWaits)]
@@ -72,7 +74,8 @@ func addWait(rows []report.Cause, c *report.Cause) []report.Cause {
 	return rows
 }
 
-// mergeServices brings the reports of several services into one. order has callers first.
+// mergeServices merges the reports of several services into one. order lists the services, callers first; the first of them is
+// the entry service, whose clock and input the report has.
 func mergeServices(services []*Service, order []int) *report.Report {
 	entry := services[order[0]]
 	clocks := newClockTable(entry, services)
@@ -85,7 +88,7 @@ func mergeServices(services []*Service, order []int) *report.Report {
 		rep := s.report
 		names = append(names, s.name())
 		renameGroups(rep, s.name())
-		out.Services = append(out.Services, s.describe(clocks, services))
+		out.Services = append(out.Services, s.reportService(clocks, services))
 		out.Groups = append(out.Groups, rep.Groups...)
 		out.Findings = append(out.Findings, rep.Findings...)
 		out.Moments = append(out.Moments, rep.Moments...)
@@ -110,8 +113,8 @@ func mergeServices(services []*Service, order []int) *report.Report {
 	slices.SortStableFunc(out.Groups, func(a, b report.Group) int {
 		return cmp.Compare(roleRank(a.Role), roleRank(b.Role))
 	})
-	addCallers(&out)
-	sortByCallers(&out, entry.name())
+	addCostForCallers(&out)
+	sortByEntryCost(&out, entry.name())
 	out.Verdict = verdict.Verdicts(&out)
 	return &out
 }
@@ -124,7 +127,7 @@ func roleRank(r report.Role) int {
 	return 1
 }
 
-// renameGroups makes the ids of a service's groups and findings different from those of other services.
+// renameGroups makes the ids of groups and findings in a report unique among services, by adding the service's name to each.
 func renameGroups(rep *report.Report, service string) {
 	rename := func(id *string) {
 		if *id != "" {
@@ -161,11 +164,11 @@ func renameGroups(rep *report.Report, service string) {
 	}
 }
 
-// describe describes a service.
-func (s *Service) describe(clocks clockTable, services []*Service) report.Service {
+// reportService returns what the merged report has about a service: its input, runtime, host, clock, and joined calls.
+func (s *Service) reportService(clocks clockTable, services []*Service) report.Service {
 	rep := s.report
 	out := report.Service{Name: s.name(), Input: rep.Input, Runtime: rep.Runtime, Host: rep.Host, Servers: rep.Servers}
-	out.Clock = clocks.describe(s)
+	out.Clock = clocks.clockOf(s)
 	for _, callee := range services {
 		if n := s.remotes.callees[callee.server]; n > 0 {
 			out.Calls = append(out.Calls, report.ServiceCalls{Service: callee.name(), Joined: n, Ambiguous: s.remotes.ambiguous[callee.server]})
@@ -174,7 +177,8 @@ func (s *Service) describe(clocks clockTable, services []*Service) report.Servic
 	return out
 }
 
-// pairingWarnings says which calls could not be joined, and which services no call connects to another one.
+// pairingWarnings returns warnings about calls that could not be joined because they are ambiguous, and about services without
+// any joined call, with the probable reason.
 func pairingWarnings(services []*Service, order []int) (out []report.Warning) {
 	for _, i := range order {
 		s := services[i]
@@ -185,8 +189,8 @@ func pairingWarnings(services []*Service, order []int) (out []report.Warning) {
 			}
 		}
 		switch {
-		case s.rank(services) > 0:
-		case !s.scouted.clock.IsKnown:
+		case s.connectedRank(services) > 0:
+		case !s.preview.clock.IsKnown:
 			out = append(out, report.Warning{Code: WarnServices, Text: s.name() + " cannot be compared with the other services: traces have the time of day from Go 1.25 on"})
 		case !s.overlaps(services):
 			out = append(out, report.Warning{Code: WarnServices, Text: s.name() + " was recorded at another time than the other services: start all recordings at once"})
@@ -200,20 +204,20 @@ func pairingWarnings(services []*Service, order []int) (out []report.Warning) {
 // WarnServices is the code of warnings about services that were recorded together.
 const WarnServices = "services"
 
-// overlaps reports whether a part of the recording is of the same time as another one.
+// overlaps reports whether the recording of a service has at least 100 ms in common with that of another one.
 func (s *Service) overlaps(services []*Service) bool {
 	return slices.ContainsFunc(services, func(o *Service) bool {
 		if o == s || o.server == nil || s.server == nil {
 			return false
 		}
-		link := s.scouted.clock.To(o.scouted.clock)
+		link := s.preview.clock.To(o.preview.clock)
 		offset, _ := link.OffsetAt(0)
 		return min(s.server.To, o.server.To+offset)-max(s.server.From, o.server.From+offset) >= 100e6
 	})
 }
 
-// addCallers adds to each finding its cost for the requests of other services that wait for it.
-func addCallers(rep *report.Report) {
+// addCostForCallers adds to each finding its cost for the groups of other services whose requests wait for the finding's service.
+func addCostForCallers(rep *report.Report) {
 	for i := range rep.Findings {
 		f := &rep.Findings[i]
 		for k := range rep.Groups {
@@ -221,15 +225,16 @@ func addCallers(rep *report.Report) {
 			if g.Service == f.Service || g.Role != report.RoleRequests {
 				continue
 			}
-			if share, ns := shareOf(rep, f, g, g.All()); share >= threshold.NoiseShare {
+			if share, ns := shareDueTo(rep, f, g, g.All()); share >= threshold.NoiseShare {
 				f.AskedBy = append(f.AskedBy, report.AskedBy{Group: g.ID, Name: g.Name, Share: share, EachNS: ns / int64(max(g.Count, 1))})
 			}
 		}
 	}
 }
 
-// shareOf returns the share and the ns of a band's time that is due to a finding.
-func shareOf(rep *report.Report, f *report.Finding, g *report.Group, b *report.Band) (share float64, ns int64) {
+// shareDueTo returns the share and the total ns of the requests' time in band b of group g that is due to a finding. The group
+// may be of another service than the finding.
+func shareDueTo(rep *report.Report, f *report.Finding, g *report.Group, b *report.Band) (share float64, ns int64) {
 	if b == nil {
 		return 0, 0
 	}
@@ -246,7 +251,7 @@ func shareOf(rep *report.Report, f *report.Finding, g *report.Group, b *report.B
 			continue
 		}
 		for _, route := range c.AllRoutes() {
-			if !isDue(f, c, route.Via) {
+			if !isDueTo(f, c, route.Via) {
 				continue
 			}
 			ns += route.TotalNS
@@ -256,8 +261,9 @@ func shareOf(rep *report.Report, f *report.Finding, g *report.Group, b *report.B
 	return min(share, 1), ns
 }
 
-// isDue reports whether time of a cause, behind some waits, is due to a finding.
-func isDue(f *report.Finding, c *report.Cause, via []report.Via) bool {
+// isDueTo reports whether time of a cause behind the waits via is due to a finding: it is in the finding's queue or, if that has
+// none, has the finding's cause and is at its site.
+func isDueTo(f *report.Finding, c *report.Cause, via []report.Via) bool {
 	waits, inner := report.DivideAtServices(via)
 	if c.Service != "" {
 		waits = inner
@@ -274,15 +280,16 @@ func isDue(f *report.Finding, c *report.Cause, via []report.Via) bool {
 	return c.Site.LineKey().Func == f.Site.LineKey().Func && c.Site.OwnLine().Func == f.Site.OwnLine().Func
 }
 
-// sortByCallers sorts findings: first those of high or medium severity that cost the slow requests of the entry service much, then by
-// severity, then by that cost.
-func sortByCallers(rep *report.Report, entry string) {
+// sortByEntryCost sorts the findings of all services. Findings of high or medium severity that cost the slow requests of the
+// entry service at least threshold.NoticeableShare come first, by severity and then by that cost; then the others in the same
+// order.
+func sortByEntryCost(rep *report.Report, entry string) {
 	cost := make(map[string]float64)
 	for i := range rep.Findings {
 		f := &rep.Findings[i]
 		for k := range rep.Groups {
 			if g := &rep.Groups[k]; g.Service == entry && g.Role == report.RoleRequests {
-				share, _ := shareOf(rep, f, g, g.Tail())
+				share, _ := shareDueTo(rep, f, g, g.Tail())
 				cost[f.ID] = math.Max(cost[f.ID], share)
 			}
 		}

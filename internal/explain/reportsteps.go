@@ -29,7 +29,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// finish builds the report after the reading.
+// finish builds the report from a completed reading and predicts the changes of Options.WhatIf. It returns an error if no
+// generation was read.
 func (r *reading) finish(ctx context.Context) (*report.Report, error) {
 	name := r.opts.name()
 	if r.pass.Generations == 0 {
@@ -55,20 +56,20 @@ func (r *reading) finish(ctx context.Context) (*report.Report, error) {
 	return rep, nil
 }
 
-// report builds the report, and the model for predictions, from what the reading filled. Each step takes the results of
-// the steps that must precede it, so that they cannot run in another order.
+// report builds the report, and the model for predictions, from the sums of the reading, step by step. Each step takes the
+// results of the steps that it needs, so that they cannot run in another order.
 func (r *reading) report() (*report.Report, *predict.Model, error) {
 	samples, sampleErr := r.loadHost()
-	froze := r.judgeFreezes(samples)
+	froze := r.decideFreezes(samples)
 	sp := r.newSpeller(&froze)
 	sums := r.mergeSums()
 	work := selectWork(&r.opts, r.pass.Finder, r.groups)
 	table := r.reportGroups(sums.slowest, work, sp)
 	stats := r.process.Stats(sp)
-	measured := r.measure(table, sums.moments, work, stats, &froze, sp)
+	measured := r.measuredReport(table, sums.moments, work, stats, &froze, sp)
 	joined := r.joinHost(measured, samples, sampleErr, stats)
 	model := r.newModel(joined, table, sums.samples, stats, sp)
-	in := r.judge(joined, table, sums, work, stats, model, sp)
+	in := r.addFindings(joined, table, sums, work, stats, model, sp)
 	joined.Goals = searchGoals(r.opts.Goals, joined, model)
 	var err error
 	if r.capacity != nil {
@@ -80,7 +81,7 @@ func (r *reading) report() (*report.Report, *predict.Model, error) {
 	return joined, model, err
 }
 
-// judgeCapacity returns at which loads the process's resources saturate.
+// judgeCapacity returns at which loads the process's resources saturate, and the answer to Options.Capacity.
 func (r *reading) judgeCapacity(joined *report.Report, table *groupTable, work *workSelection, stats *process.Stats, sp *spell.Speller) (*report.Capacity, error) {
 	in := capacity.Input{
 		Report: joined, Groups: map[path.GroupID]*report.Group{}, Stats: stats, Facts: processFacts(joined, stats, r.pass.Start), Speller: sp, Question: *r.opts.Capacity,
@@ -102,8 +103,8 @@ func (r *reading) loadHost() (*host.Samples, error) {
 	return readHost(r.hostLog.reader(r.process.Clock()))
 }
 
-// judgeFreezes decides which stops of the process were freezes. The host samples have the facts about CPUs.
-func (r *reading) judgeFreezes(samples *host.Samples) freeze.Verdict {
+// decideFreezes decides which silences of all threads were freezes by a CPU quota. The host samples supply the CPU limits.
+func (r *reading) decideFreezes(samples *host.Samples) freeze.Verdict {
 	if samples != nil {
 		if l, ok := hostjoin.LimitsOf(samples, r.hostWindow()); ok {
 			r.freezes.Kernel = freeze.KernelLimits{
@@ -114,6 +115,7 @@ func (r *reading) judgeFreezes(samples *host.Samples) freeze.Verdict {
 	return r.freezes.Verdict()
 }
 
+// newSpeller returns the Speller that turns ids of this reading into sites, ids and texts of the report.
 func (r *reading) newSpeller(froze *freeze.Verdict) *spell.Speller {
 	return &spell.Speller{
 		Syms: &r.pass.Symbols, Sites: r.pass.Stages[0].Sites, Start: r.pass.Start, End: r.pass.End,
@@ -130,6 +132,7 @@ func (r *reading) remoteCauses() []spell.RemoteCause {
 	return r.opts.remotes.causes.List()
 }
 
+// mergeSums merges the detail sums of all workers.
 func (r *reading) mergeSums() detailSums {
 	s := r.unmerged
 	s.slowest.Merge(r.translations)
@@ -150,7 +153,7 @@ type groupTable struct {
 	backlogs     map[string]*request.Backlog
 }
 
-// reportGroups returns the groups of the report.
+// reportGroups returns the groups that the report shows, in its order, with their peers, slowest requests and iterations.
 func (r *reading) reportGroups(slowest *detailed.Sum, work *workSelection, sp *spell.Speller) *groupTable {
 	rows := r.groups.Rows(sp, work.shown)
 	isSelfStarted := func(row *groups.Row) bool { return work.isSelfStarted(r.groups.GroupKey(row.PathGroup)) }
@@ -175,15 +178,16 @@ func (r *reading) reportGroups(slowest *detailed.Sum, work *workSelection, sp *s
 	return out
 }
 
-// measure returns the report without host, findings and verdicts.
-func (r *reading) measure(table *groupTable, found *moments.Sum, work *workSelection, stats *process.Stats, froze *freeze.Verdict, sp *spell.Speller) *report.Report {
+// measuredReport returns the report with input, groups, servers, runtime, moments and warnings, but without host, findings and
+// verdicts.
+func (r *reading) measuredReport(table *groupTable, found *moments.Sum, work *workSelection, stats *process.Stats, froze *freeze.Verdict, sp *spell.Speller) *report.Report {
 	p := r.pass
 	rep := &report.Report{
 		Schema: report.Schema,
 		Input: report.Input{
 			Name: r.opts.Name, Bytes: p.Reader.Unpacked(), Events: p.Events, DurationNS: p.End - p.Start,
 			Go: fmt.Sprintf("1.%d", p.Reader.Minor()), GOMAXPROCS: r.process.Procs(), Truncated: r.damage != nil,
-			Observer: r.groups.ObserverRequests(), Sampled: sampling(p), LeftOut: work.leftOut(sp), Warnings: []report.Warning{},
+			Observer: r.groups.ObserverRequests(), Sampled: sampling(p), LeftOut: work.leftOutWork(sp), Warnings: []report.Warning{},
 		},
 		Groups: table.groups, Servers: table.servers, Runtime: r.process.Runtime(sp, froze), Findings: []report.Finding{},
 	}
@@ -212,7 +216,8 @@ func sampling(p *pass.Pass) *report.Sampled {
 	return &report.Sampled{Walked: int(p.Requests - p.NotWalked), Requests: int(p.Requests)}
 }
 
-// joinHost adds what the host samples within the trace's time show. An error becomes a warning.
+// joinHost adds to the report the host samples and the kernel's events of the trace's time: throttling, lost segments, stops,
+// time off the CPU. It returns rep. Errors become warnings.
 func (r *reading) joinHost(rep *report.Report, samples *host.Samples, err error, stats *process.Stats) *report.Report {
 	window := r.hostWindow()
 	if samples != nil {
@@ -243,7 +248,7 @@ func (r *reading) stoppedIntervals() []freeze.Interval {
 	return r.kernel.Summary().Stopped
 }
 
-// joinKernel adds what the kernel's events show. An error becomes a warning.
+// joinKernel adds to the report what the kernel's events show about CPUs and arrivals. Errors become warnings.
 func (r *reading) joinKernel(rep *report.Report, window hostjoin.Window) {
 	err := cmp.Or(r.opts.kernelErr, r.kernelErr)
 	if r.kernel != nil {
@@ -265,7 +270,7 @@ func (r *reading) joinKernel(rep *report.Report, window hostjoin.Window) {
 // warnKernel is the code of warnings about the kernel's events.
 const warnKernel = "kernel-events"
 
-// newModel returns the model for predictions.
+// newModel returns the model for predictions, with the samples of all groups that have requests.
 func (r *reading) newModel(joined *report.Report, table *groupTable, samples *predict.Samples, stats *process.Stats, sp *spell.Speller) *predict.Model {
 	model := predict.NewModel(sp.Syms, sp.Settlement, joined.Input.DurationNS, r.groups.SitesBelow)
 	for i := range table.groups {
@@ -277,8 +282,8 @@ func (r *reading) newModel(joined *report.Report, table *groupTable, samples *pr
 	return model
 }
 
-// judge adds findings. It returns the rules' input.
-func (r *reading) judge(joined *report.Report, table *groupTable, sums detailSums, work *workSelection, stats *process.Stats, model *predict.Model, sp *spell.Speller) *finding.Input {
+// addFindings runs the rules and adds their findings to the report. It returns the rules' input, which later steps need.
+func (r *reading) addFindings(joined *report.Report, table *groupTable, sums detailSums, work *workSelection, stats *process.Stats, model *predict.Model, sp *spell.Speller) *finding.Input {
 	profile, warnings := readAllocs(r.opts.Allocs, sp)
 	joined.Input.Warnings = append(joined.Input.Warnings, warnings...)
 	in := &finding.Input{
@@ -286,10 +291,10 @@ func (r *reading) judge(joined *report.Report, table *groupTable, sums detailSum
 		// Queues and their servers.
 		Services: sums.queues.Services(sp, work.isJudged), SlotWaits: sums.queues.SlotWaits(sp), LongWaits: sums.queues.LongWaits(sp),
 		Streams: sums.queues.Streams(sp), SiblingShares: sums.queues.SiblingShares(sp),
-		HolderLines: sums.queues.HolderLines(sp), LockedWaits: sums.queues.LockedWaits(sp), Limiters: sums.queues.Limiters(sp), HeldAnswers: heldAnswers(table, sums.queues, sp), Hubs: sums.queues.Hubs(sp), PeerCalls: peerCalls(table, sums.queues, sp), ConnOpens: connOpens(table, sums.queues, sp), FindHolder: lockHolder(&r.pass.Window, sp),
+		HolderLines: sums.queues.HolderLines(sp), LockedWaits: sums.queues.LockedWaits(sp), Limiters: sums.queues.Limiters(sp), HeldAnswers: heldAnswers(table, sums.queues, sp), Hubs: sums.queues.Hubs(sp), PeerCalls: peerCalls(table, sums.queues, sp), ConnOpens: connOpens(table, sums.queues, sp), FindHolder: lockHolderFinder(&r.pass.Window, sp),
 		NoSelfConnections: r.peers.IsRefuted(),
 		// Groups and start functions.
-		OutlierMoments: outlierIntervals(table, sums.moments), HerdOverlap: herdShares(table, sums.moments, stats, r.pass), BacklogShares: table.queuedShares, Backlogs: table.backlogs,
+		OutlierMoments: outlierIntervals(table, sums.moments), HerdOverlap: herdOverlap(table, sums.moments, stats, r.pass), BacklogShares: table.queuedShares, Backlogs: table.backlogs,
 		UnawaitedGroups: table.selfPaced,
 		WorksForServer:  work.servesRequests(sp), AcceptsConnections: r.pass.Finder.IsUnknownServer(),
 		Predict: model.WhatIf, AddPool: model.AddPool, Pauses: model.PausesOf, RepeatShare: model.RepeatShare,
@@ -301,8 +306,8 @@ func (r *reading) judge(joined *report.Report, table *groupTable, sums detailSum
 	return in
 }
 
-// labelQueues gives the time in queues the cause queue. Rules and the search for changes need the causes of those ahead, and
-// precede it; verdicts and all output follow.
+// labelQueues gives the time in queues the cause queue, in the groups and their slowest requests. Rules and the search for
+// changes need the causes of those ahead in a queue, so they precede it; verdicts and all output follow it.
 func (r *reading) labelQueues(joined *report.Report, in *finding.Input, table *groupTable, sums detailSums, sp *spell.Speller) {
 	sp.Queues = finding.Queues(in)
 	for i, id := range table.pathIDs {
@@ -317,16 +322,17 @@ func (r *reading) labelQueues(joined *report.Report, in *finding.Input, table *g
 	}
 }
 
-// fillOutputs fills what the options want in addition to the report.
+// fillOutputs fills the outputs that the options ask for in addition to the report: replayer, index, the data for callers in
+// other services, checks.
 func (r *reading) fillOutputs(rep *report.Report, table *groupTable, work *workSelection, sp *spell.Speller) {
 	if r.opts.Replayer != nil {
-		r.opts.Replayer.fill(r, rep, work.shown, sp)
+		r.opts.Replayer.storeReading(r, rep, work.shown, sp)
 	}
 	if r.opts.Index != nil {
 		r.opts.Index.Finish(r.pass, r.translations, r.groups.GroupIDs(sp, work.shown), r.freezes, sp)
 	}
 	if r.opts.remotes != nil {
-		r.fillRemotes(rep, table, work, sp)
+		r.storeForCallers(rep, table, work, sp)
 	}
 	if r.opts.Checks != nil {
 		r.opts.Checks.Report(rep, r.opts.Group == nil)

@@ -8,9 +8,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// sumCauses adds up a band's time by causeKey, and each sum by site, the largest first; the remainder comes last. Time
-// in a queue and the request's own service time are separate causes, but their total decides which cause comes first.
-// Of the two, the queue comes first if it is that of the first finding.
+// sumCauses adds up the time of a band by cause, kind and queue, and each of these by site. The largest cause comes first and the
+// remainder last. Time in a queue and the request's own service time are separate causes, but their total decides which cause is
+// the largest. Of these two the queue comes first if it is that of the first finding.
 func sumCauses(r *report.Report, band *report.Band, queues []*report.Queue, firstQueue *report.Queue) []report.VerdictCause {
 	var partsByKey [][]rowPart
 	for _, p := range divideRows(r, band, queues) {
@@ -49,7 +49,7 @@ func sumCauses(r *report.Report, band *report.Band, queues []*report.Queue, firs
 	for i := range causes {
 		c, f := &causes[i], &causes[first]
 		ns, firstNS := totalNS[unqueuedKey(c)], totalNS[unqueuedKey(f)]
-		if rank(c.Cause) == 0 && (ns > firstNS || ns == firstNS && firstQueue != nil && c.Queue == firstQueue && f.Queue != firstQueue) {
+		if remainderRank(c.Cause) == 0 && (ns > firstNS || ns == firstNS && firstQueue != nil && c.Queue == firstQueue && f.Queue != firstQueue) {
 			first = i
 		}
 	}
@@ -67,8 +67,8 @@ func toFront(list []report.VerdictCause, i int) []report.VerdictCause {
 	return list
 }
 
-// unqueuedKey returns the key that a queue and its service time share. All stops of the world have one key, whatever
-// caused them.
+// unqueuedKey returns the key under which a queue and the service time in it are added up to decide which cause is the largest.
+// All stops of the world have one key.
 func unqueuedKey(c *report.VerdictCause) causeKey {
 	if c.Cause == report.CauseSTW {
 		return causeKey{cause: c.Cause, service: c.Service}
@@ -79,7 +79,8 @@ func unqueuedKey(c *report.VerdictCause) causeKey {
 	return causeKey{cause: c.Cause, kind: c.Kind, service: c.Service, wayTo: c.WayTo}
 }
 
-// largestWork returns the kind of work that those ahead in a queue spend most of the time on, of parts of rows of the cause queue.
+// largestWork returns the activity on which those ahead in a queue spend most of their time, with its sites. parts are parts of
+// rows of the cause queue.
 func largestWork(parts []rowPart) *report.VerdictWork {
 	var partsByKey [][]rowPart
 	var sumNS []int64
@@ -117,11 +118,11 @@ func compareCauses(a, b report.VerdictCause) int {
 
 // CompareTimes orders two causes by time, the largest first. The sum of all small causes comes last.
 func CompareTimes(a report.CauseName, aNS int64, b report.CauseName, bNS int64) int {
-	return cmp.Or(rank(a)-rank(b), cmp.Compare(bNS, aNS))
+	return cmp.Or(remainderRank(a)-remainderRank(b), cmp.Compare(bNS, aNS))
 }
 
-// rank returns 1 for the sum of all small causes, which comes last.
-func rank(c report.CauseName) int {
+// remainderRank returns 1 for the remainder, the sum of all small causes, which comes last; 0 for other causes.
+func remainderRank(c report.CauseName) int {
 	if c == report.CauseOther {
 		return 1
 	}
@@ -135,7 +136,8 @@ type siteSum struct {
 	routes     []report.Route
 }
 
-// addSites divides a cause by site, and collects what ran during all of it.
+// addSites divides the time of a cause by site, the largest first and at most maxSites, and collects what ran on the Ps during
+// all of it.
 func addSites(cause *report.VerdictCause, parts []rowPart) {
 	var sums []siteSum
 	concurrentShare, concurrentSite := map[report.SiteKey]float64{}, map[report.SiteKey]*report.Site{}
@@ -197,7 +199,8 @@ func addSites(cause *report.VerdictCause, parts []rowPart) {
 	cause.RanMeanwhile = cause.RanMeanwhile[:min(len(cause.RanMeanwhile), maxSites)]
 }
 
-// addProcess adds to a wait for a CPU what had that CPU; "" is an idle CPU that took time to wake up.
+// addProcess adds ns of a wait for a CPU to the process that had the CPU. An empty name means that the CPU was idle and woke up
+// late; that is not added.
 func addProcess(cause *report.VerdictCause, name string, ns int64) {
 	if name == "" || cause.TotalNS <= 0 {
 		return
@@ -210,7 +213,7 @@ func addProcess(cause *report.VerdictCause, name string, ns int64) {
 	cause.Processes[i].Share = min(1, cause.Processes[i].Share+float64(ns)/float64(cause.TotalNS))
 }
 
-// addRoutes adds routes to the sum; routes with the same chain of waits are one.
+// addRoutes adds routes to the sum; routes with equal chains of waits become one.
 func (p *siteSum) addRoutes(routes []report.Route) {
 	for _, add := range routes {
 		i := slices.IndexFunc(p.routes, func(existing report.Route) bool {
@@ -224,7 +227,7 @@ func (p *siteSum) addRoutes(routes []report.Route) {
 	}
 }
 
-// chooseRoute sets the chain of waits with the most time, and its share.
+// chooseRoute sets the site's Via to the chain of waits with the most time, and ViaPart to its share of the site's time.
 func (p *siteSum) chooseRoute() {
 	var allNS, maxNS int64
 	for i := range p.routes {

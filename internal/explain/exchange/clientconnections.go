@@ -74,7 +74,8 @@ func NewClients() *Clients {
 	}
 }
 
-// AddGeneration implements pass.Listener.
+// AddGeneration implements pass.Listener. It finds the goroutines of client connections, adds the times of their reads and
+// writes, and computes the exchanges of each connection.
 func (c *Clients) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, _ bool) {
 	if c.symbols == nil {
 		c.from = g.Base
@@ -97,13 +98,14 @@ func (c *Clients) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, _ bool)
 	for _, w := range c.writers {
 		c.addSends(g, w)
 	}
-	c.joinEnds()
+	c.assignWriters()
 	for _, id := range c.readerOrder {
 		c.readers[id].buildExchanges()
 	}
 }
 
-// addGoroutine adds a goroutine that is the reader or the writer of a connection, by the outermost function of a stack.
+// addGoroutine begins to follow a goroutine if the outermost function of its stack is that of a reader or writer of a client's
+// connection.
 func (c *Clients) addGoroutine(g *timeline.Gen, id uint64, stack tracefmt.StackID) {
 	frames := c.symbols.Stack(stack)
 	if len(frames) == 0 {
@@ -127,7 +129,7 @@ func (c *Clients) addGoroutine(g *timeline.Gen, id uint64, stack tracefmt.StackI
 	}
 }
 
-// addArrivals adds the times at which the reader's waits for answers ended.
+// addArrivals adds the times at which the network ended the reader's waits for the first bytes of an answer (HTTP/1).
 func (c *Clients) addArrivals(g *timeline.Gen, conn *clientConnection) {
 	if conn.isMultiplexed || conn.isDead || !g.Knows(conn.reader) {
 		return
@@ -147,27 +149,28 @@ func (c *Clients) addArrivals(g *timeline.Gen, conn *clientConnection) {
 				}
 			}
 		}
-		if c.hasRole(c.isReadStack, stack, knowledge.HTTP1ClientReader, knowledge.RequestPeek) {
+		if c.hasBothRoles(c.isReadStack, stack, knowledge.HTTP1ClientReader, knowledge.RequestPeek) {
 			conn.arrivals = append(conn.arrivals, s.End)
 		}
 	}
 }
 
-// addSends adds the times at which the writer began to write.
+// addSends adds the times at which the writer began to write to its socket.
 func (c *Clients) addSends(g *timeline.Gen, w *writer) {
 	if !g.Knows(w.g) {
 		return
 	}
 	c.spanScratch = c.window.Spans(w.g, g.Base, g.End+1, c.spanScratch[:0])
 	for i := range c.spanScratch {
-		if s := &c.spanScratch[i]; s.State == timeline.Syscall && s.Start > last(w.sends) && c.hasRole(c.isSendStack, s.Stack, knowledge.HTTP1ClientWriter, knowledge.SocketWrite) {
+		if s := &c.spanScratch[i]; s.State == timeline.Syscall && s.Start > last(w.sends) && c.hasBothRoles(c.isSendStack, s.Stack, knowledge.HTTP1ClientWriter, knowledge.SocketWrite) {
 			w.sends = append(w.sends, s.Start)
 		}
 	}
 }
 
-// hasRole reports whether a stack has functions of both roles.
-func (c *Clients) hasRole(memo map[tracefmt.StackID]bool, stack tracefmt.StackID, outer, inner knowledge.Role) bool {
+// hasBothRoles reports whether a stack has a function with role outer and one with role inner. memo caches the results for this
+// pair of roles; it may be nil.
+func (c *Clients) hasBothRoles(memo map[tracefmt.StackID]bool, stack tracefmt.StackID, outer, inner knowledge.Role) bool {
 	hasBoth, ok := memo[stack]
 	if !ok {
 		roles := knowledge.Roles{}
@@ -192,20 +195,20 @@ func last(times []int64) int64 {
 	return times[len(times)-1]
 }
 
-// joinEnds finds the writer of each reader. net/http creates both in a row, so it mostly has the next id. The order of their events
-// must fit as well.
-func (c *Clients) joinEnds() {
+// assignWriters finds the writer of each reader that has none. net/http creates both goroutines in succession, so the writer
+// mostly has the next id, or else the same creator. The order of their events must fit as well (canHaveWriter).
+func (c *Clients) assignWriters() {
 	for _, id := range c.readerOrder {
 		conn := c.readers[id]
 		if conn.writer != nil || len(conn.arrivals) == 0 {
 			continue
 		}
 		var found *writer
-		if w := c.writers[id+1]; w != nil && conn.fits(w) {
+		if w := c.writers[id+1]; w != nil && conn.canHaveWriter(w) {
 			found = w
 		} else if conn.birth.Creator != 0 {
 			for _, w := range c.writers {
-				if w.birth.Creator == conn.birth.Creator && w.birth.Time >= conn.birth.Time && conn.fits(w) && (found == nil || w.birth.Time < found.birth.Time) {
+				if w.birth.Creator == conn.birth.Creator && w.birth.Time >= conn.birth.Time && conn.canHaveWriter(w) && (found == nil || w.birth.Time < found.birth.Time) {
 					found = w
 				}
 			}
@@ -217,9 +220,9 @@ func (c *Clients) joinEnds() {
 	}
 }
 
-// fits reports whether a writer can be that of the connection: it wrote before the first answer that follows a wait in the trace, and
-// between any two answers.
-func (conn *clientConnection) fits(w *writer) bool {
+// canHaveWriter reports whether goroutine w can be the writer of the connection: it wrote between the arrivals of any two
+// answers, with few exceptions.
+func (conn *clientConnection) canHaveWriter(w *writer) bool {
 	if w.isTaken || len(w.sends) == 0 {
 		return false
 	}
@@ -233,7 +236,8 @@ func (conn *clientConnection) fits(w *writer) bool {
 	return missing <= len(conn.arrivals)/20+1
 }
 
-// buildExchanges brings the times of both goroutines together.
+// buildExchanges pairs the times of arrival with the first write after the arrival before. Without a writer, an exchange only has
+// the arrival before it as a bound of the time at which it was sent.
 func (conn *clientConnection) buildExchanges() {
 	for i := conn.builtFrom; i < len(conn.arrivals); i++ {
 		arrived := conn.arrivals[i]

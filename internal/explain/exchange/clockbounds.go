@@ -32,7 +32,8 @@ const maxRate = 500e-6
 // maxExcessNS is by how much a line may contradict bounds: clocks do not keep one rate.
 const maxExcessNS = 20e3
 
-// tryAdd calls add, which adds bounds. If these contradict the bounds so far, it removes them and reports false.
+// tryAdd calls add, which adds bounds. If they contradict the earlier bounds by more than maxExcessNS, it removes them and
+// returns false.
 func (b *bounds) tryAdd(add func()) bool {
 	old := b.clone()
 	if add(); b.solve() && b.excess > maxExcessNS {
@@ -50,7 +51,7 @@ func (b *bounds) clone() *bounds {
 
 // add adds the bounds by a request that answers an exchange.
 func (b *bounds) add(r *Request, x Exchange) {
-	low, high := r.boundsOf(x)
+	low, high := r.offsetRange(x)
 	if x.Sent != math.MinInt64 {
 		b.lows = append(b.lows, b.point(x.Sent-low, low))
 	}
@@ -65,7 +66,8 @@ func (b *bounds) point(t, ns int64) boundPoint {
 	return boundPoint{float64(t - b.ref), float64(ns - b.offset)}
 }
 
-// solve computes the polygon. It reports false if there are not enough bounds.
+// solve computes the polygon of lines that contradict no bound. If there is none, it allows every bound an error that it doubles
+// until there is one (excess). It returns false if bounds from one of the two sides are missing.
 func (b *bounds) solve() bool {
 	if !b.isChanged {
 		return b.vertices != nil
@@ -83,7 +85,7 @@ func (b *bounds) solve() bool {
 	}
 }
 
-// hull returns the upper convex hull of points, or the lower one if sign is -1.
+// hull returns the upper convex hull of points if sign is 1, the lower one if it is -1. It reorders points.
 func hull(points []boundPoint, sign float64) []boundPoint {
 	slices.SortFunc(points, func(a, b boundPoint) int { return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.offset, b.offset)) })
 	out := points[:0]
@@ -106,7 +108,8 @@ func hull(points []boundPoint, sign float64) []boundPoint {
 	return out
 }
 
-// linesWithin returns the vertices of the polygon of lines that contradict each bound by at most excess ns.
+// linesWithin returns the vertices of the polygon of lines that contradict each bound by at most excess ns and whose rate is at
+// most maxRate; nil if it is empty.
 func (b *bounds) linesWithin(excess float64) (out []offsetLine) {
 	points := make([]boundPoint, 0, len(b.lows)+len(b.highs))
 	for _, p := range b.lows {
@@ -137,7 +140,7 @@ func (b *bounds) linesWithin(excess float64) (out []offsetLine) {
 	return out
 }
 
-// center returns a line in the middle of the polygon.
+// center returns the mean of the polygon's vertices: a line in the middle of the possible ones.
 func (b *bounds) center() offsetLine {
 	var out offsetLine
 	for _, v := range b.vertices {
@@ -147,7 +150,8 @@ func (b *bounds) center() offsetLine {
 	return out
 }
 
-// slack returns by how much other lines of the polygon differ from one between two times of the server.
+// slack returns the greatest error, in ns, of an offset line between the server's times from and to: its distance from the other
+// lines of the polygon.
 func (b *bounds) slack(line offsetLine, from, to int64) int64 {
 	out := 0.0
 	for _, t := range []float64{float64(from - b.ref), float64(to - b.ref)} {

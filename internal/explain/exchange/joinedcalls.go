@@ -28,7 +28,8 @@ func (c *Calls) NewAdder(*path.Stage) path.Adder {
 	return a
 }
 
-// Add implements path.Adder.
+// Add implements path.Adder: it collects the steps of a walked request that another service answers. Consecutive steps with the
+// same answer are one call.
 func (a *callAdder) Add(w *path.WalkResult) {
 	if w.Form != path.Whole || !w.IsComplete() {
 		return
@@ -46,7 +47,7 @@ func (a *callAdder) Add(w *path.WalkResult) {
 	}
 }
 
-// List returns the calls with the group numbers of the report, in order of time.
+// List returns the calls of all workers, ordered by end, with the group numbers of the report.
 func (c *Calls) List(translations []path.Translation) (out []Call) {
 	for i, a := range c.adders {
 		for _, call := range a.calls {

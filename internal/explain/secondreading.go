@@ -24,8 +24,8 @@ type selfPeer struct {
 	serverTexts []string // texts of the serving groups
 }
 
-// findSelfWaits returns the result of the first reading of a trace, nil if nothing waits for this process or this is
-// not the first reading.
+// findSelfWaits returns which groups wait for other groups of this process, after the first reading of a trace. It is nil after
+// later readings, and if no such wait is proven.
 func (r *reading) findSelfWaits() *selfWaits {
 	if r.selfWaits != nil || r.pass.Generations == 0 {
 		return nil
@@ -97,7 +97,7 @@ func (o *Options) selectsPart() bool {
 	return o.From != 0 || o.To != 0 || o.TraceID != [16]byte{} || o.SpanID != [8]byte{}
 }
 
-// idTexts describes the trace id and span id that select requests, "" if there are none.
+// idTexts returns a phrase for the trace id and span id that select requests, "" if the options have none.
 func (o *Options) idTexts() string {
 	var names []string
 	if o.TraceID != [16]byte{} {
@@ -117,8 +117,8 @@ func (o *Options) wholeTrace() Options {
 	return out
 }
 
-// reopenable returns a reader of source, and a function that reads source again from its beginning. canReopen says that
-// reopening cannot fail for lack of memory.
+// reopenable returns a reader of source, and a function that returns a reader from the same beginning again. If source is not
+// seekable, it buffers up to maxBuffered bytes; then canReopen is false, because reopening fails for a longer trace.
 func reopenable(source io.Reader) (_ io.Reader, reopen func() (io.ReadCloser, error), canReopen bool) {
 	if s, ok := source.(io.ReadSeeker); ok {
 		if offset, err := s.Seek(0, io.SeekCurrent); err == nil {
@@ -147,6 +147,7 @@ type bufferingReader struct {
 	isOverflown bool // there was more
 }
 
+// Read implements io.Reader. It drops the buffer for good once the trace exceeds maxBuffered.
 func (k *bufferingReader) Read(p []byte) (int, error) {
 	n, err := k.source.Read(p)
 	k.mu.Lock()

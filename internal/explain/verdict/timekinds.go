@@ -1,0 +1,45 @@
+package verdict
+
+import (
+	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/report"
+)
+
+// Kinds of a verdict's time, in addition to the kinds of causes. Each kind has a different remedy.
+const (
+	NoCPU      = "no-cpu"      // waiting for a CPU while goroutines showed as running
+	Pipe       = "pipe"        // the network's poller waits for the other end of a pipe
+	NameServer = "name-server" // a name is looked up
+	Deadline   = "deadline"    // the deadline of a context, or a time-out of net/http or database/sql
+	Timer      = "timer"       // a timer or ticker, but not time.Sleep
+	Limiter    = "limiter"     // a rate limiter delays the request
+	// DatabaseLock is a sleep until a transaction no longer locks a database.
+	DatabaseLock = "database-lock"
+)
+
+// KindOf returns the kind of a row's time, by what would shorten it. It is finer than the row's own kind: it separates pipes and
+// name servers from other peers, and locked databases, deadlines, timers and rate limiters from time.Sleep. Verdicts and findings
+// use the same kinds.
+func KindOf(cause *report.Cause) string {
+	switch call := knowledge.Of(cause.Call); cause.Cause {
+	case report.CauseNetwork:
+		switch {
+		case call.Has(knowledge.File):
+			return Pipe
+		case call.Has(knowledge.DNS), cause.Site != nil && knowledge.Has(cause.Site.Func, knowledge.DNS):
+			return NameServer
+		}
+	case report.CauseSleep:
+		switch {
+		case cause.Site != nil && knowledge.Has(cause.Site.Func, knowledge.RateLimiter):
+			return Limiter
+		case call.Has(knowledge.DatabaseLock), cause.Site != nil && knowledge.Has(cause.Site.Func, knowledge.DatabaseLock):
+			return DatabaseLock
+		case call.Has(knowledge.Deadline):
+			return Deadline
+		case cause.Call != "" && !call.Has(knowledge.SleepWait):
+			return Timer
+		}
+	}
+	return cause.Kind
+}
