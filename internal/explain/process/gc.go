@@ -12,16 +12,16 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// GC describes garbage collection.
+// GC describes the garbage collections of a trace.
 type GC struct {
 	Cycles int // cycles that began
-	// Forced counts the cycles that code requested (runtime.GC, debug.FreeOSMemory). ForcedAt is where most of them
-	// were requested.
+	// Forced is the number of cycles that code requested (runtime.GC, debug.FreeOSMemory). ForcedAt is the site that requested
+	// most of them.
 	Forced   int
 	ForcedAt *report.Site
-	// BegunAt is where most of the other cycles began: the allocation that reached the trigger, if its site is
-	// outside the standard library. The more a place allocates, the more often it is this place. BegunShare is its
-	// share of these cycles.
+	// BegunAt is the site at which most of the other cycles began: the allocation that reached the trigger, if its site is
+	// outside the standard library. The more a site allocates, the more often it is this one. BegunShare is its share of these
+	// cycles.
 	BegunAt    *report.Site
 	BegunShare float64
 	// MarkNS is the time in mark phases.
@@ -34,7 +34,7 @@ type GC struct {
 	// of the live heap then.
 	FullCycles int
 	FullBytes  int64
-	// AllocatedBytes is by how much the heap grew between collections, all together.
+	// AllocatedBytes is the total growth of the heap between collections.
 	AllocatedBytes int64
 	// Running time of the mark workers, by mode: dedicated workers occupy their P, fractional workers use a part of
 	// it, idle workers run only on idle Ps.
@@ -68,7 +68,7 @@ type gcSums struct {
 	fullCycles           int
 	fullBytes            int64  // sum over full cycles
 	lastCycleEnd         int64  // 0 while a cycle is active, and before the first one ends
-	lowestHeap           uint64 // since the end of the last cycle
+	lowestHeap           uint64 // smallest heap since the end of the last cycle: the live heap
 	currentGoal          uint64
 	currentHeap          uint64
 	allocatedBytes       uint64
@@ -87,6 +87,7 @@ type stopTotals struct {
 	slowStoppers map[tracefmt.StackID]int64
 }
 
+// add adds the stops of another sum of the same kind and site.
 func (s *Stop) add(o *Stop) {
 	s.Count += o.Count
 	s.TotalNS += o.TotalNS
@@ -98,7 +99,7 @@ func (s *Stop) add(o *Stop) {
 // heapSettleNS is how long before the event of a cycle's end the heap may already show the live heap.
 const heapSettleNS = 1e6
 
-// addGC adds the garbage collection, mark workers and stops of a generation.
+// addGC adds the collections, heap sizes, mark workers and stops of the world of a generation.
 func (c *Collector) addGC(g *timeline.Gen) {
 	s := &c.gcSums
 	if s.stops == nil {
@@ -147,12 +148,13 @@ func (c *Collector) addMark(from, to int64) {
 	c.runtime.series.gc.add(from, to-from)
 }
 
-// minRoomDivisor is the part of the live heap below which the room up to the goal counts as none. GOGC puts the goal
-// GOGC/100 of the live heap above it. Values as low as GOGC=3 are not used in practice, so a memory limit must have
-// lowered the goal.
+// minRoomDivisor: less room between live heap and goal than this fraction of the live heap counts as none. GOGC puts the goal
+// GOGC/100 of the live heap above it. Values as low as GOGC=3 are not used in practice, so a memory limit must have lowered the
+// goal.
 const minRoomDivisor = 32
 
-// countCycle counts a cycle that begins.
+// countCycle counts a cycle at its beginning. With the live heap and the goal since the previous cycle it counts as measured,
+// or as full if the goal left no room.
 func (s *gcSums) countCycle(e *timeline.GCEvent, c *Collector) {
 	s.cycles++
 	s.beginsByStack[e.Stack]++
@@ -170,7 +172,7 @@ func (s *gcSums) countCycle(e *timeline.GCEvent, c *Collector) {
 	s.lastCycleEnd = 0
 }
 
-// A worker is a mark worker that is marking when a generation ends.
+// A worker is a mark worker that is active when a generation ends.
 type worker struct {
 	mode         tracefmt.StringID
 	runningSince int64 // 0 if it was preempted
@@ -229,8 +231,8 @@ func (c *Collector) addWorkers(g *timeline.Gen) {
 	c.markingWorkers = marking
 }
 
-// endWorkers adds the running time until the end of the trace.
-func (c *Collector) endWorkers() {
+// addRunningWorkers adds the running time of mark workers that were active at the end of the trace.
+func (c *Collector) addRunningWorkers() {
 	for _, w := range c.markingWorkers {
 		if w.runningSince != 0 {
 			c.workerTimes[w.mode] += max(0, c.gcSums.end-w.runningSince)
@@ -245,7 +247,7 @@ const (
 	minExaminedStopNS = 100e3
 )
 
-// addStops adds the stops of the world of a generation.
+// addStops adds the stops of the world that ended in a generation, and examines the longest of them.
 func (c *Collector) addStops(g *timeline.Gen) {
 	s := &c.gcSums
 	var long []timeline.STWRange
@@ -267,12 +269,12 @@ func (c *Collector) addStops(g *timeline.Gen) {
 		return cmp.Or(cmp.Compare(b.End-b.Start, a.End-a.Start), cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G))
 	})
 	for _, r := range long[:min(len(long), maxExaminedStops)] {
-		s.stops[stopKey{r.Kind, r.Stack}].examine(g, &r)
+		s.stops[stopKey{r.Kind, r.Stack}].addSlowStopper(g, &r)
 	}
 }
 
-// examine finds the goroutine that ran longest after the world was to stop.
-func (s *stopTotals) examine(g *timeline.Gen, r *timeline.STWRange) {
+// addSlowStopper determines which goroutine stopped last: how long after the beginning of the stop it still ran, and where.
+func (s *stopTotals) addSlowStopper(g *timeline.Gen, r *timeline.STWRange) {
 	stopped, lastRun := r.Start, timeline.Run{}
 	g.EachRun(r.Start, r.End, func(run timeline.Run) {
 		if run.G != r.G && run.To < r.End && (run.To > stopped || run.To == stopped && run.G < lastRun.G) {
@@ -289,6 +291,7 @@ func (s *stopTotals) examine(g *timeline.Gen, r *timeline.STWRange) {
 // maxSlowStoppers bounds the SlowStoppers of a Stop.
 const maxSlowStoppers = 3
 
+// gcRows returns the garbage collection and the stops of the world in the form of Stats.
 func (c *Collector) gcRows(sp *spell.Speller) (GC, []Stop) {
 	s := &c.gcSums
 	out := GC{Cycles: s.cycles, MarkNS: s.markNS, MeasuredCycles: s.measuredCycles}
@@ -326,7 +329,7 @@ func (c *Collector) gcRows(sp *spell.Speller) (GC, []Stop) {
 	return out, c.stopRows(sp)
 }
 
-// mostFrequentSite returns the site with the highest count.
+// mostFrequentSite returns the site with the highest count, and the count; nil if counts is empty.
 func mostFrequentSite(counts map[tracefmt.FrameID]int, sp *spell.Speller) (site *report.Site, count int) {
 	for f, n := range counts {
 		if s := sp.Site(f); n > count || n == count && compareSites(s, site) < 0 {
@@ -336,6 +339,7 @@ func mostFrequentSite(counts map[tracefmt.FrameID]int, sp *spell.Speller) (site 
 	return site, count
 }
 
+// stopRows returns the stops of the world by kind and site, the most time first.
 func (c *Collector) stopRows(sp *spell.Speller) []Stop {
 	type key struct {
 		kind string

@@ -18,7 +18,8 @@ type Stats struct {
 	SpanNS int64 // length of the trace's complete generations
 	Procs  int   // the largest GOMAXPROCS
 	Events int64
-	// Parallelism is the most goroutines that ran concurrently, a lower limit of Procs, of a trace that does not show Ps; else 0.
+	// Parallelism is, for a trace that does not show Ps, the largest number of goroutines that ran concurrently; a lower bound
+	// of Procs. Else 0.
 	Parallelism float64
 	// BusyNS is the time in which Ps ran goroutines, summed over all Ps; at most Procs * SpanNS.
 	BusyNS int64
@@ -37,18 +38,19 @@ type Stats struct {
 	Stops []Stop
 }
 
-// A Run is the running time of goroutines with one start function, by the site where their runs ended.
+// A Run is the running time of goroutines with one start function whose runs ended at one site.
 type Run struct {
 	Start string // start function; "" if unknown
 	Site  *report.Site
 	NS    int64 // in total
 	Runs  int64
-	// Long counts the runs of at least LongNS without yielding. LongNS is their time, and LongestNS the longest.
+	// Long is the number of runs of at least LongNS without yielding, LongNS their total time, and LongestNS the longest.
 	Long      int64
 	LongNS    int64
 	LongestNS int64
 }
 
+// add adds the runs of another site or part.
 func (r *Run) add(o *Run) {
 	r.NS += o.NS
 	r.Runs += o.Runs
@@ -57,7 +59,7 @@ func (r *Run) add(o *Run) {
 	r.LongestNS = max(r.LongestNS, o.LongestNS)
 }
 
-// ClientCalls counts the calls of goroutines with one start function.
+// ClientCalls is the number of client calls by goroutines with one start function.
 type ClientCalls struct {
 	Start string
 	Runs  int64
@@ -66,19 +68,20 @@ type ClientCalls struct {
 // LongNS is the length of a run that only preemption ended: sysmon requests preemption after 10 ms.
 const LongNS = 9e6
 
-// A Herd is a place where many goroutines wait for timers that fire together.
+// A Herd is a site at which many goroutines wait for timers that fire at nearly the same time.
 type Herd struct {
 	Start   string // start function of the goroutines
 	Site    *report.Site
-	Times   int64 // how often the herd woke
+	Times   int64 // number of wakeups
 	Wakes   int64 // goroutines woken in all wakeups
 	Largest int   // goroutines of the largest wakeup
 	// In the largest wakeup, all goroutines woke within WithinNS, and the last one ran LateNS after its wake.
 	WithinNS, LateNS int64
-	// Empty counts those of Wakes that ran no longer than threshold.IdleCheckNS before they waited at the same place again.
+	// Empty is the number of Wakes whose goroutine ran at most threshold.IdleCheckNS before it waited at the same site as
+	// before.
 	Empty int64
 	RanNS int64 // running time of all of Wakes until they waited again
-	// ClearNS is the time from the first wake of a wakeup until its last goroutine had run, over all wakeups.
+	// ClearNS is the total length of the wakeups, from the first wake until the last goroutine had run.
 	ClearNS int64
 }
 
@@ -110,7 +113,7 @@ const (
 	HerdNS   = 1e6
 )
 
-// Samples counts CPU samples, if the trace has them.
+// Samples are numbers of CPU samples, if the trace has them.
 type Samples struct {
 	All       int64
 	Scheduler int64 // looking for work, switching, waking threads
@@ -119,9 +122,8 @@ type Samples struct {
 	SpanNS    int64 // from the first sample to the last
 }
 
-// WithoutCPU returns the share of the running time in which CPU samples saw no goroutine run, if it is the larger
-// part: threads that wait for a CPU are not sampled. It is 0 if the share is smaller, or if there are too few
-// samples.
+// WithoutCPU estimates from CPU samples which share of the running time goroutines had no CPU: threads that wait for a CPU are
+// not sampled. It returns 0 if the share is below one half or there are too few samples.
 func (s *Stats) WithoutCPU() float64 {
 	c := &s.Samples
 	if c.All < threshold.MedianSample || s.BusyNS < threshold.SampledRunNS || float64(c.SpanNS) < threshold.MostShare*float64(s.SpanNS) {

@@ -11,7 +11,7 @@ import (
 // maxPoints bounds every list of a report's series.
 const maxPoints = 500
 
-// A series collects the runtime's behaviour over time, in memory that does not grow with the trace.
+// A series collects values of the runtime over time (heap, Ps, goroutine states), in memory that does not grow with the trace.
 type series struct {
 	heap, goal, procs points
 	gc, stw           longestIntervals
@@ -22,9 +22,10 @@ type series struct {
 	previous                   *timeline.Gen
 }
 
-// idleStep is the smallest step. Longer traces have longer steps.
+// idleStep is the shortest step in ns. Longer traces have longer steps.
 const idleStep = 10e6
 
+// add adds the heap sizes and GOMAXPROCS of a generation, and the states of goroutines in the generation before.
 func (s *series) add(g *timeline.Gen) {
 	for _, h := range g.Heap {
 		p := &s.heap
@@ -48,12 +49,12 @@ func (s *series) add(g *timeline.Gen) {
 	s.previous = g
 }
 
-// addStates adds the states of goroutines and Ps in a generation that ends at end. On a busy machine, the
-// generation's own last event may be hundreds of milliseconds later: the runtime then writes the status of goroutines
-// without events.
+// addStates adds, step by step, the time of goroutine states and of idle Ps in a generation up to end. end may be before the
+// generation's own last event, which on a busy machine may be hundreds of milliseconds later: the runtime then writes the
+// status of goroutines without events.
 //
-// Steps are at least as long as those of earlier generations, and their number is bounded: a damaged trace of a few
-// bytes can claim a generation of years, and one of 4 kB took 17 s in steps of 10 ms.
+// Steps are at least as long as those of earlier generations, and their number is bounded: a damaged trace of a few bytes can
+// claim a generation of years, and one of 4 kB took 17 s in steps of 10 ms.
 func (s *series) addStates(g *timeline.Gen, end int64) {
 	wanted := max(s.idle.step, idleStep)
 	for (end-g.Base)/wanted > 8*maxPoints {
@@ -78,6 +79,7 @@ func (s *series) addStates(g *timeline.Gen, end int64) {
 	}
 }
 
+// report returns the report's series, relative to start, for a trace that ends at end.
 func (s *series) report(start, end int64) *report.Series {
 	if s.previous != nil {
 		s.addStates(s.previous, end)
@@ -95,7 +97,7 @@ func (s *series) report(start, end int64) *report.Series {
 	return r
 }
 
-// commonStep returns the smallest step in which none of the lists is too long.
+// commonStep returns the smallest step, in ns, for which no list has more than maxPoints points.
 func commonStep(lists ...*points) int64 {
 	step := int64(idleStep)
 	for _, p := range lists {
@@ -110,7 +112,7 @@ func commonStep(lists ...*points) int64 {
 	return step
 }
 
-// means turns sums of ns by step into shares of each step's length, times scale.
+// means converts sums of ns by step to mean values: the share of each step's length, multiplied by scale.
 func (p *points) means(start, end, step int64, scale float64) [][2]int64 {
 	out := [][2]int64{}
 	for _, x := range thin(p.list, step, add) {
@@ -122,15 +124,16 @@ func (p *points) means(start, end, step int64, scale float64) [][2]int64 {
 	return out
 }
 
-// points are values over time: [time, value].
+// points are values over time, as [time, value]. If there are too many, the points of each step are combined.
 type points struct {
 	list [][2]int64
-	step int64 // of the last thinning
+	step int64 // step of the last thinning, in ns; 0: none
 }
 
 func larger(a, b int64) int64 { return max(a, b) }
 func add(a, b int64) int64    { return a + b }
 
+// add appends a value at time t. If the list gets much too long, the points of each step are combined by combine.
 func (p *points) add(t, v int64, combine func(a, b int64) int64) {
 	p.list = append(p.list, [2]int64{t, v})
 	// Thinning only when the list is much too long keeps the cost of a point constant.
@@ -140,6 +143,7 @@ func (p *points) add(t, v int64, combine func(a, b int64) int64) {
 	}
 }
 
+// report returns at most maxPoints points, relative to start, the largest of each step.
 func (p *points) report(start int64) [][2]int64 {
 	list, step := p.list, max(p.step, idleStep)
 	for len(list) > maxPoints {
@@ -153,7 +157,7 @@ func (p *points) report(start int64) [][2]int64 {
 	return out
 }
 
-// thin combines the points of each step.
+// thin combines the values of each step to one point, at the time of the step's first point.
 func thin(list [][2]int64, step int64, combine func(a, b int64) int64) [][2]int64 {
 	out := make([][2]int64, 0, len(list)/2+1)
 	for _, x := range list {
@@ -166,7 +170,7 @@ func thin(list [][2]int64, step int64, combine func(a, b int64) int64) [][2]int6
 	return out
 }
 
-// longestIntervals stores the longest intervals: [start, length].
+// longestIntervals stores the longest intervals, as [start, length].
 type longestIntervals struct{ list [][2]int64 }
 
 func (s *longestIntervals) add(start, length int64) {
@@ -181,6 +185,7 @@ func (s *longestIntervals) keepLongest() {
 	s.list = s.list[:min(len(s.list), maxPoints)]
 }
 
+// report returns the stored intervals in order of time, relative to start.
 func (s *longestIntervals) report(start int64) [][2]int64 {
 	s.keepLongest()
 	out := make([][2]int64, 0, len(s.list))

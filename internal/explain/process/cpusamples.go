@@ -6,8 +6,9 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// count adds n CPU samples with one stack to what the thread was doing.
-func (s *Samples) count(sp *spell.Speller, id tracefmt.StackID, n int64) {
+// addSamples adds n CPU samples with the stack id to the activity that the stack shows: tracing, scheduling, garbage collection, or
+// the program. Tracing has precedence, then scheduling.
+func (s *Samples) addSamples(sp *spell.Speller, id tracefmt.StackID, n int64) {
 	s.All += n
 	sched, gc, tracing := false, false, false
 	for _, f := range sp.Syms.Stack(id) {

@@ -12,7 +12,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// runtimeStats adds up what the report shows of the runtime.
+// runtimeStats is what the report shows about the runtime.
 type runtimeStats struct {
 	procs        int // the last GOMAXPROCS
 	maxHeap      uint64
@@ -21,10 +21,11 @@ type runtimeStats struct {
 	snapshot     *tracefmt.ClockSnapshot
 	snapshotTime int64
 	psUnknown    bool
-	parallelism  float64 // the most goroutines that ran concurrently, of a trace with unknown Ps
+	parallelism  float64 // for a trace that does not show Ps: the largest mean number of running goroutines in any parallelismStep
 	series       series
 }
 
+// add adds GOMAXPROCS, heap sizes, goroutine counts and clock readings of a generation.
 func (s *runtimeStats) add(g *timeline.Gen) {
 	for _, p := range g.Procs {
 		s.procs = p.N
@@ -55,6 +56,7 @@ func (c *Collector) Procs() int { return c.runtime.procs }
 // parallelismStep is the time, in ns, over which concurrent runs are averaged.
 const parallelismStep = 10e6
 
+// addParallelism updates parallelism from the loads of a generation.
 func (s *runtimeStats) addParallelism(g *timeline.Gen) {
 	loads, step := g.Loads(g.End, parallelismStep)
 	for i := 1; i < len(loads)-1; i++ { // the first and the last step may be shorter
@@ -62,10 +64,10 @@ func (s *runtimeStats) addParallelism(g *timeline.Gen) {
 	}
 }
 
-// PsUnknown reports that the trace was made from outside the process, and says nothing of Ps and garbage collection.
+// PsUnknown reports that the trace was recorded from outside the process: it shows neither Ps nor garbage collection.
 func (c *Collector) PsUnknown() bool { return c.runtime.psUnknown }
 
-// Clock returns the first reading of the wall clock in the trace, and its time on the trace's clock. It returns nil
+// Clock returns the first reading of the wall clock in the trace, and the time on the trace's clock at which it was taken; nil
 // if there is none.
 func (c *Collector) Clock() (s *tracefmt.ClockSnapshot, readAt int64) {
 	return c.runtime.snapshot, c.runtime.snapshotTime
