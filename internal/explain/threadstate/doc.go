@@ -30,18 +30,18 @@ const (
 type Interval struct {
 	Start, End int64
 	Kind       Kind
-	// Name is what had the CPU for which the thread waited (0: no thread), and for Disk and Asleep the system call or kind
-	// of page fault in which it slept; 0 if unknown.
+	// Name is, for Waiting, the process that had the CPU (0: none), and for Disk and Asleep the system call or kind of page
+	// fault in which the thread slept; 0 if unknown.
 	Name tracefmt.StringID
-	// IsFault reports that a thread that sleeps is in no system call: it reads or writes memory that is not there.
+	// IsFault reports that a sleeping thread is in no system call: it accesses memory that is not present (a page fault).
 	IsFault bool
 }
 
-// An Arrival is bytes that reached a socket and were read by a request.
+// An Arrival is the time at which bytes reached a socket that a request then read.
 type Arrival struct {
 	Time   int64
 	Socket uint64
-	// WokenAt is when the request's goroutine was woken for them.
+	// WokenAt is when the request's goroutine was woken for these bytes.
 	WokenAt int64
 	poller  int32 // the thread that the bytes woke, 0 if they woke none
 }

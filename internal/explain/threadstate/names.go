@@ -11,21 +11,23 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// names has names of threads, and of calls in which threads sleep.
+// names has the names of threads' processes, and of what threads sleep in.
 type names struct {
 	tables  *kernelevents.Tables
 	threads map[int32]*kernelevents.Thread // by number on the host
 	pids    map[string]map[int32]bool      // by name of a process, the processes with that name
 	cgroups map[uint64]*kernelevents.Cgroup
-	ownName string // of the process's container
-	texts   map[int32]tracefmt.StringID
-	sleeps  map[sleepKey]tracefmt.StringID
+	ownName string // container of the own process
+	// name by thread, of those that were interned
+	texts  map[int32]tracefmt.StringID
+	sleeps map[sleepKey]tracefmt.StringID
 }
 
 type sleepKey struct {
 	call, stack int32
 }
 
+// init indexes the recording's tables of threads and control groups.
 func (n *names) init(tables *kernelevents.Tables) {
 	*n = names{
 		tables: tables, threads: map[int32]*kernelevents.Thread{}, pids: map[string]map[int32]bool{}, cgroups: map[uint64]*kernelevents.Cgroup{},
@@ -48,7 +50,8 @@ func (n *names) init(tables *kernelevents.Tables) {
 	}
 }
 
-// processName returns the name of a thread's process. Workers of the kernel have one name each: that before the slash.
+// processName returns the name of a thread's process. A kernel worker's name is cut at the slash, so that kworker/1:2 and
+// kworker/0:1 are the same.
 func processName(th *kernelevents.Thread) string {
 	name := cmp.Or(th.Process, th.Comm)
 	if kind, _, ok := strings.Cut(name, "/"); ok && kind != "" {
@@ -57,15 +60,15 @@ func processName(th *kernelevents.Thread) string {
 	return name
 }
 
-// intern makes the name of a thread known.
-func (n *names) intern(syms *tracefmt.Symbols, tid int32) {
+// internProcess adds the name of a thread's process to the symbols, once.
+func (n *names) internProcess(syms *tracefmt.Symbols, tid int32) {
 	if _, ok := n.texts[tid]; !ok {
 		n.texts[tid] = syms.Intern(n.processText(tid))
 	}
 }
 
-// processText names the process of a thread. Of several processes with one name it gives their number, because the
-// processes of a build, for example, are one load.
+// processText returns the name of a thread's process with its pid and container. Processes of the same name, such as those of a
+// build, are one load: the text has their number instead of a pid.
 func (n *names) processText(tid int32) string {
 	th := n.threads[tid]
 	if th == nil {
@@ -91,7 +94,8 @@ func (n *names) processText(tid int32) string {
 	return text
 }
 
-// internSleep names what a thread sleeps in: its system call, otherwise the kernel's function that sleeps for a fault.
+// internSleep returns the name of what a thread sleeps in: the system call in state, or for a page fault the kernel function on
+// the stack. isFault reports that it is in no system call.
 func (n *names) internSleep(syms *tracefmt.Symbols, state kernelevents.State, stack int32) (name tracefmt.StringID, isFault bool) {
 	call, inCall := state.Call()
 	if !inCall {
@@ -115,6 +119,7 @@ func (n *names) internSleep(syms *tracefmt.Symbols, state kernelevents.State, st
 	return id, isFault
 }
 
+// frames returns the function names of a kernel stack; nil if there is none.
 func (n *names) frames(stack int32) []string {
 	if stack < 1 || int(stack) > len(n.tables.Stacks) {
 		return nil
@@ -122,13 +127,13 @@ func (n *names) frames(stack int32) []string {
 	return n.tables.Stacks[stack-1].Frames
 }
 
-// isFaultFunction reports whether a kernel's function handles page faults: filemap_fault, do_swap_page, handle_mm_fault.
+// isFaultFunction reports whether a kernel function handles page faults, such as filemap_fault, do_swap_page, handle_mm_fault.
 func isFaultFunction(fn string) bool {
 	return strings.Contains(fn, "fault") || strings.HasPrefix(fn, "do_swap_page")
 }
 
-// sleepFunction returns the kernel's function that best says why a thread sleeps: the innermost one that handles a fault,
-// otherwise the innermost one outside the scheduler.
+// sleepFunction returns the kernel function that shows best why a thread sleeps: the innermost one that handles a page fault,
+// otherwise the innermost one outside of the scheduler.
 func sleepFunction(frames []string) string {
 	if i := slices.IndexFunc(frames, isFaultFunction); i >= 0 {
 		return frames[i]

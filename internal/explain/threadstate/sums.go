@@ -11,12 +11,12 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// sums are sums over the whole recording.
+// sums accumulate over the whole recording what Summary returns.
 type sums struct {
-	runningNS       int64 // goroutines showed as running
+	runningNS       int64 // time in which the trace shows goroutines as running
 	byKind          [kindCount]int64
 	waitByName      map[tracefmt.StringID]int64
-	throttled       map[int32][]freeze.Interval // by CPU
+	throttled       map[int32][]freeze.Interval // intervals in which a quota held a thread back, by CPU
 	stopped         []freeze.Interval
 	retransmissions map[uint64][]int64
 	softirqNS, lost int64
@@ -30,13 +30,15 @@ func (s *sums) init() {
 	s.waitByName, s.throttled, s.retransmissions = map[tracefmt.StringID]int64{}, map[int32][]freeze.Interval{}, map[uint64][]int64{}
 }
 
+// addRetransmission records the time of a retransmitted segment of a socket.
 func (s *sums) addRetransmission(time int64, socket uint64) {
 	if list := s.retransmissions[socket]; len(list) < maxIntervals {
 		s.retransmissions[socket] = append(list, time)
 	}
 }
 
-// add adds the runs of goroutines in a generation, and the time that a quota took until its end.
+// add adds the running time of goroutines in a generation, divided by the state of their threads, and the throttled and stopped
+// intervals of threads up to the generation's end.
 func (s *sums) add(t *Tracker, g *timeline.Gen) {
 	g.EachRun(max(g.Base, t.Start()), min(g.End, t.End()), func(r timeline.Run) {
 		s.runningNS += r.To - r.From
@@ -69,15 +71,16 @@ func (s *sums) add(t *Tracker, g *timeline.Gen) {
 	s.summedTo = g.End
 }
 
-// joinGapNS is how far apart two intervals of one freeze are at most: the first thread that runs after a refill does so
-// at once.
+// joinGapNS is the largest gap between two intervals of one freeze: after a refill, the first thread runs at once.
 const joinGapNS = 1e6
 
-// union returns the union of intervals, and joins those that are close.
-func union(list []freeze.Interval) []freeze.Interval { return joined(slices.Clone(list), joinGapNS) }
+// union returns the union of intervals; those at most joinGapNS apart are joined.
+func union(list []freeze.Interval) []freeze.Interval {
+	return joinIntervals(slices.Clone(list), joinGapNS)
+}
 
-// joined sorts intervals, and joins those that overlap or are at most a gap apart.
-func joined(list []freeze.Interval, gap int64) (out []freeze.Interval) {
+// joinIntervals sorts intervals in place, and joins those that overlap or are at most gap ns apart.
+func joinIntervals(list []freeze.Interval, gap int64) (out []freeze.Interval) {
 	slices.SortFunc(list, func(a, b freeze.Interval) int { return cmp.Compare(a.Start, b.Start) })
 	for _, x := range list {
 		if n := len(out); n > 0 && x.Start <= out[n-1].End+gap {
@@ -119,7 +122,7 @@ type Retransmissions struct {
 	Times         []int64
 }
 
-// Summary returns the sums of the generations so far.
+// Summary returns the sums of all generations so far.
 func (t *Tracker) Summary() Summary {
 	s := &t.sums
 	out := Summary{RunningNS: s.runningNS, ByKind: s.byKind, WaitByName: s.waitByName, SoftirqNS: s.softirqNS, Lost: s.lost}
@@ -144,7 +147,7 @@ func (t *Tracker) Summary() Summary {
 	return out
 }
 
-// addQuotas adds the quotas of the process's control groups.
+// addQuotas sets HasOwnQuota, HasAncestorQuota and PeriodNS from the recorded control groups.
 func (t *Tracker) addQuotas(out *Summary) {
 	ownGroups := map[uint64]bool{}
 	for i := range t.tables.Threads {
@@ -173,8 +176,8 @@ func (t *Tracker) addQuotas(out *Summary) {
 	}
 }
 
-// FreezesIn returns the parts of [from, to) in which a quota held a thread back or the process was stopped; isKnown is
-// false where there are no events.
+// FreezesIn returns the parts of [from, to) in which a quota held a thread back or a thread was stopped. isKnown is false if
+// the kernel's events do not cover the whole interval.
 func (t *Tracker) FreezesIn(from, to int64) (out []freeze.Interval, isKnown bool) {
 	if from < t.Start() || to > t.End() || t.err != nil {
 		return nil, false

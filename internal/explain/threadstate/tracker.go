@@ -15,14 +15,15 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// lookaheadNS is how much later than a generation events are read: the event that ends a wait shows whether a quota
-// caused it, and a period lasts a second at most.
+// lookaheadNS is how far beyond a generation events are read: the event that ends a wait shows whether a quota caused it, and a
+// quota period is at most a second.
 const lookaheadNS = 1100e6
 
 // maxClockErrorNS is how much a trace's snapshot of CLOCK_MONOTONIC may differ from its own clock if that is the same clock.
 const maxClockErrorNS = 1e6
 
-// A Tracker follows the threads of a process. Between two calls of Add several goroutines may read it.
+// A Tracker follows the states of a process's threads through the kernel's events. Between two calls of Add several goroutines
+// may query it.
 type Tracker struct {
 	reader    *kernelevents.Reader
 	tables    *kernelevents.Tables
@@ -32,7 +33,7 @@ type Tracker struct {
 	threads   map[int32]*thread  // own ones, by number on the host
 	byM       map[uint64]*thread // by number in the process's own namespace
 	cpus      map[int32]*cpu
-	otherCPUs []occupant // of other CPUs, when an own thread began to wait behind an own one
+	otherCPUs []occupant // other processes that had CPUs when a thread of this process began to wait behind another thread of this process
 	sockets   map[uint64]*socket
 	names     names
 	gens      []generation
@@ -40,29 +41,31 @@ type Tracker struct {
 	lastCPU   map[int32]lastArrival // by CPU
 	isWhole   bool                  // nothing is dropped
 	wasBound  map[uint64]bool       // the threads of the trace that have run a goroutine: not the runtime's monitor
-	// arrivals has those with which requests begin, by goroutine.
+	// arrivals are those with which requests begin, by goroutine.
 	arrivals map[uint64][]Arrival
 	// ArrivedName is the symbol of report.Arrived.
 	ArrivedName tracefmt.StringID
 }
 
-// A generation has the bindings of goroutines to threads, sorted by goroutine and time, and the same for each thread.
+// A generation has the bindings of goroutines to threads in a generation of the trace, sorted by goroutine and time, and the
+// bound intervals of each thread.
 type generation struct {
 	base, end int64
 	bindings  []timeline.Binding
 	byThread  map[uint64][]freeze.Interval
 }
 
-// A change is the beginning of a state.
+// A change is the beginning of a thread's state.
 type change struct {
 	time int64
-	cpu  int32 // that it has or waits for
+	cpu  int32 // the CPU that it has or waits for
 	kind Kind
 	// name and isFault are those of an Interval, for Disk and Asleep.
 	name    tracefmt.StringID
 	isFault bool
 }
 
+// A thread is a thread of the own process, with its states in order of time.
 type thread struct {
 	tid     int32
 	number  uint64 // in the trace
@@ -74,31 +77,35 @@ type thread struct {
 	reads      []read
 }
 
-// A cpu has the threads that had it, as far as events show.
+// A cpu has the threads that had one CPU, as far as events show.
 type cpu struct{ occupants []occupant }
 
+// An occupant is the thread that has a CPU from a time on.
 type occupant struct {
 	time int64
 	tid  int32 // 0: idle, -1: unknown
 }
 
-// A socket has the arrivals and reads of a connection.
+// A socket has the arrivals of one connection.
 type socket struct {
 	arrivals []arrival
 }
 
+// An arrival is the arrival of bytes at a socket.
 type arrival struct {
 	time     int64
-	position uint32 // in the stream, after the bytes; 0: unknown
-	poller   int32
+	position uint32 // position in the TCP stream after the bytes; 0: unknown
+	// the thread that was woken for it; 0: none
+	poller int32
 }
 
+// A lastArrival is the latest arrival on one CPU.
 type lastArrival struct {
 	socket uint64
 	time   int64
 }
 
-// A read is a read of a socket by a thread.
+// A read is a successful read of a socket by a thread. end is the position in the TCP stream after the bytes.
 type read struct {
 	time   int64
 	socket uint64
@@ -106,7 +113,7 @@ type read struct {
 	end    uint32
 }
 
-// New returns a Tracker for a file of the kernel's events.
+// New returns a Tracker for a recording of the kernel's events, in the format of package kernelevents.
 func New(data []byte) (*Tracker, error) {
 	r, err := kernelevents.NewReader(data)
 	if err != nil {
@@ -130,7 +137,7 @@ func New(data []byte) (*Tracker, error) {
 	return t, nil
 }
 
-// Add adds the next generation, and the events up to its end. It interns names in syms.
+// Add adds the next generation of the trace, and reads events up to lookaheadNS after its end. It interns names in syms.
 func (t *Tracker) Add(syms *tracefmt.Symbols, g *timeline.Gen) {
 	if t.err != nil {
 		return
@@ -178,7 +185,7 @@ func (t *Tracker) Start() int64 { return t.tables.Start + t.tables.ClockOffsetNS
 // End is the end of the time of the events.
 func (t *Tracker) End() int64 { return t.tables.End + t.tables.ClockOffsetNS }
 
-// Err returns why the events are not used, or not to their end.
+// Err returns why the events are not used, or not to their end; nil if they are.
 func (t *Tracker) Err() error {
 	if errors.Is(t.err, io.EOF) {
 		return nil
@@ -186,10 +193,10 @@ func (t *Tracker) Err() error {
 	return t.err
 }
 
-// IsUsed reports whether the events have been of any use.
+// IsUsed reports whether the events cover at least one generation of the trace.
 func (t *Tracker) IsUsed() bool { return len(t.gens) > 0 }
 
-// Drop drops everything before a time.
+// Drop frees the states before a time.
 func (t *Tracker) Drop(before int64) {
 	if t.isWhole {
 		return
@@ -228,7 +235,7 @@ func (t *Tracker) Drop(before int64) {
 	}
 }
 
-// indexBefore returns the index of the last element whose time is not after t, 0 if there is none.
+// indexBefore returns the index of the last element of a sorted list whose time is not after t; 0 if there is none.
 func indexBefore[T any](list []T, t int64, timeOf func(*T) int64) int {
 	lo, hi := 0, len(list)
 	for lo < hi {
@@ -241,7 +248,7 @@ func indexBefore[T any](list []T, t int64, timeOf func(*T) int64) int {
 	return max(lo-1, 0)
 }
 
-// readBlock reads the next block of events.
+// readBlock reads and applies the next block of events.
 func (t *Tracker) readBlock(syms *tracefmt.Symbols) {
 	events, err := t.reader.Next(t.buf)
 	if t.buf = events; err != nil {
@@ -249,7 +256,7 @@ func (t *Tracker) readBlock(syms *tracefmt.Symbols) {
 		if errors.Is(err, io.EOF) {
 			t.err = nil
 		}
-		t.endLists()
+		t.endAllStates()
 		return
 	}
 	for i := range events {

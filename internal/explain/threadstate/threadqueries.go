@@ -11,8 +11,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// EachInterval calls f for the known states of the threads that a goroutine was bound to in [from, to), in order of
-// time. A wait for a CPU is divided by what had that CPU, and its parts follow one another in the order in which each
+// EachInterval calls f for the known states, in [from, to), of the threads that goroutine g was bound to, in order of time. A
+// wait for a CPU is divided by the processes that had that CPU; the parts follow one another in the order in which each process
 // first had it.
 func (t *Tracker) EachInterval(g uint64, from, to int64, f func(Interval)) {
 	t.eachBinding(g, from, to, func(b *timeline.Binding) {
@@ -22,9 +22,9 @@ func (t *Tracker) EachInterval(g uint64, from, to int64, f func(Interval)) {
 	})
 }
 
-// EachWake calls f for the time in [from, to) in which a goroutine that begins to run at to was ready while a thread that
-// had no goroutine waited for a CPU: the runtime woke such threads to run ready goroutines. If no P was idle, only the thread
-// that runs the goroutine counts.
+// EachWake calls f for the parts of [from, to) in which goroutine g was ready, but a thread without a goroutine waited for a
+// CPU: the runtime had woken such threads to run ready goroutines. g must start to run at to. If no P was idle (wasPIdle
+// false), only the thread that then runs g counts.
 func (t *Tracker) EachWake(g uint64, from, to int64, wasPIdle bool, f func(Interval)) {
 	if !wasPIdle || to-from < threshold.ThreadWakeNS {
 		t.eachBinding(g, to, to+1, func(b *timeline.Binding) {
@@ -51,7 +51,8 @@ func (t *Tracker) EachWake(g uint64, from, to int64, wasPIdle bool, f func(Inter
 	}
 }
 
-// eachWithoutGoroutine calls f for the waits for a CPU, in [from, to), of a thread while it has no goroutine.
+// eachWithoutGoroutine calls f for the times in [from, to) in which thread m waited for a CPU, was throttled or stopped while
+// it had no goroutine.
 func (t *Tracker) eachWithoutGoroutine(m uint64, th *thread, from, to int64, f func(Interval)) {
 	waits := func(from, to int64) {
 		t.eachOfThread(th, from, to, func(x Interval) {
@@ -73,7 +74,8 @@ func (t *Tracker) eachWithoutGoroutine(m uint64, th *thread, from, to int64, f f
 	waits(from, to)
 }
 
-// AddArrival notes the arrival with which a request of a goroutine begins. They must be added in order of time.
+// AddArrival records the arrival with which a request on goroutine g begins. The arrivals of a goroutine must be added in order
+// of time.
 func (t *Tracker) AddArrival(g uint64, a Arrival) { t.arrivals[g] = append(t.arrivals[g], a) }
 
 // SocketOf returns the socket of the last arrival for a goroutine, 0 if there was none.
@@ -85,7 +87,7 @@ func (t *Tracker) SocketOf(g uint64) uint64 {
 	return list[len(list)-1].Socket
 }
 
-// ArrivalBefore returns the last arrival for a goroutine at or before a time.
+// ArrivalBefore returns the last recorded arrival for goroutine g at or before a time; ok is false if there is none.
 func (t *Tracker) ArrivalBefore(g uint64, time int64) (a Arrival, ok bool) {
 	list := t.arrivals[g]
 	i := sort.Search(len(list), func(i int) bool { return list[i].Time > time })
@@ -95,7 +97,8 @@ func (t *Tracker) ArrivalBefore(g uint64, time int64) (a Arrival, ok bool) {
 	return list[i-1], true
 }
 
-// EachPollerWait calls f for the waits for a CPU, in [from, to), of the thread that an arrival woke.
+// EachPollerWait calls f for the times in [from, to) in which the thread that an arrival woke waited for a CPU, was throttled
+// or stopped.
 func (t *Tracker) EachPollerWait(a *Arrival, from, to int64, f func(Interval)) {
 	if th := t.threads[a.poller]; th != nil {
 		t.eachOfThread(th, from, to, func(x Interval) {
@@ -106,7 +109,7 @@ func (t *Tracker) EachPollerWait(a *Arrival, from, to int64, f func(Interval)) {
 	}
 }
 
-// eachBinding calls f for the bindings of a goroutine that overlap [from, to).
+// eachBinding calls f for the intervals, overlapping [from, to), in which goroutine g was bound to a thread.
 func (t *Tracker) eachBinding(g uint64, from, to int64, f func(*timeline.Binding)) {
 	for k := range t.gens {
 		x := &t.gens[k]
@@ -122,7 +125,8 @@ func (t *Tracker) eachBinding(g uint64, from, to int64, f func(*timeline.Binding
 	}
 }
 
-// eachOfThread calls f for the known states of a thread in [from, to).
+// eachOfThread calls f for the known states of a thread in [from, to), in order of time; waits for a CPU are divided by
+// process.
 func (t *Tracker) eachOfThread(th *thread, from, to int64, f func(Interval)) {
 	if from >= to || len(th.changes) == 0 {
 		return
@@ -143,13 +147,13 @@ func (t *Tracker) eachOfThread(th *thread, from, to int64, f func(Interval)) {
 	}
 }
 
-// A namedTime is a part of a wait.
+// A namedTime is the part of a wait in which one process had the CPU.
 type namedTime struct {
 	name tracefmt.StringID
 	ns   int64
 }
 
-// divideWait calls f for the parts of a wait for a CPU, by what had it.
+// divideWait divides a wait for CPU number by the processes that had the CPU, and calls f for each part.
 func (t *Tracker) divideWait(number int32, wait Interval, f func(Interval)) {
 	var buf [8]namedTime
 	parts := buf[:0]
@@ -176,7 +180,7 @@ func (t *Tracker) divideWait(number int32, wait Interval, f func(Interval)) {
 			if i+1 < len(c.occupants) {
 				end = min(end, c.occupants[i+1].time)
 			}
-			add(t.whoHad(&c.occupants[i], max(start, c.occupants[i].time), end), end-max(start, c.occupants[i].time))
+			add(t.awaitedProcess(&c.occupants[i], max(start, c.occupants[i].time), end), end-max(start, c.occupants[i].time))
 		}
 	} else {
 		add(0, wait.End-wait.Start)
@@ -190,9 +194,9 @@ func (t *Tracker) divideWait(number int32, wait Interval, f func(Interval)) {
 	}
 }
 
-// whoHad returns what a thread waited for while another had its CPU in [from, to). A thread that waits behind another thread of its
-// process, although that leaves CPUs, waits for the processes that have these: an idle CPU would have taken it.
-func (t *Tracker) whoHad(o *occupant, from, to int64) tracefmt.StringID {
+// awaitedProcess returns the name of the process for which a thread waited while occupant o had its CPU in [from, to). If o is a thread
+// of the same process, but other processes had other CPUs, the wait is for those: an idle CPU would have taken the thread.
+func (t *Tracker) awaitedProcess(o *occupant, from, to int64) tracefmt.StringID {
 	if t.threads[o.tid] != nil {
 		i := sort.Search(len(t.otherCPUs), func(i int) bool { return t.otherCPUs[i].time >= from-maxWakeDelayNS })
 		if i < len(t.otherCPUs) && t.otherCPUs[i].time < to {
@@ -202,11 +206,10 @@ func (t *Tracker) whoHad(o *occupant, from, to int64) tracefmt.StringID {
 	return t.names.texts[o.tid]
 }
 
-// maxWakeDelayNS bounds the time between the demand to wake a thread, with which its wait begins, and its place in a run queue.
+// maxWakeDelayNS bounds the time from the request to wake a thread, with which its wait begins, until it is in a run queue.
 const maxWakeDelayNS = 100e3
 
-// ArrivalOf returns when the first of the bytes arrived that a goroutine first read in [from, to). ok is false if that is
-// unknown.
+// ArrivalOf returns the arrival of the first bytes that goroutine g read in [from, to). ok is false if it is unknown.
 func (t *Tracker) ArrivalOf(g uint64, from, to int64) (a Arrival, ok bool) {
 	var first *read
 	t.eachBinding(g, from, to, func(b *timeline.Binding) {

@@ -5,16 +5,16 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// maxPollDelayNS is how long after an arrival the wake of a thread on the same CPU is due to it: both are in one
-// interrupt.
+// maxPollDelayNS is how long after an arrival a wake of a thread on the same CPU is still attributed to the arrival: both are
+// in one interrupt.
 const maxPollDelayNS = 50e3
 
-// addEvent updates threads, CPUs and sockets.
+// addEvent updates the states of threads, CPUs and sockets by one kernel event.
 func (t *Tracker) addEvent(syms *tracefmt.Symbols, e *kernelevents.Event) {
 	switch e.Kind {
 	case kernelevents.Switch:
 		if int64(e.Thread) == e.A {
-			t.observe(syms, e)
+			t.recordOtherProcess(syms, e)
 			return
 		}
 		if th := t.threads[e.Thread]; th != nil {
@@ -23,7 +23,7 @@ func (t *Tracker) addEvent(syms *tracefmt.Symbols, e *kernelevents.Event) {
 		if th := t.threads[int32(e.A)]; th != nil {
 			th.enter(change{time: e.Time, cpu: e.CPU, kind: OnCPU})
 		}
-		t.occupy(syms, e.CPU, e.Time, int32(e.A))
+		t.recordOccupant(syms, e.CPU, e.Time, int32(e.A))
 	case kernelevents.Wakeup:
 		th := t.threads[e.Thread]
 		if th == nil {
@@ -36,12 +36,12 @@ func (t *Tracker) addEvent(syms *tracefmt.Symbols, e *kernelevents.Event) {
 		if th.current == OnCPU || th.current == Waiting || th.current == Throttled {
 			return // it had not slept yet
 		}
-		th.ready(change{time: e.Time - e.WakeupDelay(), cpu: int32(e.B), kind: Waiting})
-		t.occupy(syms, int32(e.B), e.Time-e.WakeupDelay(), int32(e.C))
+		th.enterRunQueue(change{time: e.Time - e.WakeupDelay(), cpu: int32(e.B), kind: Waiting})
+		t.recordOccupant(syms, int32(e.B), e.Time-e.WakeupDelay(), int32(e.C))
 	case kernelevents.Migrate:
 		if th := t.threads[e.Thread]; th != nil && (th.current == Waiting || th.current == Throttled) {
 			th.enter(change{time: e.Time, cpu: int32(e.B), kind: th.current})
-			t.occupy(syms, int32(e.B), e.Time, int32(e.C))
+			t.recordOccupant(syms, int32(e.B), e.Time, int32(e.C))
 		}
 	case kernelevents.Throttled:
 		if th := t.threads[e.Thread]; th != nil {
@@ -72,10 +72,11 @@ func (t *Tracker) addEvent(syms *tracefmt.Symbols, e *kernelevents.Event) {
 		t.sums.softirqNS += e.B
 	case kernelevents.Lost:
 		t.sums.lost += e.A
-		t.forget(e.B + t.tables.ClockOffsetNS)
+		t.invalidateFrom(e.B + t.tables.ClockOffsetNS)
 	}
 }
 
+// socket returns the socket with an id, creating it on demand.
 func (t *Tracker) socket(id uint64) *socket {
 	s := t.sockets[id]
 	if s == nil {
@@ -85,7 +86,8 @@ func (t *Tracker) socket(id uint64) *socket {
 	return s
 }
 
-// leaveCPU gives a thread the state in which a switch leaves it.
+// leaveCPU sets the state of thread th after a context switch away from it: waiting for a CPU, throttled, sleeping, on disk or
+// stopped.
 func (t *Tracker) leaveCPU(syms *tracefmt.Symbols, th *thread, e *kernelevents.Event) {
 	if th.current == Unknown && len(th.changes) == 0 {
 		th.enter(change{time: t.Start(), cpu: e.CPU, kind: OnCPU}) // it had the CPU when the events began
@@ -101,7 +103,7 @@ func (t *Tracker) leaveCPU(syms *tracefmt.Symbols, th *thread, e *kernelevents.E
 		if state&kernelevents.QuotaUsedUp != 0 {
 			next.kind = Throttled
 		}
-		th.ready(next)
+		th.enterRunQueue(next)
 		return
 	case state&kernelevents.InIOWait != 0:
 		next.kind = Disk
@@ -118,7 +120,7 @@ func (t *Tracker) leaveCPU(syms *tracefmt.Symbols, th *thread, e *kernelevents.E
 	th.enter(next)
 }
 
-// enter begins a state.
+// enter appends a change of state, not before the last one.
 func (th *thread) enter(c change) {
 	if n := len(th.changes); n > 0 {
 		c.time = max(c.time, th.changes[n-1].time)
@@ -127,13 +129,14 @@ func (th *thread) enter(c change) {
 	th.changes = append(th.changes, c)
 }
 
-// ready begins the time in a run queue.
-func (th *thread) ready(c change) {
+// enterRunQueue appends the change by which a thread enters a run queue.
+func (th *thread) enterRunQueue(c change) {
 	th.readyIndex = len(th.changes)
 	th.enter(c)
 }
 
-// throttle marks the first ns of the wait that ends at t as held back by a quota, and the rest as a wait for a CPU.
+// throttle changes the wait for a CPU that ends at t: its first ns were held back by a quota (Throttled), only the rest was a
+// wait for a CPU.
 func (th *thread) throttle(t, ns int64) {
 	first, end := th.readyIndex, len(th.changes)
 	if end > first && th.changes[end-1].kind == OnCPU && th.changes[end-1].time == t {
@@ -166,8 +169,8 @@ func (th *thread) throttle(t, ns int64) {
 	}
 }
 
-// occupy notes which thread has a CPU.
-func (t *Tracker) occupy(syms *tracefmt.Symbols, number int32, time int64, tid int32) {
+// recordOccupant records that a thread has a CPU from a time on.
+func (t *Tracker) recordOccupant(syms *tracefmt.Symbols, number int32, time int64, tid int32) {
 	c := t.cpus[number]
 	if c == nil {
 		c = new(cpu)
@@ -180,21 +183,22 @@ func (t *Tracker) occupy(syms *tracefmt.Symbols, number int32, time int64, tid i
 		}
 		time = max(time, last.time)
 	}
-	t.names.intern(syms, tid)
+	t.names.internProcess(syms, tid)
 	c.occupants = append(c.occupants, occupant{time, tid})
 }
 
-// observe notes that another process has a CPU while an own thread waits behind an own one on another CPU.
-func (t *Tracker) observe(syms *tracefmt.Symbols, e *kernelevents.Event) {
-	t.names.intern(syms, e.Thread)
+// recordOtherProcess records that another process has a CPU while a thread of this process waits behind another thread of this process on
+// another CPU. See whoHad.
+func (t *Tracker) recordOtherProcess(syms *tracefmt.Symbols, e *kernelevents.Event) {
+	t.names.internProcess(syms, e.Thread)
 	if n := len(t.otherCPUs); n == 0 || t.otherCPUs[n-1].time != e.Time { // the first of several names them
 		t.otherCPUs = append(t.otherCPUs, occupant{e.Time, e.Thread})
 	}
 }
 
-// forget makes all states from a time on unknown, because events after it are missing. The next event of each thread
+// invalidateFrom sets all states from a time on to unknown, because the kernel lost events after that. The next event of each thread
 // gives it a state.
-func (t *Tracker) forget(from int64) {
+func (t *Tracker) invalidateFrom(from int64) {
 	for _, th := range t.threads {
 		for len(th.changes) > 0 && th.changes[len(th.changes)-1].time > from {
 			th.changes = th.changes[:len(th.changes)-1]
@@ -209,8 +213,8 @@ func (t *Tracker) forget(from int64) {
 	}
 }
 
-// endLists ends all states at the end of the events.
-func (t *Tracker) endLists() {
+// endAllStates ends all states at the end of the events.
+func (t *Tracker) endAllStates() {
 	for _, th := range t.threads {
 		if n := len(th.changes); n > 0 && th.changes[n-1].time < t.End() {
 			th.enter(change{time: t.End(), kind: Unknown})

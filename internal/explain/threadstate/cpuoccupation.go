@@ -12,6 +12,7 @@ import (
 
 var kindNames = [kindCount]string{"unknown", "on-cpu", "cpu-wait", "throttled", "disk", "asleep", "stopped"}
 
+// String returns the name of a state as the viewer shows it.
 func (k Kind) String() string { return kindNames[k] }
 
 // KeepAll makes Drop do nothing, for queries about any time after the last call of Add. The memory is then about 30 bytes
@@ -30,14 +31,15 @@ type Occupation struct {
 	Thread uint64
 }
 
-// EachOccupation calls f for what had a CPU in [from, to), in order of time. Other processes are known only while an own
-// thread waits for that CPU: the rest of their time is missing, like that of an idle CPU.
+// EachOccupation calls f for each interval in [from, to) in which a process had a CPU, in order of time. Other processes are
+// known only while a thread of the own process waits for that CPU: the rest of their time is missing, as is that of an idle
+// CPU.
 func (t *Tracker) EachOccupation(number int32, from, to int64, f func(Occupation)) {
 	c := t.cpus[number]
 	if c == nil {
 		return
 	}
-	waits := t.waitsFor(number, from, to)
+	waits := t.ownWaitsFor(number, from, to)
 	for i := indexBefore(c.occupants, from, func(o *occupant) int64 { return o.time }); i < len(c.occupants) && c.occupants[i].time < to; i++ {
 		o := &c.occupants[i]
 		x := Occupation{Start: max(from, o.time), End: to, Name: t.names.texts[o.tid]}
@@ -69,8 +71,8 @@ func (t *Tracker) EachOccupation(number int32, from, to int64, f func(Occupation
 	}
 }
 
-// waitsFor returns the union of the own threads' waits for a CPU in [from, to).
-func (t *Tracker) waitsFor(number int32, from, to int64) (out []freeze.Interval) {
+// ownWaitsFor returns the union of the waits of the process's own threads for CPU number in [from, to).
+func (t *Tracker) ownWaitsFor(number int32, from, to int64) (out []freeze.Interval) {
 	for _, th := range t.threads {
 		for i := indexBefore(th.changes, from, func(c *change) int64 { return c.time }); i < len(th.changes) && th.changes[i].time < to; i++ {
 			c := &th.changes[i]
@@ -86,10 +88,10 @@ func (t *Tracker) waitsFor(number int32, from, to int64) (out []freeze.Interval)
 			}
 		}
 	}
-	return joined(out, 0)
+	return joinIntervals(out, 0)
 }
 
-// EachArrival calls f for the times at which bytes reached a socket that a goroutine then read in [from, to).
+// EachArrival calls f for the arrival times of the bytes that goroutine g read in [from, to).
 func (t *Tracker) EachArrival(g uint64, from, to int64, f func(time int64)) {
 	t.eachBinding(g, from, to, func(b *timeline.Binding) {
 		th := t.byM[b.M]
@@ -106,7 +108,8 @@ func (t *Tracker) EachArrival(g uint64, from, to int64, f func(time int64)) {
 	})
 }
 
-// eachArrivalOf calls f for the arrivals with bytes that a read returned, the last one first, until f returns false.
+// eachArrivalOf calls f for the arrivals of the bytes that one read returned, the last one first, until f returns false.
+// Positions in the TCP stream connect the two.
 func (t *Tracker) eachArrivalOf(r *read, f func(*arrival) bool) {
 	s := t.sockets[r.socket]
 	if s == nil || r.end == 0 {
@@ -121,7 +124,7 @@ func (t *Tracker) eachArrivalOf(r *read, f func(*arrival) bool) {
 	}
 }
 
-// EachThreadCPU calls f for the CPUs that the threads of a goroutine had or waited for in [from, to).
+// EachThreadCPU calls f for the CPUs on which the threads of goroutine g ran or waited in [from, to).
 func (t *Tracker) EachThreadCPU(g uint64, from, to int64, f func(number int32)) {
 	t.eachBinding(g, from, to, func(b *timeline.Binding) {
 		th := t.byM[b.M]
