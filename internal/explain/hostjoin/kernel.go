@@ -15,8 +15,10 @@ const HowKernel = "the kernel's events"
 // maxProcesses bounds the processes of a report.
 const maxProcesses = 10
 
-// AddKernel adds the summary of the kernel's events to a report, marks the causes that they show as observed, and replaces the verdict
-// on throttling: they show each time in which a quota held a thread back. name returns the text of a symbol.
+// AddKernel adds the summary of the kernel's events to a report, and marks the causes that they show as observed. If the events
+// are complete, it also replaces the verdict on throttling: they show each interval in which a quota held a thread back.
+// arrivals is the number of requests whose arrival was seen. name calls its argument for each process that delayed threads,
+// with the time in ns.
 func AddKernel(rep *report.Report, t *threadstate.Tracker, w Window, arrivals int64, name func(*threadstate.Summary, func(string, int64))) {
 	s := t.Summary()
 	k := &report.Kernel{
@@ -55,7 +57,7 @@ func AddKernel(rep *report.Report, t *threadstate.Tracker, w Window, arrivals in
 	}
 }
 
-// longestFreezes returns [start, length] of the longest freezes in a trace, in order of time.
+// longestFreezes returns the longest freezes within the trace as [start, length], relative to its start, in order of time.
 func longestFreezes(freezes []freeze.Interval, w Window) (out [][2]int64) {
 	for _, x := range freezes {
 		if start, end := max(x.Start, w.Start), min(x.End, w.End); start < end {
@@ -68,8 +70,8 @@ func longestFreezes(freezes []freeze.Interval, w Window) (out [][2]int64) {
 	return out
 }
 
-// markObserved marks the rows whose causes the kernel's events show. Those of cause cpu, syscall and throttle are only if the
-// events are complete, because a row is a sum.
+// markObserved sets Observed of the report's cause rows that the kernel's events show. Rows of causes cpu, syscall and throttle
+// are sums over all time, so they are observed only if the events are complete.
 func markObserved(rep *report.Report, isComplete bool) {
 	mark := func(list []report.Cause) {
 		for i := range list {
@@ -90,7 +92,8 @@ func markObserved(rep *report.Report, isComplete bool) {
 	}
 }
 
-// replaceThrottleByKernel sets the verdict on throttling. The owner of the quota is that of the samples, if there are any.
+// replaceThrottleByKernel sets the report's verdict on throttling from the kernel's events. The owner of the quota (the own
+// group or an ancestor) is that of the host samples, if they have one.
 func replaceThrottleByKernel(rep *report.Report, s *threadstate.Summary) {
 	t := &rep.Runtime.Throttle
 	verdict := report.ThrottleNone

@@ -14,7 +14,7 @@ type Limits struct {
 	Coverage float64
 }
 
-// LimitsOf returns the limits in the window; ok is false if no samples are in it.
+// LimitsOf returns the CPU limits in the window of a trace, from host samples alone. ok is false if no samples are in it.
 func LimitsOf(samples *host.Samples, w Window) (limits Limits, ok bool) {
 	v, _, ok := viewOf(samples, w)
 	if !ok || v.to <= v.from {

@@ -21,15 +21,16 @@ const (
 	maxRetransmissionTimes = 20
 )
 
-// maxGapShare is the largest share of poll gaps in the wait for the network for which the network can be cleared.
+// maxGapShare is the largest share of poll gaps, in poll gaps and network waits together, at which the network can be cleared:
+// a longer gap may hide that an answer arrived earlier.
 const maxGapShare = 0.1
 
-// addNetwork decides whether segments of the process's connections were lost while its slow requests waited for the
-// network.
+// addNetwork sets h.Network: the retransmissions on the process's connections, the slow requests that waited during them, and
+// the verdict whether the network lost segments.
 func (v *view) addNetwork(h *report.Host, rep *report.Report) {
 	n := &h.Network
 	n.Sockets, n.Requests, n.Evidence = []report.HostSocket{}, []report.HostWait{}, []report.Evidence{}
-	n.AllRetransmitted = v.sum(v.stepsOf(v.s.Points, false, func(x *host.Sample) *int64 { return x.Retransmitted }))
+	n.AllRetransmitted = v.totalGrowth(v.stepsOf(v.s.Points, false, func(x *host.Sample) *int64 { return x.Retransmitted }))
 	n.Connections = v.s.MaxConnections
 	var events []host.Event
 	for _, e := range v.s.Events {
@@ -68,8 +69,8 @@ func (v *view) addNetwork(h *report.Host, rep *report.Report) {
 	add("poll gaps' share of it", gaps, "share")
 }
 
-// networkShares returns the largest share of network waits in the slow requests of a group, and the share of poll gaps
-// in the same group.
+// networkShares returns the share of network waits in the slow requests of the group in which this share is largest, and the
+// share of poll gaps in the same group.
 func networkShares(rep *report.Report) (network, gaps float64) {
 	for i := range rep.Groups {
 		b := rep.Groups[i].Tail()
@@ -92,8 +93,8 @@ func networkShares(rep *report.Report) (network, gaps float64) {
 	return network, gaps
 }
 
-// networkVerdict returns the verdict on the network and the reason. It clears the network only if all retransmissions
-// would be visible and no poll gap can hide an answer.
+// networkVerdict returns the verdict on the network and its reason in words. It clears the network only if every retransmission
+// would be visible and no poll gap can hide an answer. network and gaps are shares of the slow requests' time.
 func (v *view) networkVerdict(n *report.HostNetwork, network, gaps float64) (verdict report.NetworkVerdict, text string) {
 	retransmitted := n.Retransmitted + n.PeerRetransmitted
 	switch {
@@ -121,8 +122,8 @@ func (v *view) networkVerdict(n *report.HostNetwork, network, gaps float64) (ver
 	return report.NetworkCleared, "nothing was retransmitted or arrived out of order on the process's connections, and no poll gap hides anything: requests that waited for the network waited for the other side's answer"
 }
 
-// unseenRetransmissions returns the number of segments that were retransmitted in the network namespace when the
-// process's connections could not be sampled immediately: the connection may have closed before the next sample.
+// unseenRetransmissions returns the number of segments that were retransmitted in the network namespace while the process's
+// connections could not be sampled: such a connection may have closed before the next sample.
 func (v *view) unseenRetransmissions() int64 {
 	from, to := v.enclosingSamples()
 	return to.UnattributedRetransmits - from.UnattributedRetransmits
@@ -142,7 +143,8 @@ func segmentsArrivedText(n int64) string {
 	return fmt.Sprintf("%d segments arrived", n)
 }
 
-// addSockets lists connections: first those with the most retransmissions, then those with the longest round trips.
+// addSockets lists the process's connections: those with the most retransmissions first, then those with the longest round
+// trips.
 func (v *view) addSockets(n *report.HostNetwork, events []host.Event) {
 	type connSums struct {
 		retransmitted, outOfOrder int64
@@ -173,8 +175,8 @@ func (v *view) addSockets(n *report.HostNetwork, events []host.Event) {
 	n.Sockets = n.Sockets[:min(len(n.Sockets), maxHostSockets)]
 }
 
-// addDelayedRequests lists slow requests that waited for the network during a retransmission. A lost segment was sent
-// before it was retransmitted, so the interval between the two samples must overlap the wait.
+// addDelayedRequests lists the slow requests that waited for the network during a retransmission, the longest wait first. A
+// lost segment was sent before it was retransmitted, so the interval between the two samples must overlap the wait.
 func (v *view) addDelayedRequests(n *report.HostNetwork, events []host.Event, rep *report.Report) {
 	// A local port with several connections serves clients. A retransmission to a client delays no wait for a peer.
 	clientCount := map[netip.AddrPort]int{}
@@ -213,9 +215,8 @@ func (v *view) addDelayedRequests(n *report.HostNetwork, events []host.Event, re
 	n.Requests = n.Requests[:min(len(n.Requests), maxWaits)]
 }
 
-// earliestTime returns the earliest time at which the events that a sample counted can have happened: the previous
-// sample, which on a busy machine is more than an interval before. If samples are missing, the bound is
-// maxLateIntervals.
+// earliestTime returns the earliest time at which the events counted in a sample can have happened: that of the previous
+// sample, which on a busy machine is more than an interval before. If samples are missing, the bound is maxLateIntervals.
 func earliestTime(s *host.Samples, e *host.Event) int64 {
 	interval := max(s.IntervalNS, 1)
 	from := e.Poll - 2*interval

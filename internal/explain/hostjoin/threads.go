@@ -9,21 +9,22 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Threads compares the time for which a thread shows as running a goroutine in the trace with the CPU time of the
-// thread. For the difference it had no CPU, as far as the kernel counted waiting time for it. The zero value contains
-// no threads.
+// Threads compares, for each thread and sampling interval, the time in which the trace shows the thread running a goroutine
+// with its CPU time. For the difference the thread had no CPU, as far as the kernel counted waiting time. The zero value has no
+// threads.
 type Threads struct {
 	waitsByThread map[uint64][]threadWait // by thread, in order of time
 }
 
-// A threadWait is the CPU time, the waiting time for a CPU and the running time in the trace of one thread between two
-// samples.
+// A threadWait is one thread between two samples: its waiting time for a CPU (delayNS), its CPU time (ranNS), and its running
+// time in the trace (shownNS).
 type threadWait struct {
 	from, to                int64 // on the trace's clock
 	delayNS, ranNS, shownNS int64
 }
 
-// NewThreads returns the threads of the samples; none if the samples do not contain them.
+// NewThreads returns the threads of host samples, with intervals on the trace's clock. It has none if the samples have no
+// counters of threads.
 func NewThreads(s *host.Samples, w Window) (t Threads) {
 	if s == nil {
 		return t
@@ -49,8 +50,8 @@ func NewThreads(s *host.Samples, w Window) (t Threads) {
 	return t
 }
 
-// Add adds the running time in a generation of the trace.
-func (t *Threads) Add(g *timeline.Gen) {
+// AddRuns adds the running times of threads in a generation of the trace.
+func (t *Threads) AddRuns(g *timeline.Gen) {
 	if len(t.waitsByThread) == 0 {
 		return
 	}
@@ -63,7 +64,7 @@ func (t *Threads) Add(g *timeline.Gen) {
 	})
 }
 
-// offCPUNS returns for how long goroutines showed as running while their threads had no CPU.
+// offCPUNS returns the total time in [from, to) in which goroutines showed as running while their threads had no CPU.
 func (t *Threads) offCPUNS(from, to int64) (total int64) {
 	for _, list := range t.waitsByThread {
 		for _, x := range list {
@@ -75,8 +76,8 @@ func (t *Threads) offCPUNS(from, to int64) (total int64) {
 	return total
 }
 
-// SetOffCPU sets the report's time without a CPU if the sum over single threads is larger than the figure of the whole
-// process. It does nothing under a quota, because then threads wait for the quota.
+// SetOffCPU sets the report's OffCPUNS if the sum over single threads is larger than the process-wide figure. It does nothing
+// under a quota, because then threads wait for the quota.
 func (t *Threads) SetOffCPU(rep *report.Report, w Window) {
 	if rep.Host == nil || rep.Host.Quota.ThrottledPeriods > 0 {
 		return

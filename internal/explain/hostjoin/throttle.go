@@ -6,12 +6,12 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// howSamples is the source of a throttling verdict that follows from samples.
+// howSamples names host samples as the source of a throttling verdict.
 const howSamples = "host samples"
 
-// ReplaceThrottle replaces the report's throttling verdict by that of the host samples, which count what a trace alone
-// can only infer. The trace's own verdict remains in Host.Freezes, and its wall time is kept. The report does not
-// change without samples, or if they are not sufficient.
+// ReplaceThrottle replaces the report's throttling verdict by that of the host samples, which count what a trace alone can only
+// infer. The trace's own verdict moves to Host.Freezes; its wall time stays. Without samples, or if they cover too little, the
+// report stays as it is.
 func ReplaceThrottle(rep *report.Report) {
 	host := rep.Host
 	if host == nil {

@@ -10,9 +10,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// AddStops adds to a report the intervals in which the whole process was stopped or frozen. The kernel's events, if they are
-// complete, show those in held. Samples with the process's state show that it was held; the silence of the trace around
-// them gives the exact interval. Without either, the arrivals of requests suggest intervals.
+// AddStops adds to a report the intervals in which the whole process was stopped or frozen by something other than a quota. The
+// first source that exists is used: complete kernel events (held), host samples of the process's state, whose intervals are
+// narrowed by the trace's silences, or only the arrivals of requests, which suggest such intervals. requests is the number of
+// requests.
 func AddStops(samples *host.Samples, w Window, rep *report.Report, held []freeze.Interval, silences []stops.Silence, requests int) {
 	isObserved := rep.Kernel.IsComplete()
 	if !isObserved && (samples == nil || !samples.HasStates) {
@@ -51,8 +52,8 @@ func AddStops(samples *host.Samples, w Window, rep *report.Report, held []freeze
 	}
 }
 
-// HeldIntervals returns, on the trace's clock, the intervals between samples in which the process was stopped or
-// frozen for at least a part.
+// HeldIntervals returns, on the trace's clock, the intervals between host samples in which the process was stopped or frozen at
+// one of the samples.
 func HeldIntervals(samples *host.Samples, w Window) (out []freeze.Interval) {
 	if samples == nil {
 		return nil
@@ -74,7 +75,7 @@ func HeldIntervals(samples *host.Samples, w Window) (out []freeze.Interval) {
 	return out
 }
 
-// setStops sets the report's stops; an empty reason means that they are only suspected.
+// setStops sets the report's stops from silences. An empty reason means that they are only suspected.
 func setStops(rep *report.Report, w Window, silences []stops.Silence, requests int, reason host.HaltReason) {
 	if len(silences) == 0 {
 		return
