@@ -20,12 +20,14 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Class groups candidates that are decided together: see Detector.EachCandidate. 0 is no class.
+// A Class is a set of candidates that are decided together: all of them were freezes, or none. 0 is no class.
 type Class uint8
 
 // Classes. Silences that were found at the phase of a period that was certain by then have the class InPhase. Before that,
 // each silence has its own class, from firstSingle on.
 const (
+	// Classes. A silence that ends at the phase of a period that is already certain has the class InPhase. Before that, each
+	// silence has its own class, from firstSingle on.
 	InPhase     Class = 1
 	firstSingle Class = 2
 	// KnownHold is the class of silences within Detector.KnownHolds.
@@ -38,13 +40,13 @@ type Interval struct{ Start, End int64 }
 // Length returns the length of the interval in ns.
 func (i Interval) Length() int64 { return i.End - i.Start }
 
-// A Candidate is an interval that may turn out to be a freeze.
+// A Candidate is an interval that may turn out to be a freeze. The Verdict decides by its class.
 type Candidate struct {
 	Interval
 	Class Class
 }
 
-// BurstNS is how long after a freeze overdue wakes happen: a wake in that time was late because of the freeze.
+// BurstNS is how long after a freeze overdue wakes happen: a wake within that time was late because of the freeze.
 const BurstNS = 3e6
 
 // Bounds on silences.
@@ -74,12 +76,12 @@ type Detector struct {
 	Observed func(from, to int64) (held []Interval, isKnown bool)
 
 	silences      []silence   // in order of time
-	longSilences  []Interval  // longer than maxBusySilenceNS, whatever ran; only the first ones
+	longSilences  []Interval  // silences longer than maxBusySilenceNS, whatever ran; at most maxSilences of them
 	candidates    []Candidate // in order of time
 	droppedLoss   loss        // of the silences that were dropped
 	end           int64       // of the generations so far
 	start         int64
-	idleNS        int64 // of silences in which nothing ran
+	idleNS        int64 // total length of silences in which nothing ran
 	maxProcs      int
 	isFromOutside bool // the trace has too few events to infer freezes
 	singleCount   int
@@ -97,18 +99,18 @@ type KernelLimits struct {
 	Verdict report.ThrottleVerdict
 }
 
-// hasStuckThread reports whether a thread that ran no goroutine held a P for longer than any thread does unless the
-// kernel stops it. In the scheduler a thread holds a P for microseconds; in a system call until sysmon takes it, at
-// its second check at the latest. (A thread without a P may have slept.) A stuck thread is no evidence of a clock, so
-// it does not contribute to the verdict; see phaseLock.isFreeze.
+// hasStuckThread reports whether a thread without a goroutine held a P for longer than any thread does unless the kernel stops
+// it. In the scheduler a thread holds a P for microseconds; in a system call until sysmon takes it, at its second check at the
+// latest. (A thread without a P may have slept.) A stuck thread is no evidence of a clock, so it does not contribute to the
+// verdict; see phaseLock.isFreeze.
 func (s *silence) hasStuckThread() bool {
 	return s.InScheduler > 0 && s.Length() >= minSingleNS || s.hasStuckSyscall()
 }
 
-// hasStuckSyscall reports whether a thread was in a system call for as long as only a freeze explains.
+// hasStuckSyscall reports whether a thread held a P in a system call for as long as only a freeze explains.
 func (s *silence) hasStuckSyscall() bool { return s.InSyscall > 0 && s.Length() >= longFreezeNS }
 
-// heldThreads returns how many threads a freeze stopped, as far as known.
+// heldThreads returns the number of threads that a freeze stopped, as far as the trace shows them.
 func (s *silence) heldThreads() int {
 	n := s.Running
 	if s.Resumed == 0 {
@@ -123,13 +125,13 @@ func (s *silence) heldThreads() int {
 	return n
 }
 
-// A loss is the time that freezes took.
+// A loss is the number of freezes and the time that they took: wallNS of the process, cpuNS summed over its CPUs.
 type loss struct {
 	freezes       int
 	wallNS, cpuNS int64
 }
 
-// Add examines the next generation.
+// Add examines the silences of the next generation: it stores those that may be freezes, and adds candidates for them.
 func (d *Detector) Add(g *timeline.Gen) {
 	if d.start == 0 {
 		d.start = g.Base
@@ -152,7 +154,7 @@ func (d *Detector) Add(g *timeline.Gen) {
 			continue
 		}
 		s.hasReadyGoroutine = s.Running == 0 && s.Length() >= minSingleNS && loads.hasReadyGoroutine(g, s.Start, s.End)
-		if held, isKnown := d.observed(s.Interval); isKnown {
+		if held, isKnown := d.observedHolds(s.Interval); isKnown {
 			for _, h := range held {
 				d.candidates = append(d.candidates, Candidate{h, KnownHold})
 			}
@@ -185,14 +187,17 @@ func (d *Detector) Add(g *timeline.Gen) {
 	d.dropOldSilences()
 }
 
-func (d *Detector) observed(s Interval) (held []Interval, isKnown bool) {
+// observedHolds returns the intervals within a silence in which the kernel's events show that the process was held back; isKnown is
+// false without such events.
+func (d *Detector) observedHolds(s Interval) (held []Interval, isKnown bool) {
 	if d.Observed == nil {
 		return nil, false
 	}
 	return d.Observed(s.Start, s.End)
 }
 
-// knownHold returns the part of a silence in which the process is known to have been held.
+// knownHold returns the part of a silence in which the process is known to have been stopped by something other than a quota
+// (KnownHolds); false if there is none.
 func (d *Detector) knownHold(s Interval) (Interval, bool) {
 	i, _ := slices.BinarySearchFunc(d.KnownHolds, s.Start, func(h Interval, t int64) int { return cmp.Compare(h.End, t+1) })
 	if i == len(d.KnownHolds) || d.KnownHolds[i].Start >= s.End {
@@ -201,7 +206,7 @@ func (d *Detector) knownHold(s Interval) (Interval, bool) {
 	return Interval{max(s.Start, d.KnownHolds[i].Start), min(s.End, d.KnownHolds[i].End)}, true
 }
 
-// goroutineLoads computes, on demand, how many goroutines were ready to run in each step of a generation.
+// goroutineLoads has the number of ready goroutines in each step of a generation, computed on demand.
 type goroutineLoads struct {
 	steps  []timeline.Load
 	stepNS int64
@@ -210,8 +215,8 @@ type goroutineLoads struct {
 // loadStepNS is short compared with the silences for which loads are needed.
 const loadStepNS = 2e6
 
-// hasReadyGoroutine reports whether a goroutine was ready to run in every step of [from, to). It ignores the part of
-// the interval before the generation.
+// hasReadyGoroutine reports whether some goroutine was ready to run in every step of [from, to). The part of the interval
+// before the generation is ignored.
 func (l *goroutineLoads) hasReadyGoroutine(g *timeline.Gen, from, to int64) bool {
 	if l.steps == nil {
 		l.steps, l.stepNS = g.Loads(g.End, loadStepNS)
@@ -227,15 +232,15 @@ func (l *goroutineLoads) hasReadyGoroutine(g *timeline.Gen, from, to int64) bool
 	return n > 0
 }
 
-// LongSilences returns the silences, in order of time, that are longer than running code is silent, whether or not a
-// goroutine ran. In a long trace it returns only the first ones. Earlier results stay valid.
+// LongSilences returns the silences longer than running code is silent, in order of time, whether or not a goroutine ran. In a
+// long trace it has only the first ones. Earlier results stay valid.
 func (d *Detector) LongSilences() []Interval { return d.longSilences }
 
-// SkipGeneration reports that the next generation is missing: silences before it cannot be continued.
+// SkipGeneration must be called if the next generation is missing: silences before it do not continue.
 func (d *Detector) SkipGeneration() { d.end = 0 }
 
-// meanEventAge returns how long before a random instant of normal running time the last event was, on average (the
-// mean age of a renewal process, Cox, "Renewal Theory", 1962). A freeze begins that much later than its silence.
+// meanEventAge returns the mean time, in ns, from the last event before a random instant of normal running time to that instant
+// (the mean age of a renewal process, Cox, "Renewal Theory", 1962). A freeze begins about that much later than its silence.
 func (d *Detector) meanEventAge(lock *phaseLock) int64 {
 	if len(d.silences) == 0 {
 		return 0
@@ -263,7 +268,8 @@ func (d *Detector) meanEventAge(lock *phaseLock) int64 {
 // maxEventAge bounds meanEventAge: sysmon checks running code every 10 ms.
 const maxEventAge = 10e6
 
-// classify sets the class of a silence.
+// classify sets the class of a silence: InPhase if it fits a period that is certain, its own class if it may be a freeze and no
+// period is certain yet, else 0.
 func (d *Detector) classify(s *silence) {
 	switch {
 	case d.current.isSure():
@@ -276,7 +282,7 @@ func (d *Detector) classify(s *silence) {
 	}
 }
 
-// dropOldSilences drops the oldest silences of a long trace.
+// dropOldSilences drops the oldest silences of a long trace, and adds the freezes among them to droppedLoss.
 func (d *Detector) dropOldSilences() {
 	if len(d.silences) < maxSilences {
 		return
@@ -301,15 +307,14 @@ func (d *Detector) firstCandidateAfter(t int64) int {
 	return sort.Search(len(d.candidates), func(i int) bool { return d.candidates[i].End >= t })
 }
 
-// EachCandidate calls f for each candidate that overlaps [from, to) or ends within BurstNS before it, in order of
-// time.
+// EachCandidate calls f for each candidate that overlaps [from, to) or ends within BurstNS before it, in order of time.
 func (d *Detector) EachCandidate(from, to int64, f func(Candidate)) {
 	for i := d.firstCandidateAfter(from - BurstNS); i < len(d.candidates) && d.candidates[i].Start < to; i++ {
 		f(d.candidates[i])
 	}
 }
 
-// addFreezes adds the silences that are freezes of a phase lock.
+// addFreezes adds the silences that are freezes by a phase lock. At most cpus threads of a freeze would have run.
 func (l *loss) addFreezes(silences []silence, lock *phaseLock, cpus int) {
 	for i := range silences {
 		s := &silences[i]

@@ -5,20 +5,20 @@ import (
 	"slices"
 )
 
-// A phaseLock is a period, and the phase of it at which silences end.
+// A phaseLock is a period together with the phase at which silences end: the sign of a quota's refill timer.
 type phaseLock struct {
 	period           int64
 	phase            int64   // the earliest end of a period's freeze, modulo period
-	window           int64   // how much later other freezes end
+	window           int64   // how much later than the phase other freezes end
 	score            float64 // the logarithm of the odds against chance
 	meanResultant    float64 // Rayleigh's R of the ends of the examined silences
 	tested, inWindow int     // silences examined, and those that end in the window
 	shortest         int64   // the minimal length of the examined silences
 	knownFromKernel  bool    // the kernel's counters show that a quota stopped the process
-	doubt            string  // why these may not be freezes although they keep to a clock
+	doubt            string  // why the silences may not be freezes although they keep to a clock
 }
 
-// isSure reports whether the silences at the phase are freezes.
+// isSure reports whether silences that end at the phase are certainly freezes.
 func (l *phaseLock) isSure() bool {
 	return l.period != 0 && (l.knownFromKernel || l.score >= minSureScore && l.doubt == "")
 }
@@ -33,9 +33,9 @@ const (
 // defaultPeriod is the period of nearly every quota.
 const defaultPeriod = 100e6
 
-// isFreeze reports whether a silence is a freeze: it includes the refill of the quota and ends then, or a little
-// later because other processes have the CPUs. If no running goroutine shows that the threads were stopped, but a
-// stuck thread or a ready goroutine does, the silence must end within the window.
+// isFreeze reports whether a silence is a freeze of this period: it includes the refill of the quota and ends at it, or a
+// little later because other processes have the CPUs. If no resumed goroutine shows that the threads were stopped, but only a
+// stuck thread or a ready goroutine, the silence must end within the window.
 func (l *phaseLock) isFreeze(s *silence) bool {
 	delay := l.delayAfterRefill(s)
 	if s.Length()-delay < minSilenceNS {
@@ -44,28 +44,29 @@ func (l *phaseLock) isFreeze(s *silence) bool {
 	return s.Resumed > 0 && delay <= l.maxDelay() || (s.hasStuckThread() || s.hasReadyGoroutine) && delay <= l.window
 }
 
-// delayAfterRefill returns how long after a refill a silence ended.
+// delayAfterRefill returns how long after a refill a silence ended, in ns.
 func (l *phaseLock) delayAfterRefill(s *silence) int64 {
 	return max((s.End-l.phase+clockToleranceNS)%l.period-clockToleranceNS, 0)
 }
 
-// maxDelay returns how long after the refill a freeze may end.
+// maxDelay returns the longest time after the refill at which a freeze may end, in ns.
 func (l *phaseLock) maxDelay() int64 { return max(l.window, l.period*15/100) }
 
 // clockToleranceNS is the tolerance for differences between clocks and for rounding.
 const clockToleranceNS = 500e3
 
-// windowOf returns the window of a period: threads resume on their CPUs within milliseconds.
+// windowOf returns the width, in ns, of the window in which the freezes of a period end: threads resume on their CPUs within
+// milliseconds.
 func windowOf(period int64) int64 { return min(max(period/20, 1.5e6), 6e6) }
 
-// findLock searches for a period with a phase at which silences end. Without allPeriods, it tests only the default period.
-// Silences of different minimal lengths may give different results; the one with the highest score without a doubt is
-// returned.
+// findLock searches for the period and phase at which most silences end. Without allPeriods, it tests only the default period
+// of 100 ms. It repeats the search for silences of several minimal lengths and returns the result with the highest score, one
+// without a doubt first.
 func (d *Detector) findLock(allPeriods bool) (best phaseLock) {
 	for _, shortest := range []int64{22e6, 16e6, 12e6, 8e6, 5e6, 3e6} {
 		l := d.findLockOfLength(shortest, allPeriods)
 		if l.score >= minSuspectScore {
-			d.findDoubt(&l)
+			d.setDoubt(&l)
 		}
 		if l.isSure() == best.isSure() && l.score > best.score || l.isSure() && !best.isSure() {
 			best = l
@@ -74,7 +75,7 @@ func (d *Detector) findLock(allPeriods bool) (best phaseLock) {
 	return best
 }
 
-// findLockOfLength searches by the silences of at least a given length.
+// findLockOfLength searches for the period and phase of the silences of at least length shortest.
 func (d *Detector) findLockOfLength(shortest int64, allPeriods bool) (best phaseLock) {
 	ends, lengths := d.silenceEnds(shortest)
 	if len(ends) < minEnds {
@@ -89,7 +90,7 @@ func (d *Detector) findLockOfLength(shortest int64, allPeriods bool) (best phase
 			if period < usualLength {
 				return // threads would have run in between
 			}
-			if scoreBound(ends, period, math.Log(lengthSets*triedPeriods)) <= best.score {
+			if logOddsBound(ends, period, math.Log(lengthSets*triedPeriods)) <= best.score {
 				return
 			}
 			if l := testPeriod(ends, period, math.Log(lengthSets*triedPeriods)); l.score > best.score {
@@ -106,7 +107,7 @@ func (d *Detector) findLockOfLength(shortest int64, allPeriods bool) (best phase
 	return best
 }
 
-// silenceEnds returns the ends and the lengths of the last silences of at least a given length, the last one first.
+// silenceEnds returns the ends and lengths of the latest maxEnds silences of at least length shortest, the latest first.
 func (d *Detector) silenceEnds(shortest int64) (ends, lengths []int64) {
 	for i := len(d.silences) - 1; i >= 0 && len(ends) < maxEnds; i-- {
 		if s := &d.silences[i]; s.Resumed > 0 && s.Length() >= shortest {
@@ -117,7 +118,8 @@ func (d *Detector) silenceEnds(shortest int64) (ends, lengths []int64) {
 	return ends, lengths
 }
 
-// findKnownLock finds the phase of a quota whose period and effect are known from the kernel, so there is no doubt.
+// findKnownLock searches for the phase of a quota whose period and effect the kernel's counters have shown, so that the period
+// needs no proof.
 func (d *Detector) findKnownLock() (best phaseLock) {
 	period := d.Kernel.PeriodNS
 	if period <= 0 {
@@ -134,7 +136,7 @@ func (d *Detector) findKnownLock() (best phaseLock) {
 		}
 	}
 	if best.score >= minKnownScore {
-		d.findDoubt(&best)
+		d.setDoubt(&best)
 		best.doubt, best.knownFromKernel = "", true
 	}
 	return best
@@ -148,8 +150,7 @@ const (
 	triedPeriods = 1100 // periods tried
 )
 
-// eachPeriod calls f for the periods to try: whole milliseconds from 10 to 1000, and also half milliseconds up to
-// 100.
+// eachPeriod calls f for the periods to try, in ns: whole milliseconds from 10 to 1000, and half milliseconds below 100.
 func eachPeriod(f func(int64)) {
 	for p := int64(10e6); p < 100e6; p += 500e3 {
 		f(p)
@@ -159,8 +160,9 @@ func eachPeriod(f func(int64)) {
 	}
 }
 
-// testPeriod finds the window of a period that contains the most ends. Its score is the logarithm of the odds against
-// so many by chance: Chernoff's bound on the binomial tail, corrected for the number of tests.
+// testPeriod finds the phase of a period at which the most ends fall into one window. The score is the logarithm of the odds
+// against so many by chance: Chernoff's bound on the binomial tail, corrected for the number of tests (tried is the logarithm
+// of the number of periods and lengths).
 func testPeriod(ends []int64, period int64, tried float64) phaseLock {
 	lock := phaseLock{period: period, window: windowOf(period), tested: len(ends)}
 	phases := make([]int64, 0, 2*len(ends))
@@ -179,17 +181,18 @@ func testPeriod(ends []int64, period int64, tried float64) phaseLock {
 			lock.inWindow, lock.phase = k, phases[i]
 		}
 	}
-	lock.score = score(lock.inWindow, lock.tested, lock.window, period, tried)
+	lock.score = logOdds(lock.inWindow, lock.tested, lock.window, period, tried)
 	return lock
 }
 
-func score(k, n int, window, period int64, tried float64) float64 {
+// logOdds returns the logarithm of the odds against k of n ends in one window of a period by chance; see testPeriod.
+func logOdds(k, n int, window, period int64, tried float64) float64 {
 	return float64(n-1)*divergence(float64(k-1)/float64(n-1), float64(window)/float64(period)) - math.Log(float64(n)) - tried
 }
 
-// scoreBound is a fast upper bound of testPeriod's score: no window contains more ends than two adjacent intervals of
-// its width.
-func scoreBound(ends []int64, period int64, tried float64) float64 {
+// logOddsBound returns a fast upper bound of testPeriod's score: no window contains more ends than two adjacent intervals of its
+// width.
+func logOddsBound(ends []int64, period int64, tried float64) float64 {
 	window := windowOf(period)
 	var counts [maxWindows]int32
 	last := (period - 1) / window
@@ -203,14 +206,13 @@ func scoreBound(ends []int64, period int64, tried float64) float64 {
 	for i := range last {
 		endCount = max(endCount, counts[i]+counts[i+1])
 	}
-	return score(min(int(endCount), len(ends)), len(ends), window, period, tried)
+	return logOdds(min(int(endCount), len(ends)), len(ends), window, period, tried)
 }
 
 // maxWindows bounds how many windows a period has: 1000 ms with windows of 6 ms.
 const maxWindows = 168
 
-// divergence is the Kullback-Leibler divergence between two coins with the probabilities p and q; 0 unless p is above
-// q.
+// divergence returns the Kullback-Leibler divergence between two coins with the probabilities p and q; 0 unless p is above q.
 func divergence(p, q float64) float64 {
 	if p <= q || q >= 1 {
 		return 0
@@ -222,8 +224,8 @@ func divergence(p, q float64) float64 {
 	return d
 }
 
-// findDoubt sets the doubt of a phase lock: whether the silences may be work that a timer of the service starts or
-// ends. The differences are:
+// setDoubt sets meanResultant and doubt of a phase lock: whether the silences may instead be work that a timer of the service
+// starts or ends. The differences are:
 //
 //   - A freeze also stops sysmon, so code is silent for longer than sysmon lets it run; after the freeze sysmon
 //     preempts what has run too long. Work of constant length that a timer starts is silent for at most two of
@@ -232,7 +234,7 @@ func divergence(p, q float64) float64 {
 //     beginnings. If a timer starts the work, the beginnings keep to it more closely.
 //   - No thread resumes before the refill: ends are spread to one side only.
 //   - A freeze stops all threads, and they resume together.
-func (d *Detector) findDoubt(lock *phaseLock) {
+func (d *Detector) setDoubt(lock *phaseLock) {
 	var nearOffsets, ends, starts, lengths []int64
 	stopped, resumedTogether, sumCos, sumSin := 0, 0, 0.0, 0.0
 	examined := 0
@@ -287,7 +289,7 @@ const manyOthers = "as many others do not"
 // longFreezeNS is longer than any code is silent when it runs, with a reserve for a late sysmon.
 const longFreezeNS = 30e6
 
-// wrapOffset maps a difference of times to (-period/2, period/2].
+// wrapOffset maps a time difference to (-period/2, period/2].
 func wrapOffset(t, period int64) int64 {
 	t %= period
 	switch {
@@ -299,7 +301,8 @@ func wrapOffset(t, period int64) int64 {
 	return t
 }
 
-// halfSpread returns the width of the shortest interval of the period that contains half of the offsets.
+// halfSpread returns the width of the shortest interval of the period that contains half of the offsets: how closely they keep
+// to the period.
 func halfSpread(offs []int64, period int64) int64 {
 	o := slices.Clone(offs)
 	slices.Sort(o)
@@ -314,9 +317,9 @@ func halfSpread(offs []int64, period int64) int64 {
 	return best
 }
 
-// isSharp reports whether the ends of silences are distributed as the refill of a quota makes them: none well before
-// it, many at it, others later because their threads wait for a CPU. If other processes with their own quota take the
-// CPUs, silences end when that quota is used up, which is spread.
+// isSharp reports whether offsets of silence ends are distributed as the refill of a quota causes: none well before the refill,
+// many at it, others later because their threads wait for a CPU. If other processes with their own quota take the CPUs,
+// silences end when that quota is used up, which is spread.
 func isSharp(offs []int64, period int64) bool {
 	sorted := slices.Clone(offs)
 	slices.Sort(sorted)

@@ -29,7 +29,7 @@ func TestBound(t *testing.T) {
 			if period%7_000_000 != 0 {
 				return
 			}
-			if got, bound := testPeriod(ends, period, 3).score, scoreBound(ends, period, 3); got > bound {
+			if got, bound := testPeriod(ends, period, 3).score, logOddsBound(ends, period, 3); got > bound {
 				t.Errorf("period %d: score %g above the bound %g", period, got, bound)
 			}
 		})

@@ -11,22 +11,23 @@ import (
 // noP is the P of a thread without a P.
 const noP = math.MaxUint32
 
-// A procHold is an interval in which a thread holds a P, according to the thread's own events.
+// A procHold is an interval in which a thread held a P, according to the thread's own events.
 type procHold struct {
 	p         uint32
-	inSyscall bool  // the status of the P said so
+	inSyscall bool  // the status of the P says that the thread was in a system call
 	takenAt   int64 // when the thread took the P, or when its status was written
 	from, to  int64
 }
 
-// procHolds are the holds of a generation that are longer than a silence.
+// procHolds are the intervals of a generation, longer than a silence, in which threads held Ps.
 type procHolds struct {
 	byThread map[uint64][]procHold // in order of time
 	// stolenAt has the times at which a P was stolen from a thread in a system call, by P.
 	stolenAt map[uint32][]int64
 }
 
-// procHoldsOf returns the holds in a generation that are longer than minNS.
+// procHoldsOf returns the intervals of a generation, longer than minNS, in which threads held Ps, from the events that acquire,
+// release and steal Ps.
 func procHoldsOf(g *timeline.Gen, minNS int64) procHolds {
 	holds := procHolds{byThread: make(map[uint64][]procHold), stolenAt: make(map[uint32][]int64)}
 	hold := procHold{p: noP}
@@ -81,8 +82,8 @@ func procHoldsOf(g *timeline.Gen, minNS int64) procHolds {
 	return holds
 }
 
-// countThread adds to a silence a thread that runs no goroutine, if the thread holds a P and an event of the thread,
-// or the theft of its P, follows soon after the silence. Silences have no events about Ps inside.
+// countThread counts thread m, which runs no goroutine, in a silence if the thread held a P throughout the silence, and an
+// event of the thread or the theft of its P follows within resumeNS. gap is the thread's gap in the trace around the silence.
 func (h *procHolds) countThread(silence *silence, m uint64, gap *timeline.Gap) {
 	list := h.byThread[m]
 	i := sort.Search(len(list), func(i int) bool { return list[i].to > silence.Start })

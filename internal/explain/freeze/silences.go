@@ -15,17 +15,17 @@ type silence struct {
 	// within resumeNS after it, Prompt how many within promptNS. Stopped is how many of the resumed threads stopped
 	// their goroutine by that event.
 	Running, Resumed, Prompt, Stopped int
-	// InScheduler and InSyscall are how many other threads held a P throughout the silence, in the scheduler or in a
-	// system call. Neither lasts long: a thread that finds nothing to run releases its P before it sleeps, and
-	// sysmon, which checks every 10 ms as long as a P is held, takes the P from a system call. Only threads are
-	// counted that wrote an event, or whose P was stolen, within resumeNS after the silence.
+	// InScheduler and InSyscall are the numbers of other threads that held a P throughout the silence, in the scheduler or in a
+	// system call. Neither lasts long: a thread that finds nothing to run releases its P before it sleeps, and sysmon, which
+	// checks every 10 ms as long as a P is held, takes the P from a system call. Only threads are counted that wrote an event,
+	// or whose P was stolen, within resumeNS after the silence.
 	InScheduler, InSyscall int
 
 	// hasReadyGoroutine reports that a goroutine was ready throughout the silence while no goroutine ran: its thread
 	// was woken, which takes microseconds, and did not run. Like a stuck thread, that is no evidence of a clock.
 	hasReadyGoroutine bool
 	class             Class
-	startShift        int64 // how much later than Start a freeze probably began
+	startShift        int64 // how much later than Start a freeze probably began, in ns
 }
 
 // resumeNS is how soon after a silence a thread must write an event to count as resumed: after a freeze all threads
@@ -36,8 +36,8 @@ const (
 	promptNS = 300e3
 )
 
-// silencesOf returns the silences of a generation that are longer than minNS, in order of time. previousEnd is the
-// end of the generation before, or 0: a silence may begin there.
+// silencesOf returns the intervals of a generation, longer than minNS, in which no thread wrote an event, in order of time.
+// previousEnd is the end of the generation before, at which a silence may begin; 0: there is none.
 func silencesOf(g *timeline.Gen, previousEnd, minNS int64) []silence {
 	if previousEnd == 0 {
 		previousEnd = g.Base
@@ -100,7 +100,7 @@ func silencesOf(g *timeline.Gen, previousEnd, minNS int64) []silence {
 	return out
 }
 
-// intersect returns the intersections of two lists of gaps that are longer than minNS.
+// intersect returns the intersections, longer than minNS, of two sorted lists of gaps.
 func intersect(a, b []timeline.Gap, minNS int64) []timeline.Gap {
 	out := a[:0:0]
 	for i, j := 0, 0; i < len(a) && j < len(b); {
@@ -116,8 +116,8 @@ func intersect(a, b []timeline.Gap, minNS int64) []timeline.Gap {
 	return out
 }
 
-// cutAtOtherEvents cuts silences at events that are not in the threads' streams: changes of Ps, allocations, CPU
-// samples.
+// cutAtOtherEvents divides silences at events outside of the threads' streams (changes of Ps, heap sizes, labels, CPU samples),
+// and drops parts of at most minNS.
 func cutAtOtherEvents(g *timeline.Gen, silent []timeline.Gap, minNS int64) []timeline.Gap {
 	var cuts []int64
 	addCut := func(t int64) {

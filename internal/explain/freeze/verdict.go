@@ -7,8 +7,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Verdict is the result for a whole trace. Only the kernel's counters can show that an ancestor's quota stopped the
-// process, or none.
+// A Verdict is the result for a whole trace: which candidates were freezes, and the report's throttling section. Whether an
+// ancestor's quota stopped the process, or that none did, only the kernel's counters can show.
 type Verdict struct {
 	report.Throttle
 	lock          phaseLock
@@ -16,7 +16,7 @@ type Verdict struct {
 	intervals     []Interval
 }
 
-// IsFreeze reports whether candidates of a class were freezes.
+// IsFreeze reports whether the candidates of a class were freezes.
 func (v *Verdict) IsFreeze(c Class) bool { return v.freezeClasses[c] }
 
 // Intervals returns the freezes in order of time.
@@ -31,7 +31,8 @@ const (
 	idleShare       = 0.8   // of the trace
 )
 
-// Verdict decides on the generations so far. More may be added later.
+// Verdict decides, from the generations so far, whether a quota throttled the process and which silences were freezes. Without
+// proof the verdict is ThrottleUnknown, with the reason as text. More generations may be added later.
 func (d *Detector) Verdict() Verdict {
 	var v Verdict
 	v.freezeClasses[KnownHold] = true
@@ -94,8 +95,8 @@ func (d *Detector) Verdict() Verdict {
 	return v
 }
 
-// countFewLong returns the number of long silences if they are too few to show a period but all end at one phase of
-// the default period; otherwise 0. A single silence fits any phase.
+// countFewLong returns the number of silences of at least longFreezeNS, if they are too few to prove a period but all end at
+// one phase of the default period; otherwise 0. A single silence fits any phase.
 func (d *Detector) countFewLong() int {
 	ends, _ := d.silenceEnds(longFreezeNS)
 	if len(ends) < 2 || len(ends) >= minEnds {
@@ -107,7 +108,7 @@ func (d *Detector) countFewLong() int {
 	return len(ends)
 }
 
-// fillOwnQuota fills in a verdict of throttling by the process's own quota.
+// fillOwnQuota sets the verdict to throttling by the process's own quota, with the freezes of phase lock l.
 func (d *Detector) fillOwnQuota(v *Verdict, l phaseLock) {
 	v.Verdict, v.lock, v.PeriodNS = report.ThrottleOwn, l, l.period
 	v.CPUs = d.cpuCount()
@@ -133,8 +134,8 @@ func (d *Detector) fillOwnQuota(v *Verdict, l phaseLock) {
 		l.inWindow, l.tested, formatMillis(l.period), l.meanResultant)
 }
 
-// cpuCount returns how many CPUs the process could use at once: KernelLimits.CPUs or GOMAXPROCS, unless far fewer
-// threads resumed together throughout the trace.
+// cpuCount estimates how many CPUs the process could use at once: KernelLimits.CPUs or GOMAXPROCS, or less if far fewer threads
+// resumed together throughout the trace.
 func (d *Detector) cpuCount() int {
 	procs := max(d.maxProcs, 1)
 	if d.Kernel.CPUs > 0 {
