@@ -14,23 +14,23 @@ const (
 	maxPages      = 1 << 10
 )
 
-// A waitHistogram stores how many requests waited for a P at any time. It stores the beginnings and ends of waits by
-// grain, so the cost of a wait does not depend on its length.
+// A waitHistogram stores how many requests waited for a P at any time. It stores only the beginnings and ends of waits, by
+// grain (grainNS), so the cost of a wait does not depend on its length.
 type waitHistogram struct {
 	pages         map[int64]*page
-	lastPageIndex int64 // the page of the last edge, and mostly of the next one
+	lastPageIndex int64 // index of the page used last, which is mostly the next one, too
 	lastPage      *page
-	totalNS       int64 // the length of all waits
-	hasOverflowed bool  // there were too many pages
+	totalNS       int64 // total length of all waits
+	hasOverflowed bool  // there were more than maxPages pages, so nothing is known
 }
 
-// An edge is what changes in a grain: how many waits begin less how many end there, and the sum of their offsets from
-// the grain's start, in ns, with the same signs.
+// An edge is the change in one grain: the number of waits that begin less those that end there, and the sum of their offsets
+// from the grain's start, in ns, with the same signs.
 type edge struct{ waiters, offsets int64 }
 
 type page [grainsPerPage]edge
 
-// add adds weight waits from from to to.
+// add adds a wait from from to to, as often as weight says.
 func (w *waitHistogram) add(from, to, weight int64) {
 	if to <= from || w.hasOverflowed {
 		return
@@ -45,7 +45,7 @@ func (w *waitHistogram) add(from, to, weight int64) {
 	w.addEdge(b, -weight, -(to%grainNS)*weight)
 }
 
-// addEdge adds to the edge of a grain.
+// addEdge adds n waiters, and their offset off in ns, to the edge of a grain.
 func (w *waitHistogram) addEdge(grain, n, off int64) {
 	if w.hasOverflowed {
 		return
@@ -61,7 +61,8 @@ func (w *waitHistogram) addEdge(grain, n, off int64) {
 	e.offsets += off
 }
 
-// openPage makes the page with an index the last page.
+// openPage sets lastPage to the page with an index, creating it on demand. With too many pages the histogram overflows and
+// drops everything.
 func (w *waitHistogram) openPage(index int64) {
 	p := w.pages[index]
 	if p == nil {
@@ -92,8 +93,8 @@ func (w *waitHistogram) merge(added *waitHistogram) {
 	}
 }
 
-// shareWithin returns the share of the waited time that is within ranges, which must be sorted and must not overlap.
-// Ranges are rounded to whole grains.
+// shareWithin returns the share of the waiting time that is within ranges, which must be sorted and must not overlap. Ranges
+// are rounded to whole grains. It is 0 if the histogram is empty or has overflowed.
 func (w *waitHistogram) shareWithin(ranges [][2]int64) float64 {
 	if w.hasOverflowed || w.totalNS == 0 {
 		return 0
@@ -131,8 +132,8 @@ func (w *waitHistogram) shareWithin(ranges [][2]int64) float64 {
 	return float64(covered) / float64(w.totalNS)
 }
 
-// WaitShare returns the share of the time that a group's requests waited for a P which is within ranges, and the
-// share of the trace's time that the ranges are. Ranges may overlap.
+// WaitShare returns the share of the time that a group's requests waited for a P that is within ranges, and the share of the
+// trace's time that the ranges cover. If the first is much larger, waits happen mostly there. Ranges may overlap.
 func (s *Sum) WaitShare(id path.GroupID, ranges [][2]int64, durationNS int64) (waitShare, timeShare float64) {
 	record := s.recordOf(id)
 	if record == nil || durationNS <= 0 {
@@ -145,7 +146,7 @@ func (s *Sum) WaitShare(id path.GroupID, ranges [][2]int64, durationNS int64) (w
 	return record.cpuWaits.shareWithin(ranges), timeShare
 }
 
-// mergeRanges sorts ranges, and joins those whose grains touch.
+// mergeRanges sorts ranges, and joins those that overlap or touch after rounding to grains.
 func mergeRanges(ranges [][2]int64) [][2]int64 {
 	ranges = slices.Clone(ranges)
 	slices.SortFunc(ranges, func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) })

@@ -31,12 +31,12 @@ type slowRequest struct {
 	cause      path.CauseID // the cause that took most of the request's time
 }
 
-// A groupRecord stores the data of one group.
+// A groupRecord stores the slowest requests of one group, and when its requests began and waited.
 type groupRecord struct {
 	slowest                 *sample.TopN[*slowRequest]
 	beganByInterval         map[int64]int64 // requests that began, by interval; nil after an overflow
 	hasOverflowed           bool            // there were more than maxIntervals intervals
-	lastInterval, lastCount int64           // lastCount more requests began in lastInterval
+	lastInterval, lastCount int64           // lastCount further requests began in lastInterval; flushBegins adds them to beganByInterval
 	cpuWaits                waitHistogram
 }
 
@@ -60,7 +60,7 @@ func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 	return p
 }
 
-// Merge merges what all workers stored, by the merged ids of groups and causes.
+// Merge combines the records of all workers, by the merged ids of groups and causes.
 func (s *Sum) Merge(ts []path.Translation) {
 	for i, p := range s.adders {
 		for id, record := range p.groups {
@@ -92,7 +92,7 @@ func (s *Sum) recordOf(id path.GroupID) *groupRecord {
 	return s.merged.groups[id]
 }
 
-// An adder stores the requests of one worker.
+// An adder is one worker's part of a Sum.
 type adder struct {
 	stage  *path.Stage
 	groups []*groupRecord // by path.GroupID
@@ -107,7 +107,7 @@ func (p *adder) recordOf(id path.GroupID) *groupRecord {
 	return *k
 }
 
-// Add implements pass.Adder.
+// Add implements path.Adder.
 func (p *adder) Add(w *path.WalkResult) {
 	if w.Form == path.NotWalked {
 		p.recordOf(w.Group).countBegin(w.Start/threshold.TimeSliceNS, w.Weight)
@@ -135,7 +135,7 @@ func (p *adder) Add(w *path.WalkResult) {
 	k.slowest.Add(&slowRequest{w.Start, w.Req.End, w.Req.G, w.Weight, top.Cause})
 }
 
-// countBegin counts n requests that began in an interval.
+// countBegin counts n requests that began in an interval, given by its number.
 func (k *groupRecord) countBegin(interval, n int64) {
 	if k.hasOverflowed {
 		return

@@ -6,10 +6,8 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
-	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -18,7 +16,8 @@ const (
 	maxMoments = 5 // of a group
 )
 
-// Find returns the moments of the group g, whose merged id is id.
+// Find returns the moments of group g, without their events: short intervals in which many of its slowest requests begin. id is
+// the group's merged id. It returns nil for groups with few requests.
 func (s *Sum) Find(id path.GroupID, g *report.Group, ids *path.IDs, sp *spell.Speller) []report.Moment {
 	record := s.recordOf(id)
 	if g.Role != report.RoleRequests || g.Count < threshold.TailSample || g.LatencyNS.P50 == nil || record == nil || record.hasOverflowed {
@@ -39,9 +38,9 @@ func (s *Sum) Find(id path.GroupID, g *report.Group, ids *path.IDs, sp *spell.Sp
 	return out
 }
 
-// slowClusters returns, in order of time, clusters of slow requests that begin close together, and the number of slow
-// requests. It returns no cluster if they contain too few of the slow requests, if they take too much of the trace's time, or if
-// requests of any latency begin mostly there.
+// slowClusters returns clusters of slow requests that begin close together (within threshold.TimeSliceNS of the next one), in
+// order of time, and the number of slow requests. It returns no cluster if the clusters contain too few of the slow requests,
+// cover too much of the trace's time, or if requests of any latency begin mostly there.
 func slowClusters(record *groupRecord, g *report.Group, durationNS int64) (found [][]*slowRequest, total int64) {
 	list, total := record.selectSlowest(g)
 	if total < threshold.MedianSample/2 {
@@ -74,7 +73,8 @@ func slowClusters(record *groupRecord, g *report.Group, durationNS int64) (found
 	return found, total
 }
 
-// selectSlowest returns the slowest requests that are examined, and how many requests they represent.
+// selectSlowest returns the slow requests that are examined: at most the slowest percent, each far slower than the median.
+// total is the number of requests that they represent.
 func (k *groupRecord) selectSlowest(g *report.Group) (list []*slowRequest, total int64) {
 	n := max(int64(threshold.MedianSample), int64(g.Count/100))
 	for _, r := range k.slowest.Sorted() {
@@ -87,12 +87,13 @@ func (k *groupRecord) selectSlowest(g *report.Group) (list []*slowRequest, total
 	return list, total
 }
 
-// CountOpenIntervals returns the number of separate intervals in which requests of at least a given latency were
-// open: requests that are open at the same time share one cause. It sees only requests that are stored.
+// CountOpenIntervals returns the number of separate intervals in which requests of latency leastNS or more were open: requests
+// that are open at the same time probably share one cause. It knows only the slowest requests (maxSlowest).
 func (s *Sum) CountOpenIntervals(id path.GroupID, leastNS int64) (n int) {
 	return s.recordOf(id).countOpenIntervals(leastNS)
 }
 
+// countOpenIntervals is Sum.CountOpenIntervals for one group.
 func (k *groupRecord) countOpenIntervals(leastNS int64) (n int) {
 	if k == nil {
 		return 0
@@ -109,6 +110,7 @@ func (k *groupRecord) countOpenIntervals(leastNS int64) (n int) {
 	return n
 }
 
+// totalWeight returns the number of requests that a list represents.
 func totalWeight(list []*slowRequest) (n int64) {
 	for i := range list {
 		n += list[i].weight
@@ -116,7 +118,7 @@ func totalWeight(list []*slowRequest) (n int64) {
 	return n
 }
 
-// beganBetween returns how many requests began in [from, to], rounded to whole intervals.
+// beganBetween returns the number of requests that began in [from, to], rounded to whole intervals of threshold.TimeSliceNS.
 func (k *groupRecord) beganBetween(from, to int64) (n int64) {
 	for interval := from / threshold.TimeSliceNS; interval <= to/threshold.TimeSliceNS; interval++ {
 		n += k.beganByInterval[interval]
@@ -124,7 +126,7 @@ func (k *groupRecord) beganBetween(from, to int64) (n int64) {
 	return n
 }
 
-// mainCause returns the cause that most often took the most time of a request, and its share of the requests.
+// mainCause returns the cause that is the largest one of most requests, and the share of the requests for which it is.
 func mainCause(list []*slowRequest, ids *path.IDs, sp *spell.Speller) (report.CauseName, float64) {
 	sums := map[cause.Cause]int64{}
 	for _, r := range list {
@@ -137,63 +139,4 @@ func mainCause(list []*slowRequest, ids *path.IDs, sp *spell.Speller) (report.Ca
 		}
 	}
 	return spell.Cause(best), float64(top) / float64(totalWeight(list))
-}
-
-// AddEvents adds to moments what happened in them, until their last request ended.
-func AddEvents(list []report.Moment, series *report.Series, herds []process.HerdWakeup, durationNS int64) {
-	for i := range list {
-		moment := &list[i]
-		if series != nil {
-			for _, e := range []struct {
-				kind   report.MomentKind
-				ranges [][2]int64
-			}{{report.MomentGC, series.GC}, {report.MomentSTW, series.STW}, {report.MomentFreeze, series.Freezes}} {
-				moment.With = append(moment.With, coveringEvent(moment, e.kind, e.ranges, durationNS)...)
-			}
-		}
-		for k := range herds {
-			// A herd delays requests that arrive while it runs.
-			if herd := &herds[k]; herd.FromNS <= moment.EndNS && herd.ToNS >= moment.StartNS {
-				moment.With = append(moment.With, report.MomentEvent{Kind: report.MomentHerd, StartNS: herd.FromNS, DurationNS: herd.ToNS - herd.FromNS, Count: herd.Goroutines, Site: herd.Site, Text: words.Number(int64(herd.Goroutines)) + " goroutines of " + words.FuncName(herd.Start) + " woke at once"})
-			}
-		}
-		moment.Text = momentText(moment)
-	}
-}
-
-// coveringEvent returns an event for the given ranges of one kind, if they cover much of a moment.
-func coveringEvent(moment *report.Moment, kind report.MomentKind, ranges [][2]int64, durationNS int64) []report.MomentEvent {
-	from, to := moment.StartNS, max(moment.UntilNS, moment.StartNS+1)
-	var covered, all, first, last int64
-	n := 0
-	for _, r := range ranges {
-		all += r[1]
-		if d := min(r[0]+r[1], to) - max(r[0], from); d > 0 {
-			covered += d
-			if n == 0 {
-				first = r[0]
-			}
-			last = r[0] + r[1]
-			n++
-		}
-	}
-	cover := float64(covered) / float64(to-from)
-	if n == 0 || cover < threshold.NoticeableShare || cover < 2*float64(all)/float64(max(durationNS, 1)) {
-		return nil
-	}
-	sentence := map[report.MomentKind]string{report.MomentGC: "garbage was collected", report.MomentSTW: "the world was stopped", report.MomentFreeze: "the kernel held the process back"}[kind]
-	return []report.MomentEvent{{Kind: kind, StartNS: first, DurationNS: last - first, Count: n, Text: sentence + " for " + words.Duration(covered) + " of it"}}
-}
-
-// momentText returns the text of a moment for the report.
-func momentText(moment *report.Moment) string {
-	s := words.Count(moment.Slow, "of the slowest requests begins", "of the slowest requests begin") + " within " + words.Duration(max(moment.EndNS-moment.StartNS, 1)) + " from " + words.Duration(moment.StartNS) + " on"
-	for i := range moment.With {
-		sep := ", "
-		if i == 0 {
-			sep = ": "
-		}
-		s += sep + moment.With[i].Text
-	}
-	return s
 }
