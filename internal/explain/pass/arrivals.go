@@ -6,11 +6,11 @@ import (
 	"github.com/whylate/whylate/internal/trace/timeline"
 )
 
-// Threads returns what the kernel's events show of threads, nil without them.
+// Threads returns the kernel's events about the process's threads; nil if the recording has none.
 func (p *Pass) Threads() *threadstate.Tracker { return p.options.Path.Threads }
 
-// beginAtArrival lets requests begin when their first byte reached the socket, if the kernel's events show that: a client
-// waits from then on. What the goroutine did before it waited for the byte is not part of the request.
+// beginAtArrival changes Start of requests to the time at which their first byte reached the socket, if the kernel's events
+// show that: a client waits from then on. The goroutine's work before it waited for the byte is not part of the request.
 func (p *Pass) beginAtArrival(reqs []request.Request) {
 	threads := p.Threads()
 	if threads == nil {
@@ -45,8 +45,8 @@ func (p *Pass) beginAtArrival(reqs []request.Request) {
 	}
 }
 
-// beginWithinRun sets the beginning of a request whose first byte was there when its connection's goroutine read it, so that
-// the goroutine did not wait. In the trace it begins where the request before it ends.
+// beginWithinRun changes Start of an HTTP/1 request whose first byte a was already there when the connection's goroutine read
+// it, so that the goroutine did not wait. In the trace alone such a request begins where the request before it ends.
 func (p *Pass) beginWithinRun(threads *threadstate.Tracker, r *request.Request, a *threadstate.Arrival) {
 	if r.Kind != request.HTTP1 || threads.SocketOf(r.G) != a.Socket {
 		return // the goroutine read something else

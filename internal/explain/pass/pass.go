@@ -28,8 +28,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Sum is something that several workers add up over requests. It may also be a GenerationBeginner, a
-// GenerationEnder and a Chooser.
+// A Sum is a result that several workers add up over requests. It may also be a GenerationBeginner, a GenerationEnder and a
+// Chooser.
 type Sum interface {
 	// NewAdder returns an Adder for one worker, whose requests stage walks. Only one goroutine at a time calls the
 	// Adder. If the Adder is a Flusher, it is flushed.
@@ -38,7 +38,7 @@ type Sum interface {
 
 // A GenerationBeginner is a Sum that needs the list of requests before they are added.
 type GenerationBeginner interface {
-	// BeginGeneration is called before the requests of a generation are added.
+	// BeginGeneration is called with the requests of a generation before they are added.
 	BeginGeneration(reqs []request.Request)
 }
 
@@ -86,7 +86,7 @@ type Chooser interface {
 	NeedsWalk(r *request.Request) bool
 }
 
-// A Selection says what the requests of a trace are, and which of them are added.
+// A Selection says which calls are requests, and which requests are added.
 type Selection struct {
 	// Request, if not nil, selects functions by name. Their calls are the requests, and no others are searched for.
 	Request *regexp.Regexp
@@ -109,8 +109,8 @@ type Options struct {
 	// The other workers only decode.
 	InOrder bool
 	Selection
-	// ExactFirst, if positive, is about how many requests are all walked. Of later requests only a sample is walked,
-	// with weights: see plan.
+	// ExactFirst, if positive, is the approximate number of requests that are all walked. Of later requests only a sample is
+	// walked, with weights: see plan.
 	ExactFirst int
 	// Modules distinguishes the service's own code from its dependencies. nil means by file names only.
 	Modules *modules.Set
@@ -130,7 +130,7 @@ type Options struct {
 
 // A Pass is one reading of a trace.
 type Pass struct {
-	// Sums and OptionalSums are added up. OptionalSums are only added up until DropOptionalSums is called.
+	// Sums and OptionalSums receive the requests. OptionalSums do so only until DropOptionalSums is called.
 	Sums, OptionalSums []Sum
 	Listeners          []Listener
 	// KeepMarks keeps the marks of generations for listeners. Otherwise only the Finder reads them.
@@ -163,6 +163,7 @@ type Pass struct {
 	answers                *answers.Finder // nil without Options.Plan
 }
 
+// A worker walks requests with its stage and passes them to its adders.
 type worker struct {
 	stage  *path.Stage
 	adders []path.Adder // by sum, without dropped ones
@@ -182,12 +183,12 @@ func New(opts Options) *Pass {
 // maxWindowGenerations bounds how many generations the window keeps for open requests.
 const maxWindowGenerations = 8
 
-// windowSlackNS is how long, at least, the window begins before the oldest open request: what a goroutine did then
-// may have begun a little earlier.
+// windowSlackNS is how much earlier than the oldest open request the window begins at least: what a goroutine did at the
+// request's start may have begun a little earlier.
 const windowSlackNS = 50e6
 
-// Run reads a trace to its end. It returns nil at the end of a complete trace. Otherwise it returns why it ended
-// earlier, a *tracefmt.Error or the error of ctx; all requests until then have been added.
+// Run reads a trace to its end. It returns nil at the end of a complete trace. Otherwise it returns the reason for the early
+// end, a *tracefmt.Error or the error of ctx; all requests until then have been added.
 func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (readErr error) {
 	p.Reader = rd
 	decoder := timeline.NewDecoder(rd, p.options.Workers)
@@ -291,7 +292,7 @@ func (p *Pass) Answers() func(g uint64, start int64) []critpath.Answer {
 	return p.answers.AnswersSoFar()
 }
 
-// createWorkers creates the workers that walk, with their adders.
+// createWorkers creates the workers, each with a stage and an adder of every sum.
 func (p *Pass) createWorkers() {
 	workerCount := p.options.Workers
 	if p.options.InOrder {
@@ -319,9 +320,9 @@ func (p *Pass) createWorkers() {
 // allSums returns all sums, OptionalSums last.
 func (p *Pass) allSums() []Sum { return slices.Concat(p.Sums, p.OptionalSums) }
 
-// DropOptionalSums stops adding to OptionalSums, because the trace will be read again for them. It may be called
-// before Run, and from Options.OnRequestsAdded. It has no effect on which requests are walked: BeginGeneration and
-// NeedsWalk of the OptionalSums are still called.
+// DropOptionalSums stops adding to OptionalSums, because the trace will be read once more for them. It may be called before
+// Run, and from Options.OnRequestsAdded. Which requests are walked does not change: BeginGeneration and NeedsWalk of the
+// OptionalSums are still called.
 func (p *Pass) DropOptionalSums() {
 	p.hasDroppedOptionalSums = true
 	for i := range p.workers {
@@ -332,7 +333,8 @@ func (p *Pass) DropOptionalSums() {
 // HasDroppedOptionalSums reports whether DropOptionalSums was called.
 func (p *Pass) HasDroppedOptionalSums() bool { return p.hasDroppedOptionalSums }
 
-// dropGenerations drops generations from the window that no open request can need.
+// dropGenerations drops generations from the window that no open request can need. oldest is the start of the oldest open
+// request.
 func (p *Pass) dropGenerations(oldest int64) {
 	for len(p.Window.Gens) > 1 && (p.Window.Gens[1].Base <= oldest-windowSlackNS || len(p.Window.Gens) > maxWindowGenerations) {
 		g := p.Window.DropFirst()
@@ -348,8 +350,8 @@ func (p *Pass) dropGenerations(oldest int64) {
 	}
 }
 
-// isSelected reports whether the options select a request. They select every piece of a long request but the last,
-// because its end is not yet known.
+// isSelected reports whether the options select a request by its identity and end. Every piece of a long request but the last
+// is selected, because the request's end is not yet known.
 func (p *Pass) isSelected(r *request.Request) bool {
 	from, to := p.Start+int64(p.options.From), int64(math.MaxInt64)
 	if p.options.To > 0 {

@@ -13,7 +13,7 @@ import (
 // requestsPerChunk is how many requests a worker fetches at a time.
 const requestsPerChunk = 64
 
-// walkGeneration walks the requests of a generation and adds them.
+// walkGeneration walks the requests of a generation, adds them to the sums, and finishes the listeners.
 func (p *Pass) walkGeneration(reqs []request.Request) {
 	if len(reqs) > 0 {
 		p.walkInParallel(reqs)
@@ -25,8 +25,8 @@ func (p *Pass) walkGeneration(reqs []request.Request) {
 	}
 }
 
-// walkInParallel walks requests with all workers. The pieces of a long request must be walked by one stage: there are
-// few, so the first worker walks them all.
+// walkInParallel walks requests with all workers, which take them in chunks, and passes the results to the adders. The pieces
+// of long requests follow separately, see walkPieces.
 func (p *Pass) walkInParallel(reqs []request.Request) {
 	servedCount, pieceCount := 0, 0
 	for i := range reqs {
@@ -109,12 +109,12 @@ func (p *Pass) walkInParallel(reqs []request.Request) {
 	}
 }
 
-// minSharedPieces is how many pieces of a generation several workers share. A few pieces may be long, and each worker that walks one
-// keeps its steps' memory.
+// minSharedPieces is the number of pieces in a generation from which on several workers share them. Fewer pieces may be long,
+// and each worker that walks one keeps its memory for steps.
 const minSharedPieces = 16
 
-// walkPieces walks the pieces of long requests. The first worker lists their first segments; then all workers walk the other
-// pieces, and the first worker joins them.
+// walkPieces walks the pieces of long requests. The first worker walks them until a request's stored segments are full
+// (HasListed); then all workers share the other pieces, and the first worker joins them.
 func (p *Pass) walkPieces(reqs []request.Request, order []int32, pieceCount int) {
 	w := &p.workers[0]
 	var unlisted, last []*request.Request
@@ -155,19 +155,21 @@ func (p *Pass) walkPieces(reqs []request.Request, order []int32, pieceCount int)
 	w.flush()
 }
 
-// walkPiece lets a worker walk a piece, and join the pieces of its request after the last one.
+// walkPiece lets a worker walk a piece and, if it is the last one of its request, join all of them.
 func (p *Pass) walkPiece(w *worker, r *request.Request) {
 	if w.add(w.stage.Walk(r)); r.Piece == request.LastPiece {
 		w.add(w.stage.Join(r, p.Stages[1:]))
 	}
 }
 
+// add passes a result to all adders of the worker.
 func (w *worker) add(walked *path.WalkResult) {
 	for _, a := range w.adders {
 		a.Add(walked)
 	}
 }
 
+// flush flushes those adders of the worker that are Flushers.
 func (w *worker) flush() {
 	for _, a := range w.adders {
 		if f, ok := a.(Flusher); ok {
@@ -176,7 +178,8 @@ func (w *worker) flush() {
 	}
 }
 
-// exactUntil returns the time before which all requests of a generation are walked, and whether some end after it.
+// exactUntil returns the time before which requests of a generation are all walked, because ExactFirst is not yet reached.
+// sampled reports that some requests end after it.
 func (p *Pass) exactUntil(reqs []request.Request) (end int64, sampled bool) {
 	remaining := int64(p.options.ExactFirst) - p.Requests
 	if remaining >= int64(len(reqs)) {
@@ -189,7 +192,7 @@ func (p *Pass) exactUntil(reqs []request.Request) (end int64, sampled bool) {
 	return first + int64(float64(last-first)*float64(remaining)/float64(len(reqs))), true
 }
 
-// endRange returns the first and the last end of requests.
+// endRange returns the earliest and the latest end of requests.
 func endRange(reqs []request.Request) (first, last int64) {
 	first, last = reqs[0].End, reqs[0].End
 	for i := range reqs {
@@ -198,10 +201,10 @@ func endRange(reqs []request.Request) (first, last int64) {
 	return first, last
 }
 
-// walkOrder returns the order in which requests are walked, approximately that of their ends. The finder returns them
-// by goroutine, but events of one time are next to each other in memory. In this order, each record is loaded into
-// the CPU's cache once for all requests that need it, which saves an eighth of the time of explain
-// (lab/bench/README.md). Requests that are not walked come last.
+// walkOrder returns the indexes of the requests in the order in which they are walked, approximately that of their ends; those
+// that are not walked come last. The finder returns requests by goroutine, but events of one time are next to each other in
+// memory. In this order, each record is loaded into the CPU's cache once for all requests that need it, which saves an eighth
+// of the time of explain (lab/bench/README.md).
 func (p *Pass) walkOrder(reqs []request.Request, sampled bool) []int32 {
 	first, last := endRange(reqs)
 	// Counting sort with about four requests a slot.

@@ -40,12 +40,12 @@ type latencyCounts struct {
 	counts [latencyBuckets]int32
 }
 
-// A candidate is a request that may be left out.
+// A candidate is a request that may be left out of the sample.
 type candidate struct {
 	chance        uint64 // a pseudo-random number of the request
 	latency       int64
-	stratum       int32 // -1 if it must be walked; at first the worker's number of its group
-	overlapsMark  bool  // during a mark phase of the collector
+	stratum       int32 // index in strata; -1 if the request must be walked; before countStrata the stage's group id
+	overlapsMark  bool  // a mark phase of the collector overlaps the request
 	inWalkedGroup bool  // all requests of its group are walked
 }
 
@@ -53,9 +53,9 @@ type candidate struct {
 type stratum struct {
 	group, bucket            int32
 	count, walked, remainder int32
-	overlapCount             int32  // requests that overlap a mark phase
-	sampleSize               int32  // about how many are walked, if not all
-	lowestChance             uint64 // of its candidates, in case that none is drawn
+	overlapCount             int32  // number of requests that overlap a mark phase
+	sampleSize               int32  // approximate number of requests that are walked, if not all
+	lowestChance             uint64 // lowest chance of its candidates, for the case that the sample would be empty
 	lowestIndex              int32  // the candidate with that chance
 }
 
@@ -70,7 +70,7 @@ type plannedGroup struct {
 	count, slowerCount int32
 	overlapCount       int32                 // requests below exactBucket that overlap a mark phase
 	exactBucket        int32                 // all requests of this latency bucket or a slower one are walked
-	isWalkedWhole      bool                  // all requests are walked
+	isWalkedWhole      bool                  // all requests of the group are walked
 	strata             [latencyBuckets]int32 // by bucket: the number of its stratum plus one; 0 if empty
 	history            *latencyCounts        // includes this generation
 }
@@ -107,7 +107,8 @@ const (
 	maxOverlapShare = 0.05
 )
 
-// planGeneration plans the requests of a generation. Requests that end before exactUntil are all walked.
+// planGeneration decides which requests of a generation are walked, and their weights. Requests that end before exactUntil are
+// all walked.
 func (pl *plan) planGeneration(p *Pass, reqs []request.Request, exactUntil int64) {
 	pl.findMarkPhases(p.Window.Gens)
 	shares := pl.findQuickGroups(p, reqs, p.walkNeeded(exactUntil))
@@ -118,7 +119,7 @@ func (pl *plan) planGeneration(p *Pass, reqs []request.Request, exactUntil int64
 // An interval is [from, to) in ns of the trace.
 type interval struct{ from, to int64 }
 
-// findMarkPhases finds the mark phases of the collector.
+// findMarkPhases sets markPhases to those of the window's generations.
 func (pl *plan) findMarkPhases(gens []*timeline.Gen) {
 	pl.markPhases = pl.markPhases[:0]
 	add := func(from, to int64) { pl.markPhases = append(pl.markPhases, interval{from, to}) }
@@ -129,13 +130,14 @@ func (pl *plan) findMarkPhases(gens []*timeline.Gen) {
 	phases.Close(math.MaxInt64, add)
 }
 
-// overlapsMarkPhase reports whether the collector marked during a request.
+// overlapsMarkPhase reports whether a mark phase of the collector overlaps a request.
 func (pl *plan) overlapsMarkPhase(r *request.Request) bool {
 	k, _ := slices.BinarySearchFunc(pl.markPhases, r.Start, func(m interval, t int64) int { return cmp.Compare(m.to, t) })
 	return k < len(pl.markPhases) && pl.markPhases[k].from < r.End
 }
 
-// walkNeeded returns a function that reports whether a request must be walked.
+// walkNeeded returns a function that reports whether a request must be walked: it ends before exactUntil, or a Chooser needs
+// it.
 func (p *Pass) walkNeeded(exactUntil int64) func(r *request.Request) bool {
 	var list []Chooser
 	for _, s := range p.allSums() {
@@ -156,14 +158,14 @@ func (p *Pass) walkNeeded(exactUntil int64) func(r *request.Request) bool {
 	}
 }
 
-// A workerShare is the range of requests whose QuickGroup one worker has found, numbered by its stage.
+// A workerShare is the range of requests [from, to) whose groups one worker determined; stage numbers these groups.
 type workerShare struct {
 	stage    *path.Stage
 	from, to int
 }
 
-// findQuickGroups finds the QuickGroup of each request, concurrently. A request that must be walked represents only
-// itself: Choosers need requests of a certain time, and other times may differ.
+// findQuickGroups determines the group of each request without a walk, on all workers, and creates the candidates. A request
+// that must be walked (needs) represents only itself: Choosers need all requests of a certain time, and other times may differ.
 func (pl *plan) findQuickGroups(p *Pass, reqs []request.Request, needs func(*request.Request) bool) []workerShare {
 	n := len(reqs)
 	pl.quickGroups, pl.candidates = entry.Resize(pl.quickGroups, n), entry.Resize(pl.candidates, n)
@@ -190,7 +192,7 @@ func (pl *plan) findQuickGroups(p *Pass, reqs []request.Request, needs func(*req
 	return shares
 }
 
-// countStrata assigns the candidates to strata.
+// countStrata assigns each candidate to the stratum of its group and latency, and counts them.
 func (pl *plan) countStrata(shares []workerShare) {
 	if pl.groupIndexes == nil {
 		pl.groupIndexes, pl.history = make(map[path.GroupKey]int32), make(map[path.GroupKey]*latencyCounts)
@@ -239,9 +241,9 @@ func (pl *plan) countStrata(shares []workerShare) {
 	pl.findSlowBuckets()
 }
 
-// findSlowBuckets finds the latency from which on each group is walked completely, and the sample sizes below it.
-// Requests are slow compared with their generation, or with all generations so far: a slow generation has more of
-// them.
+// findSlowBuckets decides, for each group, from which latency on all requests are walked (exactBucket), and the sample sizes
+// below it. Requests count as slow compared with their generation, or with all generations so far: a slow generation has more
+// of them.
 func (pl *plan) findSlowBuckets() {
 	order := make([]int32, len(pl.strata))
 	for i := range order {
@@ -282,7 +284,7 @@ func (pl *plan) findSlowBuckets() {
 	}
 }
 
-// slowestBucket returns the highest bucket such that at least the given part of all requests is in it or above.
+// slowestBucket returns the highest bucket such that at least a given part (0 to 1) of all requests is in it or in slower ones.
 func (l *latencyCounts) slowestBucket(part float64) int32 {
 	slower, k := 0, int32(latencyBuckets)
 	for k > 0 && float64(slower) < part*float64(l.total) {
@@ -292,7 +294,8 @@ func (l *latencyCounts) slowestBucket(part float64) int32 {
 	return k
 }
 
-// assignWeights draws the samples, and assigns weights.
+// assignWeights draws the sample of each stratum, and sets the weights of all requests: 0 if not walked. The weights of a
+// stratum add up to the number of its requests.
 func (pl *plan) assignWeights() {
 	n := len(pl.candidates)
 	pl.weights = entry.Resize(pl.weights, n)
@@ -354,8 +357,8 @@ func (pl *plan) assignWeights() {
 	}
 }
 
-// chance returns a pseudo-random number that depends only on the request (the finalizer of MurmurHash3 by Appleby,
-// over the fields that identify a request).
+// chance returns a pseudo-random number that depends only on the request: the finalizer of MurmurHash3 (Appleby) over the
+// fields that identify it.
 func chance(r *request.Request) uint64 {
 	z := uint64(r.End) ^ bits.RotateLeft64(uint64(r.Start), 23) ^ r.G*0xd6e8feb86659fd93
 	z = (z ^ z>>33) * 0xff51afd7ed558ccd
