@@ -35,12 +35,12 @@ type Segment struct {
 	RemoteG uint64
 }
 
-// AsThrottled returns the segment as time that a freeze took.
+// AsThrottled returns the segment with cause throttle, for time that a freeze took. It keeps the site and the wait chain.
 func (s Segment) AsThrottled() Segment {
 	return Segment{Start: s.Start, End: s.End, G: s.G, Code: Code(Throttle), Site: s.Site, FollowedWait: s.FollowedWait}
 }
 
-// A Classifier turns steps into segments. Only one goroutine may use it at a time.
+// A Classifier converts steps to segments with causes. Only one goroutine may use it at a time.
 type Classifier struct {
 	Sites    *Sites
 	window   *timeline.Window
@@ -52,7 +52,7 @@ func New(window *timeline.Window, symbols *tracefmt.Symbols) *Classifier {
 	return &Classifier{Sites: NewSites(symbols), window: window}
 }
 
-// Segments returns the segments of a walk's steps, which cover the same time. The slice is valid until the next call.
+// Segments returns the segments of a walk's steps; both cover the same time. The slice is valid until the next call.
 func (c *Classifier) Segments(steps []critpath.Step) []Segment {
 	c.segments = c.segments[:0]
 	for i := range steps {
@@ -61,7 +61,8 @@ func (c *Classifier) Segments(steps []critpath.Step) []Segment {
 	return c.segments
 }
 
-// addSegment appends a segment, or extends the last one if they are equal except for the time.
+// addSegment appends a segment, or extends the last one if the two are adjacent and otherwise equal. An empty segment is
+// dropped.
 func (c *Classifier) addSegment(s *Segment) {
 	if s.End <= s.Start {
 		return
@@ -76,7 +77,7 @@ func (c *Classifier) addSegment(s *Segment) {
 	c.segments = append(c.segments, *s)
 }
 
-// addStep adds the segments of a step.
+// addStep decides the cause of a step by its kind, and adds its segments. Running and ready time is divided further.
 func (c *Classifier) addStep(step *critpath.Step) {
 	segment := Segment{Start: step.Start, End: step.End, G: step.G, FollowedWait: step.FollowedWait}
 	switch step.Kind {
@@ -121,7 +122,7 @@ func (c *Classifier) addStep(step *critpath.Step) {
 	c.addSegment(&segment)
 }
 
-// stepCauses has the causes of step kinds that have one cause each. calls says whether the segment has a Call.
+// stepCauses has the cause of each kind of step that has only one. calls reports whether the segment gets a Call.
 var stepCauses = [...]struct {
 	cause Cause
 	calls bool
@@ -137,8 +138,8 @@ var stepCauses = [...]struct {
 	critpath.StopWorld: {STW, false},
 }
 
-// addRunning adds running time with its site: a CPU sample's if there is one, otherwise that of the event that ended
-// the run. If only the event before the run shows code outside the standard library, its site is used.
+// addRunning adds running time with its site: divided at CPU samples if there are some, otherwise at the site of the event that
+// ended the run. If only the event before the run shows code outside the standard library, its site is used.
 func (c *Classifier) addRunning(step *critpath.Step, segment Segment) {
 	segment.Code = Code(CPU)
 	segment.SiteSource = SiteFromBracket
@@ -175,15 +176,15 @@ func (c *Classifier) addRunning(step *critpath.Step, segment Segment) {
 	}
 }
 
-// RunLength is a class of the lengths of runs. A profiler that samples 100 times a second hits few of the short runs,
-// and short runs differ from long ones, so runs of similar length are estimated together. 0 means that the trace has no
-// profile.
+// RunLength is a class of the lengths of runs. A profiler that samples 100 times a second hits few of the short runs, and short
+// runs differ from long ones, so runs of similar length are estimated together. 0: the trace has no CPU profile.
 type RunLength uint8
 
 // RunLengthLimit is above all classes.
 const RunLengthLimit = 7
 
-// runLengthOf returns the class of a length. Each class reaches up to four times the length of the one before.
+// runLengthOf returns the class of a length in ns. Each class reaches up to four times the length of the one before, the first
+// to 64 us.
 func runLengthOf(ns int64) RunLength {
 	length := RunLength(1)
 	for limit := int64(64e3); ns >= limit && length < RunLengthLimit-1; limit *= 4 {
@@ -200,5 +201,5 @@ func (c *Classifier) generationAt(t int64) *timeline.Gen {
 	return c.window.Gens[c.window.GenIndex(t)]
 }
 
-// maxIdleIntervals bounds into how many parts one wait for a P is divided.
+// maxIdleIntervals bounds the number of parts into which one wait for a P is divided.
 const maxIdleIntervals = 16

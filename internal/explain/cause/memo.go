@@ -14,7 +14,7 @@ func memoBoolOf(b bool) memoBool {
 	return 0
 }
 
-// A memo caches a result by the id of a stack, frame or function.
+// A memo caches a result by the id of a stack, frame or function (a slice indexed by id).
 type memo[K ~uint32, V tracefmt.FrameID | tracefmt.StringID | memoBool] []V
 
 // get returns the cached result, or calls find and caches its result.
@@ -25,6 +25,7 @@ func (m *memo[K, V]) get(id K, find func(K) V) V {
 	return m.add(id, find(id))
 }
 
+// add stores the result of an id, and returns it.
 func (m *memo[K, V]) add(id K, v V) V {
 	for int(id) >= len(*m) {
 		*m = append(*m, notFound)

@@ -26,8 +26,8 @@ func NewPlacer(syms *tracefmt.Symbols, set *modules.Set) *Placer {
 	return &Placer{syms: syms, sites: NewSites(syms), modules: set, nextFrame: 1, nextStack: 1}
 }
 
-// Place processes the stacks that were added since its last call. No other goroutine may read the symbols during the
-// call.
+// Place finds the service line, and other facts, of the stacks that were added since its last call, and stores them in the
+// symbols. No other goroutine may read the symbols during the call.
 func (p *Placer) Place() {
 	main := p.syms.Lookup("main.main")
 	for ; int(p.nextFrame) < p.syms.Frames(); p.nextFrame++ {
@@ -41,7 +41,7 @@ func (p *Placer) Place() {
 	}
 	for ; int(p.nextStack) < p.syms.Stacks(); p.nextStack++ {
 		f := p.sites.findSite(p.nextStack)
-		if p.connects(p.nextStack) {
+		if p.opensConnection(p.nextStack) {
 			p.syms.SetOpensConnection(p.nextStack)
 		}
 		if caller, callee := p.ownCaller(p.nextStack); caller != 0 {
@@ -51,13 +51,13 @@ func (p *Placer) Place() {
 				p.syms.SetCallee(place, callee)
 			}
 		} else if fr := p.syms.Frame(f); p.sites.IsStdlib(fr.Func) {
-			p.noteCallee(p.nextStack, f)
+			p.recordCallee(p.nextStack, f)
 		}
 	}
 }
 
-// adoptWrappedProgram treats a dependency as the service's own code if the main package only calls it and has no
-// other code in the trace: the program is then a library with a main function around it.
+// adoptWrappedProgram treats a dependency as the service's own code if main.main only calls it and no other own code is in the
+// trace: the program is then a library with a main function around it.
 func (p *Placer) adoptWrappedProgram(main tracefmt.StringID) {
 	if main == 0 {
 		return
@@ -82,8 +82,9 @@ func (p *Placer) adoptWrappedProgram(main tracefmt.StringID) {
 	}
 }
 
-// noteCallee records which function a line of the standard library calls, if that shows what the line is for.
-func (p *Placer) noteCallee(id tracefmt.StackID, site tracefmt.FrameID) {
+// recordCallee records which function a line of the standard library (site) calls in a stack, if the callee shows the purpose of
+// the line.
+func (p *Placer) recordCallee(id tracefmt.StackID, site tracefmt.FrameID) {
 	fn := p.syms.String(p.syms.Frame(site).Func)
 	if p.syms.Callee(site) != 0 || !knowledge.HasActivities(fn) {
 		return
@@ -96,8 +97,8 @@ func (p *Placer) noteCallee(id tracefmt.StackID, site tracefmt.FrameID) {
 	}
 }
 
-// ownCaller returns the innermost own frame of a stack whose site is in a dependency, and the function that it calls;
-// 0 if there is none.
+// ownCaller returns the service's own innermost frame of a stack whose site is in a dependency, and the function that this
+// frame calls; 0 if the site is own code or no frame is.
 func (p *Placer) ownCaller(id tracefmt.StackID) (caller tracefmt.FrameID, callee tracefmt.StringID) {
 	seenDependency := false
 	frames := p.syms.Stack(id)
@@ -117,9 +118,9 @@ func (p *Placer) ownCaller(id tracefmt.StackID) (caller tracefmt.FrameID, callee
 	return 0, 0
 }
 
-// connects reports whether a library, within the innermost own frame of a stack, opens a connection. This includes the
-// handshake of its protocol.
-func (p *Placer) connects(id tracefmt.StackID) bool {
+// opensConnection reports whether a library, called from the service's own innermost frame of a stack, opens a connection. This
+// includes the handshake of its protocol.
+func (p *Placer) opensConnection(id tracefmt.StackID) bool {
 	for _, f := range p.syms.Stack(id) {
 		if p.sites.RolesOf(f).Has(knowledge.Connecting) || p.isOwn(f) {
 			return !p.isOwn(f)
@@ -131,6 +132,7 @@ func (p *Placer) connects(id tracefmt.StackID) bool {
 // isOwn reports whether a frame belongs to the service's own code.
 func (p *Placer) isOwn(f tracefmt.FrameID) bool { return p.ownFrames.get(f, p.findOwn) == 1 }
 
+// findOwn is isOwn without its cache.
 func (p *Placer) findOwn(f tracefmt.FrameID) memoBool {
 	fr := p.syms.Frame(f)
 	return memoBoolOf(!isCgoGlue(p.syms.String(fr.File)) && p.modules.IsOwn(p.syms.String(fr.Func), p.syms.String(fr.File)))

@@ -7,8 +7,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// Sites finds the site of a stack, the frame that a reader of the report needs. It caches results; only one goroutine
-// may use it at a time.
+// Sites finds the site of a stack: the frame that a reader of the report needs to find the code. It caches results; only one
+// goroutine may use it at a time.
 type Sites struct {
 	syms         *tracefmt.Symbols
 	functions    knowledge.Index[tracefmt.StringID]
@@ -34,10 +34,11 @@ func (s *Sites) HasRole(id tracefmt.StackID, role knowledge.Role) bool {
 	return slices.ContainsFunc(s.syms.Stack(id), func(f tracefmt.FrameID) bool { return s.RolesOf(f).Has(role) })
 }
 
-// SiteOf returns the innermost frame of a stack outside the standard library. If there is none, it returns the
-// outermost frame that is informative.
+// SiteOf returns the site of a stack: the innermost frame outside of the standard library. If there is none, it is the
+// outermost informative frame, such as a handshake, or the handler that net/http calls.
 func (s *Sites) SiteOf(id tracefmt.StackID) tracefmt.FrameID { return s.sites.get(id, s.findSite) }
 
+// findSite is SiteOf without its cache.
 func (s *Sites) findSite(id tracefmt.StackID) tracefmt.FrameID {
 	if f := s.syms.Place(id); f != 0 {
 		return f
@@ -81,6 +82,7 @@ func (s *Sites) isAllStdlib(id tracefmt.StackID) bool {
 	return s.stdlibStacks.get(id, s.findAllStdlib) == 1
 }
 
+// findAllStdlib is isAllStdlib without its cache.
 func (s *Sites) findAllStdlib(id tracefmt.StackID) memoBool {
 	f := s.SiteOf(id)
 	return memoBoolOf(f == 0 || s.IsStdlib(s.syms.Frame(f).Func))

@@ -5,8 +5,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// addRunnable divides the time in which a goroutine was ready: the world was stopped, no P was free, or an idle P had
-// not yet woken up.
+// addRunnable divides the time in which a goroutine was ready to run into three causes: the world was stopped (stw), no P was
+// free (sched), or a P was idle but had not yet woken up (sched-wake).
 func (c *Classifier) addRunnable(segment Segment) {
 	start := segment.Start
 	c.eachStop(segment.Start, segment.End, func(r timeline.STWRange, from, to int64) {
@@ -20,7 +20,8 @@ func (c *Classifier) addRunnable(segment Segment) {
 	c.addWaitForP(segment, start, segment.End)
 }
 
-// addWaitForP adds the part of a wait for a P from start to end, during which the world was not stopped.
+// addWaitForP adds the part of a wait for a P from start to end, during which the world was not stopped, as sched and
+// sched-wake. If the idle intervals are too many, the rest is two sums.
 func (c *Classifier) addWaitForP(segment Segment, start, end int64) {
 	if end <= start {
 		return
@@ -52,7 +53,7 @@ func (c *Classifier) addWaitForP(segment Segment, start, end int64) {
 	add(end, Sched)
 }
 
-// eachStop calls f for each stop of the world that overlaps [from, to), in order of time and without overlap.
+// eachStop calls f for each stop of the world that overlaps [from, to), cut to it, in order of time and without overlap.
 func (c *Classifier) eachStop(from, to int64, f func(r timeline.STWRange, a, b int64)) {
 	if len(c.window.Gens) == 0 {
 		return
@@ -74,7 +75,7 @@ func (c *Classifier) EachStopper(from, to int64, f func(tracefmt.StackID)) {
 	c.eachStop(from, to, func(r timeline.STWRange, _, _ int64) { f(r.Stack) })
 }
 
-// stopEnd returns the end of a stop; the end of the generation if the stop ends in the next one.
+// stopEnd returns the end of a stop; the end of the generation if the stop ends in a later one.
 func stopEnd(g *timeline.Gen, r *timeline.STWRange) int64 {
 	if r.End != 0 {
 		return r.End

@@ -9,9 +9,9 @@ const causeBits = 5
 
 var _ [Limit - int(Queue) - 1]struct{} // all causes fit
 
-// A Code is a cause, or the pair of the class of a candidate freeze and the cause that the time has if the candidate
-// was not a freeze. Which silences were freezes is known only at the end of a trace. Until then, time in a candidate
-// is added up by pair, and a Settlement decides when the sums are read.
+// A Code is a cause, or a pair: the class of a candidate freeze, and the cause that the time has if the candidate was not a
+// freeze. Which silences were freezes is known only at the end of a trace. Until then, time in a candidate is added up by pair,
+// and a Settlement decides when the sums are read.
 type Code uint16
 
 const codeLimit = 1 << (causeBits + 8)
@@ -28,7 +28,8 @@ func (c Code) IsPending() bool { return c >= Limit }
 // A Settlement is the final cause of each code.
 type Settlement [codeLimit]Cause
 
-// Settle returns the settlement in which the classes for which isFreeze is true are throttled time.
+// Settle returns the Settlement for which isFreeze decides, by class, whether candidates were freezes: the time in those gets
+// cause throttle.
 func Settle(isFreeze func(freeze.Class) bool) *Settlement {
 	var s Settlement
 	for c := range Code(codeLimit) {
@@ -43,7 +44,7 @@ func Settle(isFreeze func(freeze.Class) bool) *Settlement {
 // IsFreeze reports whether candidates of a class were freezes.
 func (s *Settlement) IsFreeze(class freeze.Class) bool { return s[Pending(Unknown, class)] == Throttle }
 
-// SettleSegment returns a segment with its settled cause.
+// SettleSegment returns a segment with its final cause.
 func (s *Settlement) SettleSegment(segment Segment) Segment {
 	switch {
 	case !segment.Code.IsPending():
@@ -81,7 +82,7 @@ func (s *TimeByCode) Add(c Code, ns int64) {
 	s.pending = append(s.pending, pendingTime{c, ns})
 }
 
-// Merge adds other times.
+// Merge adds the times of another sum.
 func (s *TimeByCode) Merge(added *TimeByCode) {
 	for c, ns := range added.decided {
 		s.decided[c] += ns
@@ -91,7 +92,7 @@ func (s *TimeByCode) Merge(added *TimeByCode) {
 	}
 }
 
-// ByCause returns the times by settled cause.
+// ByCause returns the times by final cause.
 func (s *TimeByCode) ByCause(settlement *Settlement) [Limit]int64 {
 	out := s.decided
 	for _, p := range s.pending {
