@@ -12,14 +12,14 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Sum collects the slowest requests of each group, and a few of any latency. It implements pass.Sum.
+// A Sum collects the slowest requests of each group, and a few others of any latency, in full. It implements pass.Sum.
 type Sum struct {
 	maxSlowest int
 	collectors []*collector
 	merged     collector
 }
 
-// New returns a Sum that collects at most maxSlowest slow requests of a group; if that is not positive, it collects nothing.
+// New returns a Sum that collects at most slowest slow requests of a group; if slowest is not positive, it collects nothing.
 func New(slowest int) *Sum { return &Sum{maxSlowest: slowest, merged: collector{maxSlowest: slowest}} }
 
 // NewAdder implements pass.Sum.
@@ -41,8 +41,7 @@ func (s *Sum) Merge(ts []path.Translation) {
 	s.collectors = nil
 }
 
-// FillGroup adds a group's slowest requests and its typical one to a group of the report. median is the group's median
-// latency. If it was called before, it replaces them.
+// FillGroup sets Slowest and Typical of a group of the report. median is the group's median latency in ns.
 func (s *Sum) FillGroup(g *report.Group, id path.GroupID, median int64, sp *spell.Speller) {
 	k := s.merged.group(id)
 	g.Slowest, g.Typical = []report.Request{}, nil
@@ -60,15 +59,16 @@ type collector struct {
 	maxSlowest int
 	stage      *path.Stage
 	groups     []groupRequests // by path.GroupID
-	spans      []timeline.Span // for AddLanes
+	spans      []timeline.Span // scratch for AddLanes
 }
 
 // groupRequests are the requests of one group.
 type groupRequests struct {
 	slowest *sample.TopN[*Request]
-	sample  *sample.TopN[*Request] // those with the smallest keys
+	sample  *sample.TopN[*Request] // requests with the smallest keys: a random sample
 }
 
+// group returns the requests of a group, creating them on demand.
 func (k *collector) group(id path.GroupID) *groupRequests {
 	g := entry.GetOrGrow(&k.groups, id)
 	if g.slowest == nil {
@@ -77,7 +77,7 @@ func (k *collector) group(id path.GroupID) *groupRequests {
 	return g
 }
 
-// Add implements pass.Adder.
+// Add implements path.Adder. It collects a request if it is among the slowest of its group so far, or in the sample.
 func (k *collector) Add(w *path.WalkResult) {
 	if k.maxSlowest <= 0 || !w.IsComplete() {
 		return
@@ -112,9 +112,11 @@ func smallerKeyFirst(a, b *Request) int {
 	return cmp.Compare(sampleKey(a.Start, a.G), sampleKey(b.Start, b.G))
 }
 
-// sampleSize is how many requests of a group are sampled regardless of latency. One of them becomes the typical request.
+// sampleSize is the number of requests of a group that are sampled regardless of latency. One of them becomes the typical
+// request.
 const sampleSize = 5
 
+// sampleKey returns a pseudo-random number of a request; the requests with the smallest keys are the sample.
 func sampleKey(start int64, g uint64) uint64 { return sample.Key(start, g, 1) }
 
 // typical returns the sampled request with the latency nearest to the median, or nil if all of them are among the slowest.

@@ -17,7 +17,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Request is one request in full.
+// A Request is one request in full: its path, and the timelines of the goroutines on it.
 type Request struct {
 	Start, End   int64
 	G            uint64
@@ -36,7 +36,8 @@ type Lane struct {
 	G     uint64
 	Start tracefmt.StackID
 	Spans []timeline.Span
-	// Threads and Arrivals are from the kernel's events.
+	// Threads and Arrivals are from the kernel's events: the states of its threads, and the times at which bytes that it read
+	// arrived.
 	Threads  []threadstate.Interval
 	Arrivals []int64
 }
@@ -48,7 +49,8 @@ type Wake struct {
 	Site     tracefmt.FrameID
 }
 
-// NewRequest returns a walked request without lanes and wakes. It shares the segments, which are valid as long as w.
+// NewRequest returns a walked request without lanes and wakes. It shares the segments with w, so they are valid only as long as
+// w.
 func NewRequest(w *path.WalkResult) *Request {
 	return &Request{
 		Start: w.Start, End: w.Req.End, G: w.Req.G, Segments: w.Segments, Vias: w.WaitChains(),
@@ -62,8 +64,8 @@ const (
 	maxLaneSpans = 400
 )
 
-// AddLanes adds the lanes of the goroutines of the request's steps, and the wakes between them. It uses buf as scratch, and
-// returns it, perhaps enlarged.
+// AddLanes adds the timelines of all goroutines on the request's path, and the wakes between them. It uses buf as scratch
+// space, and returns it, perhaps enlarged.
 func (r *Request) AddLanes(stage *path.Stage, steps []critpath.Step, buf []timeline.Span) []timeline.Span {
 	hasLane := map[uint64]bool{}
 	add := func(g uint64) {
@@ -100,8 +102,8 @@ func (r *Request) AddLanes(stage *path.Stage, steps []critpath.Step, buf []timel
 	return buf
 }
 
-// withSettledCauses returns a copy with settled causes. Segments that were divided at a candidate freeze are joined again if
-// it was none.
+// withSettledCauses returns a copy with final causes. Segments that were divided at a candidate freeze are joined if it was
+// none.
 func (r *Request) withSettledCauses(settlement *cause.Settlement) *Request {
 	out := *r
 	out.Segments, out.Vias = make([]cause.Segment, 0, len(r.Segments)), make([][]path.ChainWait, 0, len(r.Segments))

@@ -12,13 +12,14 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Report returns the request as a report contains it, for a group's id.
+// Report returns the request in the form of the report, with final causes and queues. group is its group's id.
 func (r *Request) Report(group string, sp *spell.Speller) report.Request {
 	settled := r.withSettledCauses(sp.Settlement)
 	settled.findQueueWaits(group, sp)
 	return settled.report(group, sp)
 }
 
+// report converts a request whose causes are final; long paths are joined to at most maxSegments segments.
 func (r *Request) report(group string, sp *spell.Speller) report.Request {
 	out := report.Request{
 		ID:      spell.RequestID(group, r.Start-sp.Start, r.G),
@@ -32,11 +33,11 @@ func (r *Request) report(group string, sp *spell.Speller) report.Request {
 			out.DatadogSpanID = strconv.FormatUint(id.DatadogSpanID, 10)
 		}
 	}
-	for from, to := range ranges(r.Segments, maxSegments) {
+	for from, to := range joinedRanges(r.Segments, maxSegments) {
 		if to-from > 1 {
 			out.Segments = append(out.Segments, r.joinedSegment(from, to, sp))
 		} else {
-			out.Segments = append(out.Segments, r.segment(from, sp))
+			out.Segments = append(out.Segments, r.reportSegment(from, sp))
 		}
 	}
 	// A request over many generations has only the first segments.
@@ -99,26 +100,27 @@ func hexID(id []byte) string {
 // maxSegments bounds the segments of a slow request in a report.
 const maxSegments = 2000
 
-// ranges divides a path into at most maxRanges index ranges. Adjacent segments are joined if they last at most a time limit
-// together, the smallest that is sufficient. So the whole path is visible at one resolution, and longer segments stay single.
-func ranges(segs []cause.Segment, maxRanges int) iter.Seq2[int, int] {
+// joinedRanges divides a path into at most maxRanges index ranges [from, to). Adjacent segments are joined if they last at most some
+// time together, the smallest that is sufficient. So the whole path is visible at one resolution, and longer segments stay
+// single.
+func joinedRanges(segs []cause.Segment, maxRanges int) iter.Seq2[int, int] {
 	if len(segs) <= maxRanges {
-		return rangesUpTo(segs, -1)
+		return rangesWithin(segs, -1)
 	}
 	total := segs[len(segs)-1].End - segs[0].Start
 	count := func(limit int64) (n int) {
-		for range rangesUpTo(segs, limit) {
+		for range rangesWithin(segs, limit) {
 			n++
 		}
 		return n
 	}
 	// Two adjacent ranges last longer than the limit together, so twice the mean length is always sufficient.
 	limit := sort.Search(int(2*total/int64(maxRanges)+1), func(limit int) bool { return count(int64(limit)) <= maxRanges })
-	return rangesUpTo(segs, int64(limit))
+	return rangesWithin(segs, int64(limit))
 }
 
-// rangesUpTo joins adjacent segments that last at most limit together.
-func rangesUpTo(segs []cause.Segment, limit int64) iter.Seq2[int, int] {
+// rangesWithin yields index ranges in which adjacent segments are joined as long as they last at most limit ns together.
+func rangesWithin(segs []cause.Segment, limit int64) iter.Seq2[int, int] {
 	return func(yield func(int, int) bool) {
 		for from := 0; from < len(segs); {
 			to := from + 1
@@ -133,8 +135,8 @@ func rangesUpTo(segs []cause.Segment, limit int64) iter.Seq2[int, int] {
 	}
 }
 
-// joinedSegment returns one segment for the segments in [from, to). It lists their causes; it has a site, a kind and a wait
-// chain only if they have these in common.
+// joinedSegment returns one segment of the report for Segments[from:to]. It lists their causes; it has a site, a kind and a
+// wait chain only if all segments share them.
 func (r *Request) joinedSegment(from, to int, sp *spell.Speller) report.Segment {
 	list := r.Segments[from:to]
 	joined := &report.Joined{Count: len(list), Causes: map[report.CauseName]int64{}}
@@ -156,7 +158,7 @@ func (r *Request) joinedSegment(from, to int, sp *spell.Speller) report.Segment 
 			longest = from + i
 		}
 	}
-	seg := r.segment(longest, sp)
+	seg := r.reportSegment(longest, sp)
 	seg.StartNS, seg.DurationNS, seg.Joined = list[0].Start-sp.Start, list[len(list)-1].End-list[0].Start, joined
 	for segment, ns := range nsByG {
 		if ns > nsByG[seg.Goroutine] || ns == nsByG[seg.Goroutine] && segment < seg.Goroutine {

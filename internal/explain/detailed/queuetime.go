@@ -7,14 +7,15 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A queueWait is a segment's wait in a queue: index is that of the wait in its chain. The queue is nil if there is none.
+// A queueWait is the queue in which a request is during a segment, and the index in the segment's wait chain of the wait for
+// it. queue is nil if it is in none.
 type queueWait struct {
 	queue *report.Queue
 	index int
 }
 
-// findQueueWaits finds the segments in which the request is in a queue. If the wait contains the request's own service time, that
-// is the last part of it.
+// findQueueWaits sets queueWaits: the segments in which the request is in a queue of its group. If the wait contains the
+// request's own service time, that is the last part of it and not in the queue.
 func (r *Request) findQueueWaits(group string, sp *spell.Speller) {
 	r.queueWaits = make([]queueWait, len(r.Segments))
 	for i := range r.Segments {
@@ -33,7 +34,7 @@ func (r *Request) findQueueWaits(group string, sp *spell.Speller) {
 	}
 }
 
-// endQueueWait takes the last ns of the segments from start to end out of the queue. A segment that is only partly in the queue is
+// endQueueWait removes the last ns of Segments[start:end] from the queue. A segment that is only partly in the queue is
 // divided.
 func (r *Request) endQueueWait(start, end int, ns int64) {
 	for i := end - 1; i >= start && ns > 0; i-- {
@@ -52,7 +53,7 @@ func (r *Request) endQueueWait(start, end int, ns int64) {
 	}
 }
 
-// queueWait returns the wait in a queue of a segment.
+// queueWait returns the queue of segment i.
 func (r *Request) queueWait(i int) queueWait {
 	if i >= len(r.queueWaits) {
 		return queueWait{}
@@ -60,8 +61,8 @@ func (r *Request) queueWait(i int) queueWait {
 	return r.queueWaits[i]
 }
 
-// segment returns a segment of the report.
-func (r *Request) segment(i int, sp *spell.Speller) report.Segment {
+// reportSegment returns segment i in the form of the report.
+func (r *Request) reportSegment(i int, sp *spell.Speller) report.Segment {
 	seg := sp.Segment(&r.Segments[i], r.Vias[i], r.StarterFrame)
 	if w := r.queueWait(i); w.queue != nil {
 		spell.Requeue(&seg, w.queue, w.index, sp.Syms.String(r.Segments[i].Call))

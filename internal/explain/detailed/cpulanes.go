@@ -8,16 +8,17 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A CPULane is a CPU with what had it.
+// A CPULane is the timeline of a CPU: the processes that had it.
 type CPULane struct {
 	Number int32
 	Spans  []threadstate.Occupation
 }
 
-// maxCPULanes bounds the CPUs of a request: its lanes have at most 40 goroutines.
+// maxCPULanes bounds the CPUs that are shown for a request.
 const maxCPULanes = 16
 
-// addThreads adds what the kernel's events show of the lanes' threads and of their CPUs.
+// addThreads adds the states of the lanes' threads, the arrivals, and the CPUs that these threads used, from the kernel's
+// events.
 func (r *Request) addThreads(threads *threadstate.Tracker) {
 	if threads == nil {
 		return
@@ -59,7 +60,7 @@ func (r *Request) addThreads(threads *threadstate.Tracker) {
 	}
 }
 
-// reportThreads adds a lane's threads and arrivals to its report.
+// reportThreads adds a lane's thread states and arrivals to its form in the report.
 func (l *Lane) reportThreads(out *report.Lane, sp *spell.Speller) {
 	for i := range l.Threads {
 		x := &l.Threads[i]
@@ -72,7 +73,7 @@ func (l *Lane) reportThreads(out *report.Lane, sp *spell.Speller) {
 	}
 }
 
-// reportCPUs adds the CPUs of a request to its report.
+// reportCPUs adds the CPU lanes to the request's form in the report.
 func (r *Request) reportCPUs(out *report.Request, sp *spell.Speller) {
 	for i := range r.CPUs {
 		lane := report.CPULane{CPU: int(r.CPUs[i].Number), Spans: []report.CPUSpan{}}
