@@ -9,8 +9,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A RemoteCause is what another service did while a request waited for it over the network, as that service's report spells it:
-// the value of cause.Segment.Remote is its index in Speller.Remotes. If IsWay, it is the time on the way there and back instead:
+// A RemoteCause is what another service did while a request waited for it over the network, in the form of that service's
+// report: cause.Segment.Remote is its index in Speller.Remotes. If IsWay, it is the time on the way there and back instead:
 // only Service and Code are set.
 type RemoteCause struct {
 	Service string
@@ -21,11 +21,11 @@ type RemoteCause struct {
 	report.Segment
 	SiteFrom string
 	Call     string
-	// Row is equal for causes that are one row of a report: they differ only in their waits.
+	// Row is equal for causes that are one row of a report: they differ only in their wait chains.
 	Row int32
 }
 
-// Remote returns the remote cause of a key or segment; nil if it has none.
+// Remote returns the remote cause with an index; nil if the index is 0 or unknown.
 func (s *Speller) Remote(index int32) *RemoteCause {
 	if index <= 0 || int(index) >= len(s.Remotes) {
 		return nil
@@ -41,8 +41,8 @@ func (s *Speller) CauseOf(key *path.CauseKey) report.CauseName {
 	return Cause(s.Settlement[key.Code])
 }
 
-// RemoteVias returns the waits that lead to a remote cause: those of this service, the wait for the other service at a site, and those
-// of that service. starter is as in ServiceFrame.
+// RemoteVias returns the wait chain that leads to a remote cause: the waits of this service (chain), the wait for the other
+// service at site, and the waits of that service. starter is as in ServiceFrame.
 func (s *Speller) RemoteVias(chain []path.ChainWait, site, starter tracefmt.FrameID, call tracefmt.StringID, remote *RemoteCause) []report.Via {
 	vias := s.Vias(chain)
 	if remote.IsWay {

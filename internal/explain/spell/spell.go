@@ -50,8 +50,8 @@ func (s *Speller) Site(f tracefmt.FrameID) *report.Site {
 	return s.SiteFor(f, s.Syms.Frame(f).Caller, nil)
 }
 
-// SiteFor returns the site of a frame. serviceFrame, if not 0, is the service line that led to it, and vias the chain
-// of waits between them.
+// SiteFor returns the report's site of a frame; nil for 0. serviceFrame, if not 0, is the service's own line that led to the
+// frame, and vias the chain of waits between the two.
 func (s *Speller) SiteFor(frame, serviceFrame tracefmt.FrameID, vias []report.Via) *report.Site {
 	if frame == 0 {
 		return nil
@@ -82,7 +82,7 @@ func (s *Speller) SiteFor(frame, serviceFrame tracefmt.FrameID, vias []report.Vi
 	return out
 }
 
-// callsInto reports whether a wait is in a call of the library that contains the site. An example is a call of a client
+// callsInto reports whether a wait is in a call of the same library that contains the site. An example is a call of a client
 // whose other goroutine reads the answer. All packages of the standard library count as one library.
 func callsInto(v *report.Via, site *report.Site) bool {
 	if site.Module != "" {
@@ -92,9 +92,9 @@ func callsInto(v *report.Via, site *report.Site) bool {
 	return p != "" && p != "runtime" && p != "sync"
 }
 
-// ServiceFrame returns the service frame that led to a site in other code. It is the caller of the site, else that of
-// the last wait in the chain that has one, else starter, the line that started the request's goroutine. It is 0 if none
-// is known, or if the site is service code.
+// ServiceFrame returns the frame of the service's own code that led to a site in other code: the caller of the site, else that
+// of the last wait in the chain that has one, else starter, the line that started the request's goroutine. It is 0 if none is
+// known, or if the site itself is service code.
 func (s *Speller) ServiceFrame(site tracefmt.FrameID, vias []path.ChainWait, starter tracefmt.FrameID) tracefmt.FrameID {
 	if site == 0 || s.Modules == nil {
 		return 0
@@ -123,6 +123,7 @@ func (s *Speller) ServiceFrame(site tracefmt.FrameID, vias []path.ChainWait, sta
 	return 0
 }
 
+// isService reports whether a frame is in the service's own code.
 func (s *Speller) isService(f tracefmt.Frame) bool {
 	return s.Modules.IsOwn(s.Syms.String(f.Func), s.Syms.String(f.File))
 }
@@ -140,7 +141,7 @@ func (s *Speller) File(name string) string {
 // Cause returns the report's name of a cause.
 func Cause(c cause.Cause) report.CauseName { return report.CauseName(c.String()) }
 
-// Vias returns a chain of waits.
+// Vias converts a chain of waits to the form of the report.
 func (s *Speller) Vias(vs []path.ChainWait) []report.Via {
 	out := []report.Via{}
 	for _, x := range vs {
@@ -149,7 +150,8 @@ func (s *Speller) Vias(vs []path.ChainWait) []report.Via {
 	return out
 }
 
-// Segment returns a resolved segment with the chain of waits that led to it. starter is as in ServiceFrame.
+// Segment converts a segment with a final cause, and the chain of waits that led to it, to the form of the report. starter is
+// as in ServiceFrame.
 func (s *Speller) Segment(g *cause.Segment, vias []path.ChainWait, starter tracefmt.FrameID) report.Segment {
 	seg := report.Segment{
 		StartNS: g.Start - s.Start, DurationNS: g.End - g.Start, Goroutine: g.G, Cause: Cause(g.Code.Cause()), Via: s.Vias(vias),
@@ -166,7 +168,7 @@ func (s *Speller) Segment(g *cause.Segment, vias []path.ChainWait, starter trace
 	return seg
 }
 
-// Kind returns the kind of a cause's time.
+// Kind returns the report's kind of time with a cause: the direction of a network wait, calls into C, or the recorded kind.
 func (s *Speller) Kind(c cause.Cause, kind tracefmt.StringID, inbound bool) string {
 	switch {
 	case c == cause.Network && inbound:
@@ -182,7 +184,8 @@ func (s *Speller) Kind(c cause.Cause, kind tracefmt.StringID, inbound bool) stri
 // maxShares bounds the functions that Shares returns.
 const maxShares = 5
 
-// Shares returns the functions with the largest shares of a sum by frame.
+// Shares returns the maxShares functions with the largest shares of a total, given by frame. A function is shown at its line
+// with the most time.
 func (s *Speller) Shares(nsByFrame map[tracefmt.FrameID]int64) []report.Share {
 	if len(nsByFrame) == 0 {
 		return nil
@@ -224,7 +227,7 @@ func (s *Speller) Shares(nsByFrame map[tracefmt.FrameID]int64) []report.Share {
 	return out
 }
 
-// StartOf returns the start function of a goroutine with this stack, "" if the stack is empty.
+// StartOf returns the start function of the goroutine that has this stack; "" if the stack is empty.
 func (s *Speller) StartOf(id tracefmt.StackID) string {
 	frames := s.Syms.Stack(id)
 	for i := len(frames) - 1; i >= 0; i-- {
@@ -235,8 +238,8 @@ func (s *Speller) StartOf(id tracefmt.StackID) string {
 	return ""
 }
 
-// CompareFrames orders frames by file, line, function and caller. Ids depend on the order of events, so they decide
-// only between two calls on one line.
+// CompareFrames orders frames by file, line, function and caller. Ids depend on the order of events, so they decide only
+// between frames that are otherwise equal.
 func (s *Speller) CompareFrames(a, b tracefmt.FrameID) int {
 	fa, fb := s.Syms.Frame(a), s.Syms.Frame(b)
 	return cmp.Or(cmp.Compare(s.Syms.String(fa.File), s.Syms.String(fb.File)), cmp.Compare(fa.Line, fb.Line),
@@ -250,7 +253,7 @@ func (s *Speller) compareCallers(a, b tracefmt.FrameID) int {
 	return s.CompareFrames(a, b)
 }
 
-// ID returns an id that depends only on its parts.
+// ID returns an id of twelve hexadecimal digits that depends only on its parts.
 func ID(parts ...string) string {
 	h := fnv.New64a()
 	for _, p := range parts {
@@ -263,7 +266,7 @@ func ID(parts ...string) string {
 // GroupID returns the id of a group in reports.
 func GroupID(kind, name string) string { return ID("group", kind, name) }
 
-// RequestID returns the id of a request in reports. start is relative to the start of the trace.
+// RequestID returns the id of a request in reports. start is relative to the start of the trace, in ns.
 func RequestID(group string, start int64, g uint64) string {
 	return ID("request", group, fmt.Sprint(start), fmt.Sprint(g))
 }

@@ -7,8 +7,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// QueueWait returns the first wait of a chain that is in one of a group's queues: the queue and the index of the wait; nil if none
-// is. In requests over the network of this process itself, only the waits of the request that answers count.
+// QueueWait returns the first wait of a chain that is in one of the queues of a group (by its id): the queue, and the index of
+// the wait in the chain; nil if none is. If the chain leads into another request of this process, over the network, only the
+// waits of that request count.
 func (s *Speller) QueueWait(group string, chain []path.ChainWait) (*report.Queue, int) {
 	queues := s.Queues[group]
 	if len(queues) == 0 {
@@ -32,7 +33,7 @@ func (s *Speller) QueueWait(group string, chain []path.ChainWait) (*report.Queue
 	return nil, 0
 }
 
-// isWait reports whether a wait of a chain is of the kind, the call and the line of a wait of the report.
+// isWait reports whether a wait of a chain and a wait of the report have the same kind, call and line.
 func (s *Speller) isWait(wait *path.ChainWait, shown *report.Via) bool {
 	if shown.Wait != report.WaitKind(wait.Kind.String()) || shown.Call != s.Syms.String(wait.Call) || shown.Site == nil || wait.Site == 0 {
 		return false
@@ -41,14 +42,15 @@ func (s *Speller) isWait(wait *path.ChainWait, shown *report.Via) bool {
 	return int(f.Line) == shown.Site.Line && s.Syms.String(f.Func) == shown.Site.Func && s.File(s.Syms.String(f.File)) == shown.Site.File
 }
 
-// Requeue gives a segment the cause queue: wait is the index in its Via of the wait in the queue.
+// Requeue changes a segment's cause to queue: its present cause becomes the work of the requests ahead. wait is the index in
+// seg.Via of the wait for queue q.
 func Requeue(seg *report.Segment, q *report.Queue, wait int, call string) {
 	seg.AheadWork = &report.Work{Cause: seg.Cause, Kind: seg.Kind, Site: seg.Site, Call: call}
 	seg.Cause, seg.Kind, seg.Site = Cause(cause.Queue), q.For, seg.Via[wait].Site
 }
 
-// OwnPart returns the part of the time in a queue that is the requests' own service time, if each of a number of requests has
-// ownNS of it on average, and all time in the queue is queueNS.
+// OwnPart returns which part of ns, a time in a queue, is the requests' own service: each of requests has ownNS of it on
+// average, and all time in the queue is queueNS.
 func OwnPart(ns, ownNS, requests, queueNS int64) int64 {
 	if ownNS == 0 || queueNS == 0 {
 		return 0
