@@ -356,6 +356,6 @@ func (f freezeListener) AddGeneration(g *timeline.Gen, _ *tracefmt.Symbols, gap 
 		f.KnownHolds = hostjoin.HeldIntervals(f.samples, w)
 		*f.threads = hostjoin.NewThreads(f.samples, w)
 	}
-	f.threads.Add(g)
+	f.threads.AddRuns(g)
 	f.Add(g)
 }
