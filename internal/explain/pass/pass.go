@@ -320,7 +320,7 @@ func (p *Pass) createWorkers() {
 // allSums returns all sums, OptionalSums last.
 func (p *Pass) allSums() []Sum { return slices.Concat(p.Sums, p.OptionalSums) }
 
-// DropOptionalSums stops adding to OptionalSums, because the trace will be read once more for them. It may be called before
+// DropOptionalSums stops adding to OptionalSums, because the trace will be read a second time for them. It may be called before
 // Run, and from Options.OnRequestsAdded. Which requests are walked does not change: BeginGeneration and NeedsWalk of the
 // OptionalSums are still called.
 func (p *Pass) DropOptionalSums() {
