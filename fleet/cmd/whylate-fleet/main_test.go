@@ -62,10 +62,16 @@ func TestTokenVerbs(t *testing.T) {
 		out := must.Have(run(verb, "shop"))(t)
 		check.True(t, len(strings.TrimSpace(out)) >= 26, "%s: %q", verb, out)
 	}
-	list := must.Have(run("tokens"))(t)
-	check.True(t, strings.Count(list, " shop made ") == 2, "tokens: %q", list)
-	check.Equal(t, must.Have(run("revoke", "shop"))(t), "1 tokens of shop ended\n", "revoke")
-	for _, args := range [][]string{{"tokens", "shop"}, {"token"}, {"revoke", "a", "b"}, {"serve", "x"}, {}} {
+	list, in90Days := must.Have(run("tokens"))(t), time.Now().Add(90*24*time.Hour).UTC().Format(" expires 2006-01-02")
+	check.True(t, strings.Count(list, " shop made ") == 2 && strings.Count(list, in90Days) == 2, "tokens: %q", list)
+	for _, c := range []struct{ args, want string }{
+		{"revoke shop", "1 tokens of shop ended\n"}, {"revoke reader:shop", "1 tokens of shop ended\n"}, {"revoke shop", "0 tokens of shop ended\n"}, {"tokens", ""}, {"check", "the configuration is right\n"},
+		{"backfill", "0 recordings wait to be explained again\n"}, {"backup " + dir + "/copy", ""},
+	} {
+		check.Equal(t, must.Have(run(strings.Fields(c.args)...))(t), c.want, "%s", c.args)
+	}
+	must.Have(os.Stat(dir + "/copy"))(t)
+	for _, args := range [][]string{{"tokens", "shop"}, {"token"}, {"token", ""}, {"revoke", "a", "b"}, {"serve", "x"}, {"check", "x"}, {"demo", "x"}, {"backfill", "x"}, {"backup"}, {"x"}, {}} {
 		if out, err := run(args...); err == nil || !strings.Contains(out, "say what to do") {
 			t.Errorf("%q: %q %v", args, out, err)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -10,6 +11,7 @@ import (
 	"errors"
 	"math/big"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -103,4 +105,52 @@ func TestListen(t *testing.T) {
 	if err := serve(t.Context(), c, nil); err == nil || !strings.Contains(err.Error(), "-tls-cert") {
 		t.Error(err)
 	}
+}
+
+// TestRoles: each target serves its part of the paths, over TLS as well, and answers while it drains.
+func TestRoles(t *testing.T) {
+	scraped, certDir := filepath.Join(t.TempDir(), "scrape.yaml"), t.TempDir()
+	must.Do(t, os.WriteFile(scraped, []byte("scrape_configs: [{job_name: x, static_configs: [{targets: []}]}]"), 0o600))
+	cert, key, secrets := filepath.Join(certDir, "cert"), filepath.Join(certDir, "key"), filepath.Join(certDir, "secrets")
+	writeCertificate(t, cert, key, 1)
+	must.Do(t, os.WriteFile(secrets, []byte(strings.Repeat("QUJD", 8)), 0o600))
+	for _, c := range []struct {
+		flags  string
+		scheme string
+		want   map[string]int // status by method and path
+	}{
+		{"-target=all -otlp=http://127.0.0.1:1 -pyroscope=http://127.0.0.1:1 -webhook=http://127.0.0.1:1 -webhook-secrets=" + secrets, "http://", map[string]int{"POST /v1/recordings": 401, "GET /": 200, "GET /metrics": 200, "GET /readyz": 200}},
+		{"-target=ingest -log=json", "http://", map[string]int{"POST /v1/recordings": 401, "GET /": 404, "GET /metrics": 200}},
+		{"-target=query -tls-cert=" + cert + " -tls-key=" + key, "https://", map[string]int{"POST /v1/recordings": 404, "GET /": 200}},
+		{"-target=work", "http://", map[string]int{"POST /v1/recordings": 404, "GET /": 404, "GET /healthz": 200}},
+		{"-listen=0.0.0.0:0 -target=query -plain", "http://", map[string]int{"GET /": 401, "GET /readyz": 200}},
+		{"-target=scrape -scrape=" + scraped, "http://", map[string]int{"POST /v1/recordings": 404, "GET /": 404}},
+	} {
+		cfg, _, err := parseConfig(append([]string{"-dir", t.TempDir(), "-listen=127.0.0.1:0", "-drain=50ms"}, strings.Fields(c.flags)...))
+		must.Do(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		addresses, ended := make(chan string, 1), make(chan error, 1)
+		go func() {
+			ended <- serve(ctx, cfg, func(address string, _ *store.Store) error { addresses <- address; return nil })
+		}()
+		address := <-addresses
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+		ask := func(request string) int {
+			method, path, _ := strings.Cut(request, " ")
+			res := must.Have(client.Do(must.Have(http.NewRequestWithContext(t.Context(), method, strings.Replace(address, "[::]", "127.0.0.1", 1)+path, nil))(t)))(t)
+			_ = res.Body.Close()
+			return res.StatusCode
+		}
+		check.True(t, strings.HasPrefix(address, c.scheme), "%s: %s", c.flags, address)
+		for request, status := range c.want {
+			check.Equal(t, ask(request), status, "%s: %s", c.flags, request)
+		}
+		stop()
+		check.True(t, <-ended == nil, "%s", c.flags)
+		client.CloseIdleConnections()
+	}
+	cfg, _, err := parseConfig([]string{"-dir", t.TempDir(), "-listen=127.0.0.1:0"})
+	must.Do(t, err)
+	refused := errors.New("refused")
+	check.True(t, errors.Is(serve(t.Context(), cfg, func(string, *store.Store) error { return refused }), refused), "an error of ready is lost")
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +30,7 @@ import (
 	"github.com/whylate/whylate/internal/judge/compare"
 	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/report"
 )
 
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" // the example of the specification
@@ -192,7 +195,7 @@ func TestSlowerVersion(t *testing.T) {
 		if comparisons++; service != "shop" || old != "v1" || new != "v2" {
 			t.Error(service, old, new)
 		}
-		return &compare.Diff{Groups: []compare.Group{{Name: "GET /", P50: change, P99: change}, {Name: "GET /cart", P50: change, P99: slower, Causes: []compare.Row{{Cause: "lock", DeltaNS: 8e6}}}}}, nil
+		return &compare.Diff{Groups: []compare.Group{{Name: "GET /", P50: change, P99: change}, {Name: "GET /cart", P50: change, P99: slower, Causes: []compare.Row{{Cause: "cpu", DeltaNS: -1}, {Cause: "lock", DeltaNS: 8e6, NewSite: &report.Site{Func: "main.f", File: "/src/main.go", Line: 7}}, {Cause: "gc", DeltaNS: 1}}}}}, nil
 	}
 	clock := time.Now().Add(-time.Hour)
 	if got := n.checkAndDeliver(t, r, clock); len(got) > 0 {
@@ -208,9 +211,104 @@ func TestSlowerVersion(t *testing.T) {
 	}
 	check.True(t, comparisons == 1, "compared %d times", comparisons)
 	var e struct{ Data Regression }
-	if err := json.Unmarshal(r.bodies[0], &e); err != nil || len(e.Data.Groups) != 1 || e.Data.Groups[0].Cause != "lock" || e.Data.PreviousVersion != "v1" ||
+	if err := json.Unmarshal(r.bodies[0], &e); err != nil || len(e.Data.Groups) != 1 || e.Data.Groups[0].Cause != "lock" || e.Data.Groups[0].Site != "main.f (/src/main.go:7)" || e.Data.PreviousVersion != "v1" ||
 		e.Data.URL != "https://fleet.example.com/compare?new=v2&old=v1&service=shop" {
 		t.Errorf("%v %+v", err, e)
+	}
+}
+
+// TestComparedVersions: versions are compared when both have enough recordings, and again when their number has doubled. A message
+// names at most twenty groups. Versions from before the first check are not compared.
+func TestComparedVersions(t *testing.T) {
+	r := newReceiver(t)
+	low := int64(1)
+	for situation, c := range map[string]struct {
+		before, after int // recordings of v2 at the first check, and then
+		err           error
+		change        compare.Change
+		want          string
+	}{
+		"slower":               {0, 3, nil, compare.Change{Evidence: true, Low: &low}, "compared at 3, version.slower v2 of 20 groups"},
+		"known at first":       {3, 12, nil, compare.Change{Evidence: true, Low: &low}, ""},
+		"without evidence":     {0, 7, nil, compare.Change{Low: &low}, "compared at 3, compared at 6"},
+		"without an interval":  {0, 3, nil, compare.Change{Evidence: true}, "compared at 3"},
+		"reports were removed": {0, 12, errors.New("gone"), compare.Change{}, "compared at 3, compared at 6, compared at 12"},
+	} {
+		n, clock, recordings := newNotifier(t, r.URL), time.Now().Add(-time.Hour), 0
+		var got []string
+		n.Compare = func(context.Context, string, string, string, string) (*compare.Diff, error) {
+			got = append(got, fmt.Sprint("compared at ", recordings))
+			return &compare.Diff{Groups: slices.Repeat([]compare.Group{{P50: c.change}}, 21)}, c.err
+		}
+		add := func(version string) {
+			clock = clock.Add(time.Second)
+			n.addRecording(t, clock, version, "")
+		}
+		for range 3 {
+			add("v1")
+		}
+		for recordings < c.after {
+			if recordings == c.before {
+				n.checkAndDeliver(t, r, clock)
+			}
+			add("v2")
+			if recordings++; recordings > c.before {
+				for _, event := range n.checkAndDeliver(t, r, clock) {
+					var e struct{ Data Regression }
+					must.Do(t, json.Unmarshal(r.bodies[len(r.bodies)-1], &e))
+					got = append(got, fmt.Sprint(strings.Join(strings.Fields(event), " "), " of ", len(e.Data.Groups), " groups"))
+				}
+			}
+		}
+		check.Equal(t, strings.Join(got, ", "), c.want, "%s", situation)
+	}
+}
+
+// TestPreviousVersion: only the newest version of a service and environment has a previous one.
+func TestPreviousVersion(t *testing.T) {
+	list := []store.Version{{Service: "a", Version: "2"}, {Service: "a", Version: "1"}, {Service: "a", Version: "0"}, {Service: "a", Environment: "live", Version: "3"}, {Service: "b", Version: "2"}, {Service: "b", Version: "1"}}
+	for i, want := range []int{1, -1, -1, -1, 5, -1} {
+		got := previousVersion(list, i)
+		check.True(t, (got == nil) == (want < 0) && (got == nil || got == &list[want]), "%d: %+v", i, got)
+	}
+}
+
+// TestRun: a notifier checks at its start, and delivers until its context ends.
+func TestRun(t *testing.T) {
+	delivered := make(chan bool, 1)
+	r := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { delivered <- true }))
+	defer r.Close()
+	n := newNotifier(t, r.URL)
+	must.Do(t, n.Store.SaveMarks(t.Context(), nil, []store.Message{{ID: "msg_1", Body: []byte(`{}`), Created: time.Now()}}))
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan bool)
+	go func() { n.Run(ctx); close(ended) }()
+	<-delivered
+	for marks := 0; marks == 0; { // the time limit of the test ends the loop
+		marks = len(must.Have(n.Store.Marks(t.Context(), []string{""}))(t))
+	}
+	stop()
+	<-ended
+}
+
+// TestRetries: how long a message waits after each try, and what the last one ends.
+func TestRetries(t *testing.T) {
+	r := newReceiver(t, slices.Repeat([]int{500}, maxTries)...)
+	n := newNotifier(t, r.URL)
+	clock := time.Now()
+	must.Do(t, n.Store.SaveMarks(t.Context(), nil, []store.Message{{ID: "msg_1", Body: []byte(`{}`), Created: clock}}))
+	s := n.newSender()
+	for try := 1; try <= maxTries; try++ {
+		must.True(t, must.Have(s.deliverNext(t.Context(), clock))(t), "try %d: there is no message", try)
+		wait := min(5*time.Second*time.Duration(int64(1)<<(2*min(try-1, 20))), maxWait)
+		next := must.Have(n.Store.ClaimMessage(t.Context(), clock.Add(wait-time.Millisecond), clock))(t)
+		check.True(t, next == nil, "try %d: due before %v", try, wait)
+		clock = clock.Add(wait + wait/4)
+	}
+	check.Equal(t, must.Have(n.Store.CountUnsent(t.Context()))(t), 0, "messages after the last try")
+	for status, want := range map[int]bool{200: true, 204: true, 299: true, 300: false} {
+		r.statuses = []int{status}
+		check.Equal(t, s.post(t.Context(), "x", nil, clock) == nil, want, "status %d", status)
 	}
 }
 
@@ -305,7 +403,7 @@ func TestFullOutbox(t *testing.T) {
 }
 
 func TestReadSecrets(t *testing.T) {
-	for text, ok := range map[string]bool{secret: true, secret + "\n" + strings.TrimPrefix(secret, "whsec_") + "\n": true, "": false, "whsec_c2hvcnQ=": false, "whsec_???": false} {
+	for text, ok := range map[string]bool{secret: true, secret + "\n" + strings.TrimPrefix(secret, "whsec_") + "\n": true, "": false, "whsec_c2hvcnQ=": false, base64.StdEncoding.EncodeToString(make([]byte, 23)): false, base64.StdEncoding.EncodeToString(make([]byte, 24)): true, base64.StdEncoding.EncodeToString(make([]byte, 64)): true, base64.StdEncoding.EncodeToString(make([]byte, 65)): false, "whsec_???": false} {
 		file := filepath.Join(t.TempDir(), "f")
 		must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 		if list, err := ReadSecrets(file); (err == nil) != ok {

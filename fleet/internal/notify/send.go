@@ -91,11 +91,8 @@ func (s *sender) deliverNext(ctx context.Context, now time.Time) (found bool, er
 	if err == nil {
 		return true, s.Store.RemoveMessage(ctx, message)
 	}
-	wait := min(5*time.Second<<(2*(message.Tries-1)), maxWait)
-	if wait <= 0 {
-		wait = maxWait
-	}
-	wait += rand.N(wait / 4) // spread the retries after an outage of the receiver
+	wait := min(5*time.Second<<(2*(message.Tries-1)), maxWait) // fewer than maxTries shifts do not overflow
+	wait += rand.N(wait / 4)                                   // spread the retries after an outage of the receiver
 	s.Log.Warn("a webhook was not delivered", "id", message.ID, "try", message.Tries, "again", wait.Round(time.Second), "error", err)
 	return true, s.Store.RetryMessage(ctx, message, now.Add(wait))
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,20 +18,33 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"github.com/whylate/whylate/fleet/internal/enginetest"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
-// testBothStores runs a test on a directory and on a MinIO server.
-func testBothStores(t *testing.T, test func(t *testing.T, s Store)) {
+// testAllStores runs a test on a directory, a bucket in memory, and a MinIO server.
+func testAllStores(t *testing.T, test func(t *testing.T, s Store)) {
 	t.Run("directory", func(t *testing.T) { test(t, Dir(t.TempDir())) })
-	t.Run("S3", func(t *testing.T) {
-		testfull.Need(t, "a MinIO server, whose build takes minutes")
-		s := must.Have(OpenS3(t.Context(), enginetest.MinIO(t).Address, Dir(t.TempDir())))(t)
+	testBuckets(t, func(t *testing.T, s *S3) { test(t, s) })
+}
+
+// testBuckets runs a test on a bucket in memory and on a MinIO server.
+func testBuckets(t *testing.T, test func(t *testing.T, s *S3)) {
+	run := func(t *testing.T, address string) {
+		s := must.Have(OpenS3(t.Context(), address, Dir(t.TempDir())))(t)
 		test(t, s)
 		if leftovers, err := os.ReadDir(string(s.spool)); err != nil || len(leftovers) > 0 {
 			t.Errorf("left in the spool: %v %v", leftovers, err)
 		}
+	}
+	t.Run("S3", func(t *testing.T) {
+		address, _ := enginetest.S3(t)
+		run(t, address)
+	})
+	t.Run("MinIO", func(t *testing.T) {
+		testfull.Need(t, "a MinIO server, whose build takes minutes")
+		run(t, enginetest.MinIO(t).Address)
 	})
 }
 
@@ -67,7 +81,7 @@ func listNames(t *testing.T, s Store) (names []string) {
 
 // TestStore: files are saved, read, listed and removed, also files larger than one part of an upload, saved twice, or empty.
 func TestStore(t *testing.T) {
-	testBothStores(t, func(t *testing.T, s Store) {
+	testAllStores(t, func(t *testing.T, s Store) {
 		small, large := []byte("hello"), bytes.Repeat([]byte("0123456789abcdef"), 2<<20)
 		for _, content := range [][]byte{small, large, small, nil} {
 			saveFile(t, s, contentID(content), content)
@@ -120,27 +134,51 @@ func TestS3(t *testing.T) {
 			t.Errorf("%q is an address", address)
 		}
 	}
-	testfull.Need(t, "a MinIO server, whose build takes minutes")
-	s := must.Have(OpenS3(t.Context(), enginetest.MinIO(t).Address, Dir(t.TempDir())))(t)
-	if err := s.Ping(t.Context()); err != nil {
-		t.Error(err)
+	testBuckets(t, func(t *testing.T, s *S3) {
+		check.True(t, s.Ping(t.Context()) == nil, "the bucket does not answer")
+		raw := s.WithPrefix("raw")
+		saveFile(t, raw, "a", []byte("a"))
+		saveFile(t, s.WithPrefix("tokens"), "b", []byte("b"))
+		if got := listNames(t, raw); !slices.Equal(got, []string{"a"}) {
+			t.Error(got)
+		}
+		name := contentID([]byte("sent"))
+		if _, err := s.client.PutObject(context.Background(), s.bucket, raw.prefix+name, strings.NewReader("rotten"), 6, minio.PutObjectOptions{SendContentMd5: true}); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := raw.LocalPath(t.Context(), name); err == nil {
+			t.Error("a changed file is taken")
+		}
+		elsewhere := *s
+		elsewhere.bucket = "elsewhere"
+		if err := elsewhere.Ping(t.Context()); !errors.Is(err, fs.ErrNotExist) {
+			t.Error(err)
+		}
+	})
+	spool := Dir(t.TempDir())
+	for name, age := range map[string]time.Duration{"new-1": 61 * time.Minute, "new-2": 59 * time.Minute, "notes": 61 * time.Minute} {
+		file := filepath.Join(string(spool), name)
+		must.Do(t, os.WriteFile(file, nil, 0o600))
+		must.Do(t, os.Chtimes(file, time.Time{}, time.Now().Add(-age)))
 	}
-	raw := s.WithPrefix("raw")
-	saveFile(t, raw, "a", []byte("a"))
-	saveFile(t, s.WithPrefix("tokens"), "b", []byte("b"))
-	if got := listNames(t, raw); !slices.Equal(got, []string{"a"}) {
-		t.Error(got)
+	address, b := enginetest.S3(t)
+	s := must.Have(OpenS3(t.Context(), strings.Replace(address, "/test", "", 1), spool))(t)
+	list := must.Have(os.ReadDir(string(spool)))(t)
+	check.True(t, len(list) == 2 && list[0].Name() == "new-2" && list[1].Name() == "notes", "in the spool: %v", list)
+	b.Objects["/fleet/x.text"] = []byte("x") // a file of others has no sum
+	f := must.Have(s.Open(t.Context(), "x.text"))(t)
+	check.Equal(t, string(must.Have(io.ReadAll(f))(t)), "x", "content")
+	must.Do(t, f.Close())
+}
+
+// TestNames: which names are those of recordings, of reports, and of files that are not finished.
+func TestNames(t *testing.T) {
+	id := strings.Repeat("0a", 16)
+	for name, want := range map[string][2]bool{id: {true, false}, ReportName(id): {true, false}, id[1:]: {}, id + "0": {}, id + "00": {}, strings.Repeat("g", 32): {}, "new-12": {false, true}, "new-": {}, "new-1x": {}, "12": {}} {
+		check.Equal(t, [2]bool{IsRecordingFile(name), IsUnfinished(name)}, want, "%s", name)
 	}
-	name := contentID([]byte("sent"))
-	if _, err := s.client.PutObject(context.Background(), s.bucket, raw.prefix+name, strings.NewReader("rotten"), 6, minio.PutObjectOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := raw.LocalPath(t.Context(), name); err == nil {
-		t.Error("a changed file is taken")
-	}
-	elsewhere := *s
-	elsewhere.bucket = "elsewhere"
-	if err := elsewhere.Ping(t.Context()); !errors.Is(err, fs.ErrNotExist) {
-		t.Error(err)
-	}
+	d := Dir(t.TempDir())
+	must.Do(t, os.MkdirAll(filepath.Join(string(d), "a", "b"), 0o700))
+	check.True(t, len(listNames(t, d)) == 0, "a directory is listed")
+	check.Error(t, d.Remove(t.Context(), "a"), "a directory with content is removed")
 }

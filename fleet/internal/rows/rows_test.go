@@ -85,6 +85,47 @@ func TestIgnored(t *testing.T) {
 	check.Equal(t, strings.Join(got, " "), "WL2003 WL2004", "%q", got)
 }
 
+// TestFromReport: what rows take of a report besides its sums, and which finding a problem is of.
+func TestFromReport(t *testing.T) {
+	site := func(line int) *report.Site { return &report.Site{Func: "main.f", File: "/src/main.go", Line: line} }
+	received, start := time.Unix(2000, 0), time.Unix(1000, 0)
+	rep := &report.Report{Input: report.Input{Start: &start}, Groups: []report.Group{{ID: "g1", TotalNS: 5}, {ID: "g2", Name: "GET /", TotalNS: 9, Count: 7}}}
+	for i := range maxSlow + 2 {
+		rep.Groups[1].Slowest = append(rep.Groups[1].Slowest, report.Request{ID: fmt.Sprint("r", i), StartNS: 3e9, LatencyNS: int64(i), DatadogSpanID: "d"})
+	}
+	rep.Groups[0].Slowest = []report.Request{{ID: "r", TraceID: "t", LatencyNS: 100, DatadogSpanID: "d", Segments: []report.Segment{{DurationNS: 2, Cause: "cpu", Site: site(1)}, {DurationNS: 3, Cause: "lock", Site: site(2)}, {DurationNS: 3, Cause: "gc"}}}}
+	rep.Findings = []report.Finding{{Group: "g1", Code: "WL2001", Severity: "low", Site: site(1)}, {Group: "g2", Code: "WL2001", Severity: "high", Site: site(2)}, {Group: "g2", Code: "WL2001", Severity: "high"}}
+	l := Labels{Service: "a"}
+	r := FromReport(l, received, rep)
+	check.True(t, r.Start.Equal(start) && len(r.SlowRequests) == maxSlow && len(r.Findings) == 3, "%+v", r)
+	check.Equal(t, r.SlowRequests[0], SlowRequest{Request: "r", Group: "(unnamed)", Cause: "lock", Site: "main.f (main.go:2)", Trace: "t", Start: start, NS: 100}, "slowest")
+	check.Equal(t, r.SlowRequests[1], SlowRequest{Request: fmt.Sprint("r", maxSlow+1), Group: "GET /", Trace: "d", Start: start.Add(3 * time.Second), NS: maxSlow + 1}, "second")
+	check.Equal(t, r.Findings[1].Requests, 7, "requests of the finding's group")
+	for i, f := range r.Findings {
+		check.True(t, FindProblem(l, rep, f.Problem) == &rep.Findings[i] && FindProblem(Labels{Service: "b"}, rep, f.Problem) == nil, "%+v", f)
+	}
+	for _, unusable := range []time.Time{received.Add(1), time.Unix(0, 0)} {
+		rep.Input.Start = &unusable
+		check.True(t, FromReport(l, received, rep).Start.Equal(received), "%v", unusable)
+	}
+	rep.Input.Start = &received
+	check.True(t, FromReport(l, received, rep).Start.Equal(received), "received at once")
+
+	before := r.Findings[2].Problem
+	r.SetProblemIDs(Labels{Service: "a", Environment: "live"})
+	check.True(t, r.Findings[2].Problem != before, "the environment is not in the id")
+	r.Findings[1].WinNS, r.Findings[2].WinNS, r.Findings[2].Requests = 4, 3, 9
+	check.False(t, r.FoldFindings("a", func(*Finding) bool { return true }), "folded")
+	folded := r.FoldFindings("a", func(f *Finding) bool { return f.Code == "WL2001" && f.Group == "" || f.Severity == "low" })
+	check.True(t, folded && len(r.Findings) == 2 && r.Findings[1].Code == OtherLabel && r.Findings[1].WinNS == 4 && r.Findings[1].Requests == 9, "%+v", r.Findings)
+	var visited []string
+	(&Rows{Requests: 5, DurationNS: 6, Sums: []Sum{{Group: "s"}}, Findings: []Finding{{Problem: "p", Requests: 7, WinNS: 8}}}).VisitSums(func(s *Sum) { visited = append(visited, s.Group) }, func(problem string, n, requests, ns int64) {
+		visited = append(visited, fmt.Sprint(problem, " ", n, requests, ns))
+	})
+	check.Equal(t, strings.Join(visited, ", "), "s,  1 5 6, p 1 7 8", "sums")
+	check.Equal(t, LowerBound(1024), 960, "lower bound")
+}
+
 // TestBounds: for reports with extreme numbers, all rows are within their bounds.
 func TestBounds(t *testing.T) {
 	ns := func(v int64) *int64 { return &v }

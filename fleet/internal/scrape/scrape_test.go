@@ -27,6 +27,7 @@ import (
 	"github.com/whylate/whylate/fleet/internal/metrics"
 	"github.com/whylate/whylate/fleet/internal/outgoing"
 	"github.com/whylate/whylate/fleet/internal/store"
+	"github.com/whylate/whylate/internal/capture/record"
 	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
@@ -125,6 +126,40 @@ func TestTooMany(t *testing.T) {
 	s.updateServices(map[string][]*targetgroup.Group{"shop": {{Targets: list}}}, time.Now())
 	if got := testutil.ToFloat64(s.Metrics.ScrapeAttempts.WithLabelValues("too-many")); len(s.services) != maxServices || got != float64(len(list)-maxServices) {
 		t.Errorf("%d services, %v were left out", len(s.services), got)
+	}
+}
+
+// TestTooManyTargets: of the targets of few services, only the maximum is kept.
+func TestTooManyTargets(t *testing.T) {
+	s := newScraper(t, fmt.Sprintf(staticConfig, "127.0.0.1:1"))
+	list := make([]model.LabelSet, maxTargets+2)
+	for i := range list {
+		list[i] = model.LabelSet{"__address__": model.LabelValue(fmt.Sprintf("10.0.%d.%d:%d", i>>8&255, i&255, i>>16+1))}
+	}
+	s.updateServices(map[string][]*targetgroup.Group{"shop": {{Targets: list}}}, time.Now())
+	check.True(t, len(s.services["shop"].targets) == maxTargets && testutil.ToFloat64(s.Metrics.ScrapeAttempts.WithLabelValues("too-many")) == 2, "%d targets", len(s.services["shop"].targets))
+	s.updateServices(nil, time.Now())
+	check.Equal(t, len(s.services), 0, "services that are gone")
+}
+
+// TestRounds: when a round begins, and how many pods are in it.
+func TestRounds(t *testing.T) {
+	s, now := newScraper(t, fmt.Sprintf(staticConfig, "127.0.0.1:1")), time.Now()
+	s.TraceLength, s.HourlyBudget = 6*time.Second, time.Minute
+	for pods, want := range map[int]time.Duration{1: 6 * time.Minute, 3: 18 * time.Minute} {
+		check.Equal(t, s.roundInterval(pods), want, "%d pods", pods)
+	}
+	svc := &service{nextRound: now, targets: make(map[string]*target)}
+	check.True(t, s.startRound(svc, now) == nil, "a round without targets")
+	for i := range 10 {
+		svc.targets[fmt.Sprint(i)] = new(target)
+	}
+	check.True(t, s.startRound(svc, now.Add(-1)) == nil, "a round before its time")
+	for share, want := range map[float64]int{0: 1, 0.19: 1, 0.2: 2, 1: 10} {
+		s.PodShare, svc.inRound, svc.nextRound = share, false, now
+		check.Equal(t, len(s.startRound(svc, now)), want, "pods of a share of %v", share)
+		wait := svc.nextRound.Sub(now)
+		check.True(t, svc.inRound && wait >= s.roundInterval(want) && wait < s.roundInterval(want)*3/2, "the next round is in %v", wait)
 	}
 }
 
@@ -308,6 +343,7 @@ func TestReadConfig(t *testing.T) {
 	}
 	for text, says := range map[string]string{
 		"": "no scrape_configs", "scrape_configs: [{job_name: x}]": "finds no targets", "scrape_configs: [{static_configs: [{targets: [a]}]}]": "job_name",
+		"scrape_configs: [{job_name: x, static_configs: [{targets: [a]}]}, {job_name: x, static_configs: [{targets: [a]}]}]": "job 2", job(", basic_auth: {username: u, password: p, x: y}"): "field x",
 		job(", scheme: ftp"): "ftp", job(", metrics_path: /x"): "metrics_path", job(", authorization: {type: Digest}"): "Bearer",
 		job(", relabel_configs: [{action: x}]"): "action", job(", consul_sd_configs: []"): "consul_sd_configs", "x: [": "yaml",
 	} {
@@ -315,6 +351,12 @@ func TestReadConfig(t *testing.T) {
 			t.Errorf("%s: %v, want %q", text, err, says)
 		}
 	}
+	basic := must.Have(ReadConfig(writeFile(t, "f", job(", authorization: {credentials: a}")+"\n")))(t)
+	basic.Jobs = append(basic.Jobs, must.Have(ReadConfig(writeFile(t, "f", job(", basic_auth: {username: u, password: p}"))))(t).Jobs...)
+	opt, err := basic.Jobs[0].recordOptions("http")
+	check.True(t, err == nil && opt.Token == "a" && opt.Login == nil, "%+v %v", opt, err)
+	opt, err = basic.Jobs[1].recordOptions("http")
+	check.True(t, err == nil && opt.Token == "" && opt.Login != nil && *opt.Login == record.Login{User: "u", Password: "p"}, "%+v %v", opt, err)
 	// Credentials are read from their files at each call.
 	file := writeFile(t, "f", job(", scheme: https, authorization: {credentials_file: token}, tls_config: {ca_file: ca}"))
 	c := must.Have(ReadConfig(file))(t)

@@ -15,8 +15,9 @@ import (
 	"github.com/whylate/whylate/service/flight"
 )
 
-// A selectionQuery holds the parameters that select a period, a service and an environment.
-type selectionQuery struct {
+// A SelectionQuery holds the parameters that select a period, a service and an environment. It is exported because huma reads no
+// parameters from an embedded type that is not.
+type SelectionQuery struct {
 	Service     string `query:"service" doc:"all services if empty"`
 	Environment string `query:"environment" doc:"all environments if empty"`
 	From        string `query:"from" doc:"RFC 3339, or a duration before to such as 24h; 168h if empty"`
@@ -24,7 +25,7 @@ type selectionQuery struct {
 }
 
 // selection returns the selection that the parameters describe.
-func (q *selectionQuery) selection(now time.Time) (sel store.Selection, err error) {
+func (q *SelectionQuery) selection(now time.Time) (sel store.Selection, err error) {
 	sel = store.Selection{Service: q.Service, Environment: q.Environment, To: now}
 	if q.To != "" {
 		if sel.To, err = time.Parse(time.RFC3339, q.To); err != nil {
@@ -63,7 +64,7 @@ func addOperation[I, T any](s *Server, api huma.API, path, summary string, answe
 
 // addSelectionOperation adds an operation whose answer depends on a selection. needsService makes the service required.
 func addSelectionOperation[T any](s *Server, api huma.API, path, summary string, needsService bool, answer func(context.Context, store.Selection) (T, error)) {
-	addOperation(s, api, path, summary, func(ctx context.Context, q *selectionQuery) (empty T, err error) {
+	addOperation(s, api, path, summary, func(ctx context.Context, q *SelectionQuery) (empty T, err error) {
 		sel, err := q.selection(time.Now())
 		if err != nil {
 			return empty, huma.Error422UnprocessableEntity(err.Error())
@@ -94,7 +95,7 @@ func (s *Server) addAPI(mux *http.ServeMux) {
 	})
 	addSelectionOperation(s, api, "/v1/pods", "Pods of a service, and which differ from the others", true, s.judgedPods)
 	addOperation(s, api, "/v1/moments", "The slowest requests of a range, or all known of a trace", func(ctx context.Context, query *struct {
-		selectionQuery
+		SelectionQuery
 		Trace string `query:"trace" doc:"a trace id in hexadecimal digits"`
 	}) ([]store.Moment, error) {
 		sel, err := query.selection(time.Now())

@@ -80,7 +80,7 @@ func formatTimes(factor float64) string {
 
 // A view is the data that all pages have in common.
 type view struct {
-	selectionQuery
+	SelectionQuery
 	Selection store.Selection
 	Path      string
 	query     url.Values
@@ -148,7 +148,7 @@ var errNotFound = huma.Error404NotFound("there is no such recording, or no such 
 // pageHandler returns a handler that calls fillData and executes a template with the view.
 func (s *Server) pageHandler(name string, fillData func(context.Context, *view, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		v := &view{selectionQuery: selectionQuery{r.FormValue("service"), r.FormValue("environment"), r.FormValue("from"), r.FormValue("to")}, Path: r.URL.Path, query: r.URL.Query(), Host: r.Host}
+		v := &view{SelectionQuery: SelectionQuery{r.FormValue("service"), r.FormValue("environment"), r.FormValue("from"), r.FormValue("to")}, Path: r.URL.Path, query: r.URL.Query(), Host: r.Host}
 		if p := r.PathValue("service"); p != "" {
 			v.Service = p
 		}

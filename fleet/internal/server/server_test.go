@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -19,6 +20,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -80,6 +82,14 @@ func gzipBomb(t *testing.T) string {
 	return out.String()
 }
 
+func gzipOf(t *testing.T, text string) string {
+	var out bytes.Buffer
+	z := gzip.NewWriter(&out)
+	must.Have(io.WriteString(z, text))(t)
+	must.Do(t, z.Close())
+	return out.String()
+}
+
 // bundleWith returns a .whylate file with the given meta.json, whose trace claims the given size.
 func bundleWith(t *testing.T, meta string, size uint64) string {
 	var out bytes.Buffer
@@ -132,6 +142,8 @@ func TestRefusals(t *testing.T) {
 		{"a damaged zip", "PK\x03\x04....", nil, 400, "zip is damaged", "damaged"},
 		{"no gzip", bareTrace, []string{"Content-Encoding", "gzip"}, 400, "not gzip", "damaged"},
 		{"another encoding", bareTrace, []string{"Content-Encoding", "br"}, 415, "encoding", "damaged"},
+		{"a body that is cut", gzipOf(t, bareTrace)[:20], []string{"Content-Encoding", "gzip"}, 400, "ends early", "damaged"},
+		{"no metadata", strings.Replace(bundleWith(t, `{}`, 1), "meta.json", "meta.text", 2), nil, 400, "no meta.json", "damaged"},
 		{"damaged metadata", bundleWith(t, `{"flight":`, 1), nil, 400, "meta.json is damaged", "damaged"},
 		{"a bomb", gzipBomb(t), []string{"Content-Encoding", "gzip"}, 413, "at most", "large"},
 		{"a bomb in the file", bundleWith(t, `{}`, 1<<40), nil, 413, "at most", "large"},
@@ -298,6 +310,55 @@ func TestRateLimits(t *testing.T) {
 	check.Equal(t, request(h, "GET", "/readyz", "").Code, 503, "ready while it ends")
 }
 
+// failingFiles is a store for files that cannot save any.
+type failingFiles struct {
+	raw.Store
+	err    error
+	cancel func()
+}
+
+func (f *failingFiles) Save(context.Context, *os.File, string) error {
+	f.cancel()
+	return f.err
+}
+
+// TestFailures: what a sender is told when its recording cannot be stored, and when to send it again.
+func TestFailures(t *testing.T) {
+	for _, c := range []struct {
+		err        error
+		isGone     bool
+		status     int
+		says       string
+		retryAfter string
+		metric     string
+	}{
+		{syscall.ENOSPC, false, 507, "disk is full", "60", "disk"}, {&os.PathError{Err: syscall.ENOSPC}, true, 507, "disk is full", "60", "disk"},
+		{errors.New("down"), false, 503, "could not be kept", "30", "error"}, {errors.New("down"), true, 503, "given up", "", "error"},
+	} {
+		s, _ := newTestServer(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		s.Files = &failingFiles{s.Files, c.err, map[bool]func(){true: cancel, false: func() {}}[c.isGone]}
+		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "POST", "http://127.0.0.1/v1/recordings", strings.NewReader(bareTrace))
+		r.Header.Set("Authorization", "Bearer right")
+		s.Handler().ServeHTTP(w, r)
+		cancel()
+		check.True(t, w.Code == c.status && strings.Contains(w.Body.String(), c.says) && w.Header().Get("Retry-After") == c.retryAfter, "%+v: %d %s after %q", c, w.Code, w.Body, w.Header().Get("Retry-After"))
+		check.Equal(t, testutil.ToFloat64(s.Metrics.ReceivedRecordings.WithLabelValues(c.metric)), 1, "%+v: counted", c)
+	}
+	s, h := newTestServer(t)
+	id, err := s.Accept(t.Context(), "shop", strings.NewReader(bareTrace))
+	check.True(t, err == nil && raw.IsRecordingFile(id) && testutil.ToFloat64(s.Metrics.ReceivedBytes) == float64(len(bareTrace)), "%s %v", id, err)
+	check.Equal(t, request(h, "GET", "/readyz", "").Body.String(), "ready\n", "ready")
+	must.Do(t, s.Store.Close())
+	for path, status := range map[string]int{"/readyz": 503, "/": 500, "/v1/findings": 500, "/v1/recordings/" + id: 500, "/recordings/" + id: 500, "/service/shop": 500, "/moments": 500, "/finding/x": 500, "/compare?service=shop&old=a&new=b": 500} {
+		w := request(h, "GET", path, "")
+		check.True(t, w.Code == status && strings.Contains(w.Body.String(), "the store does not answer"), "%s: %d %s", path, w.Code, w.Body)
+	}
+	s.Loopback = false
+	check.Equal(t, request(h, "GET", "/metrics", "", "Authorization", "Bearer reader").Code, 500, "a token cannot be checked: status")
+	check.Equal(t, send(h, bareTrace).Code, 503, "an upload: status")
+}
+
 // disk is a directory with a simulated disk size.
 type disk struct {
 	raw.Dir
@@ -348,13 +409,7 @@ func TestReservations(t *testing.T) {
 		t.Errorf("after it has ended: %d %s", w.Code, w.Body)
 	}
 	before := free()
-	var packed bytes.Buffer
-	z := gzip.NewWriter(&packed)
-	if _, err := io.WriteString(z, bareTrace+strings.Repeat("y", 30<<20)); err != nil {
-		t.Fatal(err)
-	}
-	must.Do(t, z.Close())
-	if w := send(h, packed.String(), "Content-Encoding", "gzip"); w.Code != http.StatusInsufficientStorage {
+	if w := send(h, gzipOf(t, bareTrace+strings.Repeat("y", 30<<20)), "Content-Encoding", "gzip"); w.Code != http.StatusInsufficientStorage {
 		t.Errorf("a body that unpacks to more than is free: %d %s", w.Code, w.Body)
 	}
 	check.True(t, s.diskSpace.reserved == 0 && free() == before,
@@ -367,8 +422,15 @@ func addExplained(t *testing.T, s *Server, h http.Handler, body, version string,
 	w := send(h, body, "Whylate-Version", version, "Whylate-Pod", version+"-pod")
 	var got struct{ ID string }
 	must.True(t, json.Unmarshal(w.Body.Bytes(), &got) == nil && w.Code == 202, "%d %s", w.Code, w.Body)
+	finishWith(t, s, got.ID, rep)
+	return got.ID
+}
+
+// finishWith finishes the recording that waits with a report.
+func finishWith(t *testing.T, s *Server, id string, rep *report.Report) {
+	t.Helper()
 	r, err := s.Store.Claim(t.Context(), time.Now(), time.Minute)
-	if err != nil || r == nil || r.ID != got.ID {
+	if err != nil || r == nil || r.ID != id {
 		t.Fatal(r, err)
 	}
 	f, err := os.CreateTemp(string(s.Files.(raw.Dir)), "new-*")
@@ -381,7 +443,6 @@ func addExplained(t *testing.T, s *Server, h http.Handler, body, version string,
 	if _, err := s.Store.Finish(t.Context(), r, rows.FromReport(r.Labels, r.Received, rep)); err != nil {
 		t.Fatal(err)
 	}
-	return r.ID
 }
 
 const hostileText = "<script>alert(1)</script>"
@@ -440,12 +501,17 @@ func TestAnswers(t *testing.T) {
 	if w := request(h, "GET", "/recordings/"+id+"/raw", ""); w.Body.String() != bareTrace+"2" || w.Header().Get("Content-Type") != "application/octet-stream" {
 		t.Errorf("the file: %d %q", w.Code, w.Body)
 	}
-	for path, status := range map[string]int{"/?from=x": 400, "/?to=x": 400, "/?from=-1h": 400, "/v1/findings?from=x": 422, "/v1/pods": 422, "/v1/recordings/" + strings.Repeat("a", 32): 404,
+	for path, status := range map[string]int{"/?from=x": 400, "/?to=x": 400, "/?from=-1h": 400, "/?from=2026-01-02T00:00:00Z&to=2026-01-02T00:00:00Z": 400, "/?from=2026-01-02T00:00:00Z&to=2026-01-02T00:00:01Z": 200, "/v1/moments?from=x": 422, "/v1/pods?service=shop": 200, "/v1/findings?from=x": 422, "/v1/pods": 422, "/v1/recordings/" + strings.Repeat("a", 32): 404,
 		"/v1/report?service=shop&version=v9": 404, "/compare?service=shop&old=v8&new=v9": 404,
 		"/finding/x": 404, "/finding/" + problems[0].Problem + "?to=2020-01-01T00:00:00Z": 404, "/v1/recordings/x": 422} {
 		if w := request(h, "GET", path, ""); w.Code != status {
 			t.Errorf("%s: %d %s, want %d", path, w.Code, w.Body, status)
 		}
+	}
+	for query, count := range map[string]int{"": 2, "?service=shop&environment=live": 0, "?from=2020-01-01T00:00:00Z&to=2020-01-02T00:00:00Z": 0, "?service=shop&trace=" + strings.Repeat("a", 32): 2, "?trace=b": 0} {
+		var moments []store.Moment
+		w := request(h, "GET", "/v1/moments"+query, "")
+		check.True(t, json.Unmarshal(w.Body.Bytes(), &moments) == nil && len(moments) == count, "moments%s: %d %s, want %d", query, w.Code, w.Body, count)
 	}
 	if w := request(h, "GET", "/metrics", ""); !strings.Contains(w.Body.String(), "whylate_fleet_finding_win_seconds{") ||
 		!strings.Contains(w.Body.String(), `whylate_fleet_headroom{environment="",service="shop",version="v1"} 1.3`) {

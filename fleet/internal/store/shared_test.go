@@ -403,9 +403,9 @@ func TestKafkaAddress(t *testing.T) {
 
 // TestTokens: tokens in a bucket are found by one listing, expire, and can be revoked.
 func TestTokens(t *testing.T) {
-	testfull.Need(t, "MinIO")
-	files, err := raw.OpenS3(t.Context(), enginetest.MinIO(t).Address, raw.Dir(t.TempDir()))
-	must.Do(t, err)
+	address, b := enginetest.S3(t)
+	b.Objects["/fleet/test/tokens/a.send.x.1.c2hvcA"], b.Objects["/fleet/test/tokens/b.send.1.1"] = nil, nil // others' files
+	files := must.Have(raw.OpenS3(t.Context(), address, raw.Dir(t.TempDir())))(t)
 	s := &sharedLedger{tokenFiles: &tokenFiles{files: files.WithPrefix("tokens")}}
 	ctx, now := t.Context(), time.Now()
 	for token, name := range map[string]string{"a": "shop", "b": "a.b/c", "old": "shop"} {
@@ -445,4 +445,7 @@ func TestTokens(t *testing.T) {
 		t.Errorf("the bucket was listed again: %q %v", name, err)
 	}
 	checkName("new", SendScope, "shop")
+	must.Do(t, s.AddToken(ctx, "c", ReadScope, "ann", now.Add(time.Hour)))
+	list = must.Have(s.Tokens(ctx))(t)
+	check.True(t, len(list) == 3 && list[0].Name == "ann" && list[2].Scope == SendScope, "%+v", list)
 }
