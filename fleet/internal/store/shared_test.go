@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -287,8 +288,37 @@ func TestSharedQueue(t *testing.T) {
 	}
 }
 
-// addClickHouseFunctions adds a function of ClickHouse to SQLite.
+// argMin and countIf are the aggregates of ClickHouse with these names.
+type argMin struct{ argument, value driver.Value }
+
+func (a *argMin) Step(_ *sqlite.FunctionContext, args []driver.Value) error {
+	if a.value == nil || args[1].(int64) < a.value.(int64) {
+		a.argument, a.value = args[0], args[1]
+	}
+	return nil
+}
+func (a *argMin) WindowInverse(*sqlite.FunctionContext, []driver.Value) error {
+	return errors.ErrUnsupported
+}
+func (a *argMin) WindowValue(*sqlite.FunctionContext) (driver.Value, error) { return a.argument, nil }
+func (a *argMin) Final(*sqlite.FunctionContext)                             {}
+
+type countIf int64
+
+func (c *countIf) Step(_ *sqlite.FunctionContext, args []driver.Value) error {
+	*c += countIf(args[0].(int64))
+	return nil
+}
+func (c *countIf) WindowInverse(*sqlite.FunctionContext, []driver.Value) error {
+	return errors.ErrUnsupported
+}
+func (c *countIf) WindowValue(*sqlite.FunctionContext) (driver.Value, error) { return int64(*c), nil }
+func (c *countIf) Final(*sqlite.FunctionContext)                             {}
+
+// addClickHouseFunctions adds functions of ClickHouse to SQLite.
 var addClickHouseFunctions = sync.OnceFunc(func() {
+	sqlite.MustRegisterFunction("argMin", &sqlite.FunctionImpl{NArgs: 2, MakeAggregate: func(sqlite.FunctionContext) (sqlite.AggregateFunction, error) { return new(argMin), nil }})
+	sqlite.MustRegisterFunction("countIf", &sqlite.FunctionImpl{NArgs: 1, MakeAggregate: func(sqlite.FunctionContext) (sqlite.AggregateFunction, error) { return new(countIf), nil }})
 	sqlite.MustRegisterDeterministicScalarFunction("toInt64", 1, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) { return args[0], nil })
 })
 
@@ -381,6 +411,177 @@ func TestSharedQueueKafka(t *testing.T) {
 	d := &databases{clickhouse: db, rowReader: db, reader: db}
 	for seed := range uint64(3) {
 		testSharedQueue(t, fmt.Sprint(e.Address[:len(e.Address)-len("?partitions=4")], seed, "?partitions=3"), &clickhouseFacts{db: db}, (&Store{databases: d, Ledger: sqliteLedger{d}}).VisitSums, 100+seed, 150)
+	}
+}
+
+// newSharedWorker returns a worker alone in its consumer group, and what it writes.
+func newSharedWorker(t *testing.T) (*sharedLedger, *memoryFacts) {
+	c := must.Have(kfake.NewCluster(kfake.NumBrokers(1)))(t)
+	t.Cleanup(c.Close)
+	m := &memoryFacts{states: make(map[string]recordingState), contributions: make(map[string]*contribution), written: make(map[string]int64)}
+	w := newMember(t, "kafka://"+c.ListenAddrs()[0]+"/whylate?partitions=1", m)
+	t.Cleanup(func() { _ = w.close() })
+	return w, m
+}
+
+// send adds recordings to the queue.
+func (s *sharedLedger) send(t *testing.T, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		must.Do(t, s.AddRecording(t.Context(), Recording{ID: id, Received: time.Now()}))
+	}
+}
+
+// claimNext waits for a claim.
+func (s *sharedLedger) claimNext(t *testing.T) *Recording {
+	t.Helper()
+	for { // the time limit of the test ends the loop
+		if r := must.Have(s.Claim(t.Context(), time.Now(), time.Minute))(t); r != nil {
+			return r
+		}
+	}
+}
+
+// TestSharedClaims: how claims end, and how often a recording counts as tried.
+func TestSharedClaims(t *testing.T) {
+	w, m := newSharedWorker(t)
+	ctx := t.Context()
+	w.send(t, "a")
+	r := w.claimNext(t)
+	held, stale := must.Have(w.Renew(ctx, r, time.Time{}))(t), must.Have(w.Renew(ctx, &Recording{ID: "a", Tries: r.Tries + 1}, time.Time{}))(t)
+	check.True(t, r.Tries == 1 && held && !stale && w.IsNotifier(), "%+v: held %v, with another try %v", r, held, stale)
+	must.Do(t, w.Release(ctx, r))
+	check.False(t, must.Have(w.Renew(ctx, r, time.Time{}))(t), "a released claim is held")
+	for try := range 2 { // the released try does not count
+		r = w.claimNext(t)
+		check.Equal(t, r.Tries, try+1, "tries")
+		must.Do(t, w.Fail(ctx, r, false, "why"))
+	}
+	stale3 := *r
+	r = w.claimNext(t)
+	for _, err := range []error{w.Fail(ctx, &stale3, true, "why"), w.Release(ctx, &stale3)} { // a claim that has ended
+		must.Do(t, err)
+	}
+	folded, err := w.Finish(ctx, &stale3, new(rows.Rows))
+	check.True(t, !folded && err == nil && m.states["a"].state == Working, "%+v %v", m.states, err)
+	must.Do(t, w.Fail(ctx, r, true, "why"))
+	check.True(t, m.states["a"].state == Poison && m.states["a"].tries == 3, "%+v", m.states)
+	check.Equal(t, must.Have(w.CountQueued(ctx, "any"))(t) <= 1, true, "queued")
+	isKnown, err := w.IsKnown(ctx, "a")
+	check.True(t, !isKnown && err == nil && w.ClaimsPerChild() == claimBatch, "known %v, %v", isKnown, err)
+	check.Error(t, w.Backup(ctx, "x"), "a copy of no file")
+}
+
+// TestRiskyRecording: a recording whose workers ended three times is explained alone.
+func TestRiskyRecording(t *testing.T) {
+	for _, order := range [][]string{{"risky", "x", "y"}, {"x", "risky", "y"}} {
+		w, m := newSharedWorker(t)
+		m.states["risky"] = recordingState{Working, riskyTries, 1}
+		w.send(t, order...)
+		var got []string
+		for range order {
+			r := w.claimNext(t)
+			got = append(got, fmt.Sprint(r.ID, r.Tries))
+			if r.ID == "risky" {
+				next, err := w.Claim(t.Context(), time.Now(), time.Minute)
+				check.True(t, next == nil && err == nil, "%+v next to it, %v", next, err)
+			}
+			must.Have(w.Finish(t.Context(), r, &rows.Rows{Start: r.Received}))(t)
+		}
+		slices.Sort(got)
+		check.Equal(t, fmt.Sprint(got), "[risky4 x1 y1]", "claims")
+	}
+	w, m := newSharedWorker(t)
+	m.states["a"], m.states["b"] = recordingState{Working, riskyTries - 1, 1}, recordingState{Waiting, 9, 1}
+	w.send(t, "a", "b")
+	a, b := w.claimNext(t), w.claimNext(t)
+	check.True(t, a.Tries == riskyTries && b.Tries == 1, "%+v %+v", a, b)
+}
+
+// failingFacts fails in one of its methods.
+type failingFacts struct {
+	*memoryFacts
+	reads, writes bool
+}
+
+func (f *failingFacts) recordingStates(ctx context.Context, ids []string) (map[string]recordingState, error) {
+	if f.reads {
+		return nil, errDown
+	}
+	return f.memoryFacts.recordingStates(ctx, ids)
+}
+
+func (f *failingFacts) writeStates(ctx context.Context, flights []*flight) error {
+	if f.writes {
+		return errDown
+	}
+	return f.memoryFacts.writeStates(ctx, flights)
+}
+
+// TestFailedClaims: while the database is down, no recording is claimed and none is lost.
+func TestFailedClaims(t *testing.T) {
+	w, m := newSharedWorker(t)
+	f := &failingFacts{m, true, true}
+	w.facts = f
+	w.send(t, "a", "b")
+	for _, next := range []func(){func() { f.reads = false }, func() { f.writes = false }} {
+		for err := error(nil); err == nil; { // the time limit of the test ends the loop
+			_, err = w.Claim(t.Context(), time.Now(), time.Minute)
+		}
+		next()
+	}
+	a, b := w.claimNext(t), w.claimNext(t)
+	check.True(t, a.ID != b.ID && a.Tries == 1 && b.Tries == 1, "%+v %+v", a, b)
+}
+
+// TestSharedRetention: which files are dropped, and which are kept. SQLite replaces ClickHouse.
+func TestSharedRetention(t *testing.T) {
+	addClickHouseFunctions()
+	w, m := newSharedWorker(t)
+	st, ctx, now := openTestStore(t), t.Context(), time.Now()
+	w.databases = st.databases
+	must.Have(st.writer.Exec(`CREATE VIEW recordings_rows AS SELECT * FROM recordings`))(t)
+	for id, c := range map[string]struct {
+		age          time.Duration
+		state, class string
+		raw          int
+	}{"old": {25 * time.Hour, Done, "x", 1}, "first": {3 * time.Hour, Done, "c", 1}, "second": {2 * time.Hour, Poison, "c", 1}, "other": {time.Hour, Done, "d", 1}, "waits": {48 * time.Hour, Working, "", 1}, "dropped": {48 * time.Hour, Done, "", 0}} {
+		must.Have(st.writer.Exec(`INSERT INTO recordings VALUES (?,'shop','','','','',?,100,?,1,0,'',?,?,NULL)`, id, now.Add(-c.age).UnixNano(), c.state, c.raw, c.class))(t)
+	}
+	for maxBytes, want := range map[int64]string{500: "[{old age}]", 399: "[{old age} {second bytes}]", 250: "[{old age} {second bytes} {first bytes}]"} {
+		list, err := w.DropFiles(ctx, now, 24*time.Hour, maxBytes)
+		check.True(t, err == nil && fmt.Sprint(list) == want && m.states["old"].state == Done, "%d bytes: %v %v, want %s", maxBytes, list, err, want)
+	}
+	w.send(t, "a")
+	must.Have(w.Finish(ctx, w.claimNext(t), new(rows.Rows)))(t)
+	list, err := w.DropFiles(ctx, now, 26*time.Hour, 500)
+	check.True(t, err == nil && list == nil, "%v %v", list, err)
+	for _, c := range []struct {
+		id   string
+		age  time.Duration
+		want bool
+	}{{"old", 99 * time.Hour, true}, {"dropped", 0, false}, {"none", 48*time.Hour - 1, true}, {"none", 48 * time.Hour, false}} {
+		isKept, err := w.IsFileKept(ctx, c.id, c.age, 24*time.Hour)
+		check.True(t, err == nil && isKept == c.want, "%+v: %v %v", c, isKept, err)
+	}
+	r, err := w.Recording(ctx, "old")
+	check.True(t, err == nil && r != nil && r.State == Done, "%+v %v", r, err)
+}
+
+// TestKafkaPasswords: openTopic authenticates by each mechanism, and makes a topic with as many partitions as the address says.
+func TestKafkaPasswords(t *testing.T) {
+	for name, method := range map[string]string{"plain": "PLAIN", "scram-sha-256": "SCRAM-SHA-256", "scram-sha-512": "SCRAM-SHA-512"} {
+		c := must.Have(kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser(method, "u", "p@w")))(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		for suffix, partitions := range map[string]int{"": 12, "&partitions=1": 1} {
+			topic, err := openTopic(ctx, "kafka://u:p%40w@"+c.ListenAddrs()[0]+"/t"+strconv.Itoa(partitions)+"?sasl="+name+suffix, false)
+			must.Do(t, err, name)
+			ends := must.Have(topic.admin.ListEndOffsets(ctx, topic.name))(t)
+			check.Equal(t, len(ends[topic.name]), partitions, "%s%s: partitions", name, suffix)
+			topic.client.Close()
+		}
+		cancel()
+		c.Close()
 	}
 }
 

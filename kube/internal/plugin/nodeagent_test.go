@@ -18,7 +18,26 @@ import (
 	"github.com/whylate/whylate/kube/internal/kubetest"
 )
 
-var update = flag.Bool("update", false, "rewrite testdata/agents.yaml")
+var update = flag.Bool("update", false, "rewrite the files of testdata")
+
+// checkGolden compares a text with a file of testdata.
+func checkGolden(t *testing.T, file, text string) {
+	t.Helper()
+	file = "testdata/" + file
+	if *update {
+		must.Do(t, os.WriteFile(file, []byte(text), 0o644))
+	}
+	check.Equal(t, text, string(must.Have(os.ReadFile(file))(t)), "go test ./internal/plugin -update")
+}
+
+// TestHelp: the help has the flags and their defaults.
+func TestHelp(t *testing.T) {
+	var out bytes.Buffer
+	t.Setenv("HOME", "/home")
+	check.Equal(t, Run(t.Context(), []string{"-h"}, Streams{nil, &out, nil}, ""), cli.ExitOK, "status")
+	own, _, _ := strings.Cut(out.String(), "      --as string") // the rest is kubectl's
+	checkGolden(t, "help.txt", own)
+}
 
 // TestNodeAgent: the printed pods are those of testdata/agents.yaml, and whylate takes their arguments.
 func TestNodeAgent(t *testing.T) {
@@ -33,11 +52,7 @@ func TestNodeAgent(t *testing.T) {
 		must.True(t, status == cli.ExitOK, "status %d: %s", status, stderr)
 		all.WriteString(out)
 	}
-	const golden = "testdata/agents.yaml" // review a change of it as a change of rights
-	if *update {
-		must.Do(t, os.WriteFile(golden, []byte(all.String()), 0o644))
-	}
-	check.Equal(t, all.String(), string(must.Have(os.ReadFile(golden))(t)), "go test -run NodeAgent -update")
+	checkGolden(t, "agents.yaml", all.String()) // review a change of it as a change of rights
 	var agent corev1.Pod
 	_, second, _ := strings.Cut(all.String(), "---\n")
 	must.Do(t, yaml.UnmarshalStrict([]byte(strings.TrimSuffix(second, "---\n")), &agent))

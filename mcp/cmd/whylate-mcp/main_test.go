@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,15 +25,27 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestUsage: an error names its reason; a user who asks for help sees no error.
+var update = flag.Bool("update", false, "rewrite testdata/help.txt")
+
+// TestUsage: a user who asks for help sees testdata/help.txt; an error names its reason.
 func TestUsage(t *testing.T) {
-	for option, wantError := range map[string]bool{"-h": false, "-max-file=x": true} {
-		cmd := exec.Command(os.Args[0], option)
-		cmd.Env = append(os.Environ(), "WHYLATE_MCP_TEST=1")
+	run := func(env, arg string) string {
+		cmd := exec.Command(os.Args[0], strings.Fields(arg)...)
+		cmd.Env = append(os.Environ(), "WHYLATE_MCP_TEST=1", env)
 		out, _ := cmd.CombinedOutput()
-		text := string(out)
-		check.True(t, strings.Contains(text, "-root directory") && strings.Contains(text, "\nwhylate-mcp: ") == wantError, "%s:\n%s", option, text)
+		return string(out)
 	}
+	const golden = "testdata/help.txt"
+	help := run("WHYLATE_FLEET=http://fleet", "-h")
+	if *update {
+		must.Do(t, os.MkdirAll("testdata", 0o755))
+		must.Do(t, os.WriteFile(golden, []byte(help), 0o644))
+	}
+	check.Equal(t, help, string(must.Have(os.ReadFile(golden))(t)), "go test -run Usage -update")
+	for arg, want := range map[string]string{"-max-file=x": "\nwhylate-mcp: invalid value", "explain": `whylate-mcp: unknown argument "explain"`, "-root /none": "whylate-mcp: -root /none: ", "-http 0.0.0.0:0": "whylate-mcp: 0.0.0.0:0 is not a loopback address"} {
+		check.True(t, strings.Contains(run("", arg), want), "%s: %s, want %q", arg, run("", arg), want)
+	}
+	check.True(t, strings.Contains(run("WHYLATE_FLEET=fleet", ""), "-fleet fleet is no address"), "the fleet of the environment is not asked")
 }
 
 // TestWorkedExamples replays the calls of docs/assistants.md against the program over standard input and output.
