@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/internal/capture/wire"
 )
 
 // A Bucket holds the objects of an S3 server in memory, and the SHA-256 sums that clients sent with them, by path.
@@ -68,7 +70,7 @@ func (b *Bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// list lists what is directly below a prefix.
+// list lists the objects directly below a prefix.
 func (b *Bucket) list(w io.Writer, prefix string) {
 	type object struct {
 		Key          string
@@ -96,7 +98,7 @@ func (b *Bucket) list(w io.Writer, prefix string) {
 // unchunk decodes a body in AWS' signed chunks, which clients send without TLS.
 func unchunk(r *http.Request) ([]byte, error) {
 	if !strings.HasPrefix(r.Header.Get("X-Amz-Content-Sha256"), "STREAMING") {
-		return io.ReadAll(r.Body)
+		return wire.ReadAll(r.Body, 1<<30)
 	}
 	var out bytes.Buffer
 	in := bufio.NewReader(r.Body)

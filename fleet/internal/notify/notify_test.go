@@ -291,7 +291,7 @@ func TestRun(t *testing.T) {
 	<-ended
 }
 
-// TestRetries: how long a message waits after each try, and what the last one ends.
+// TestRetries: the wait after each try doubles twice up to maxWait, and the message is removed after the last try.
 func TestRetries(t *testing.T) {
 	r := newReceiver(t, slices.Repeat([]int{500}, maxTries)...)
 	n := newNotifier(t, r.URL)

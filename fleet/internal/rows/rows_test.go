@@ -85,7 +85,7 @@ func TestIgnored(t *testing.T) {
 	check.Equal(t, strings.Join(got, " "), "WL2003 WL2004", "%q", got)
 }
 
-// TestFromReport: what rows take of a report besides its sums, and which finding a problem is of.
+// TestFromReport: the rows of a report besides its sums, and the finding of a problem.
 func TestFromReport(t *testing.T) {
 	site := func(line int) *report.Site { return &report.Site{Func: "main.f", File: "/src/main.go", Line: line} }
 	received, start := time.Unix(2000, 0), time.Unix(1000, 0)

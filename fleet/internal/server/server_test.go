@@ -322,7 +322,7 @@ func (f *failingFiles) Save(context.Context, *os.File, string) error {
 	return f.err
 }
 
-// TestFailures: what a sender is told when its recording cannot be stored, and when to send it again.
+// TestFailures: the answer to a sender whose recording cannot be stored has the reason and the time of the next try.
 func TestFailures(t *testing.T) {
 	for _, c := range []struct {
 		err        error

@@ -87,7 +87,7 @@ func TestExplainEnd(t *testing.T) {
 	}
 }
 
-// TestAttributes: what a recording says of its pod, without what is not known.
+// TestAttributes: the attributes of a pod, without unknown ones.
 func TestAttributes(t *testing.T) {
 	p := pod("x")
 	p.Labels = map[string]string{"app.kubernetes.io/name": "shop"}

@@ -156,7 +156,7 @@ func TestEscapeInvisible(t *testing.T) {
 	}
 }
 
-// TestConfigErrors: New names what is wrong, and finds a directory for recordings by itself.
+// TestConfigErrors: the error names the wrong option. Without an option there is a directory for recordings.
 func TestConfigErrors(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")

@@ -40,7 +40,7 @@ func answeredSite(i int) *report.Site {
 	return &report.Site{Func: fmt.Sprint("shop.f", i), File: "/src/shop/main.go", Line: i + 1}
 }
 
-// fullReport has one more of everything than an answer takes.
+// fullReport has one element more in each list than an answer has.
 func fullReport() *report.Report {
 	ns := func(n int64) *int64 { return &n }
 	segments := repeat(3, func(i int) report.Segment {
@@ -82,8 +82,8 @@ func fullReport() *report.Report {
 	return r
 }
 
-// TestAnswers: testdata/answers.txt has the arguments that each tool passes to its verb, and its answer. The answers of verbs and of the
-// fleet have one more of everything than is taken.
+// TestAnswers: testdata/answers.txt has the arguments that each tool passes to its verb, and its answer. Each list of a verb's
+// or the fleet's answer has one element more than the tool's.
 func TestAnswers(t *testing.T) {
 	ns := func(n int64) *int64 { return &n }
 	estimate := report.Estimate{Est: -2e6, Low: -3e6, High: -1e6}
