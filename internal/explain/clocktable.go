@@ -44,7 +44,7 @@ func newClockTable(entry *Service, services []*Service) clockTable {
 	return out
 }
 
-// compose returns the conversion of the times that convert converts to those of c.
+// compose returns a conversion that first applies convert, over a link between two services, and then c; the errors add up.
 func (c clockConversion) compose(convert func(int64) int64, link *exchange.Link) clockConversion {
 	return func(t int64) (ns, slack int64) {
 		_, linkSlack := link.OffsetAt(t)
@@ -53,6 +53,7 @@ func (c clockConversion) compose(convert func(int64) int64, link *exchange.Link)
 	}
 }
 
+// isClockKnown reports whether the trace has a snapshot of other clocks and the service was explained.
 func (s *Service) isClockKnown() bool { return s.preview.clock.IsKnown && s.server != nil }
 
 // clockOf returns when the trace of a service started compared with that of the entry service, with bounds, and the drift of its

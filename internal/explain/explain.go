@@ -294,6 +294,7 @@ func (o *Options) passOptions(p path.Options) pass.Options {
 	return pass.Options{Selection: o.Selection, Workers: o.Workers, Progress: o.Progress, Modules: o.Modules, Path: p}
 }
 
+// name returns the trace's name for messages.
 func (o *Options) name() string {
 	if o.Name == "" {
 		return "trace"

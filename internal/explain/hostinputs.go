@@ -41,6 +41,7 @@ func readKernel(source io.Reader) ([]byte, error) {
 	return data, err
 }
 
+// hostWindow returns the time of the trace, with its clock snapshot, for joining host samples.
 func (r *reading) hostWindow() hostjoin.Window {
 	snapshot, snapshotTime := r.process.Clock()
 	return hostjoin.Window{Start: r.pass.Start, End: r.pass.End, Snapshot: snapshot, SnapshotTime: snapshotTime}

@@ -181,6 +181,7 @@ func (p *replayRun) reportGroup(id path.GroupID) *report.Group {
 	return p.groups[id]
 }
 
+// setErr stores the sink's first error and ends the pass.
 func (p *replayRun) setErr(err error) {
 	if err != nil && p.err == nil {
 		p.err = err

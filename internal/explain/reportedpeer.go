@@ -68,7 +68,7 @@ func newReportPeer(peer *peers.Peer, id, name string) *report.Peer {
 	}
 }
 
-// warnPeer warns if paths in this process could not be followed.
+// warnPeer adds a warning if in-process calls were found, but the trace could not be read again to follow them.
 func (r *reading) warnPeer(rep *report.Report) {
 	if r.rereadErr != nil {
 		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: "peer", Text: "requests wait over the network for others of this process, but their paths end there, because following them needs a second reading of the trace: " + r.rereadErr.Error()})

@@ -95,7 +95,7 @@ func (r *reading) judgeCapacity(joined *report.Report, table *groupTable, work *
 	return r.capacity.Judge(&in)
 }
 
-// loadHost returns the host samples that accompany the trace or are in it.
+// loadHost returns the host samples that accompany the trace, else those that service/flight wrote into it.
 func (r *reading) loadHost() (*host.Samples, error) {
 	if r.opts.hostSamples != nil || r.opts.hostErr != nil {
 		return r.opts.hostSamples, r.opts.hostErr

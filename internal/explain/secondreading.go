@@ -74,7 +74,7 @@ func (r *reading) guessReread() {
 	}
 }
 
-// groupText identifies a group in every reading of the trace.
+// groupText returns a text that identifies a group in every reading of the trace; ids differ between readings.
 func (r *reading) groupText(id path.GroupID) string {
 	return r.pass.Stages[0].IDs.Group(id).Text(&r.pass.Symbols)
 }
@@ -109,7 +109,7 @@ func (o *Options) idTexts() string {
 	return strings.Join(names, " and ")
 }
 
-// wholeTrace returns the options for a reading of the whole trace that only finds peers.
+// wholeTrace returns the options for a first reading of the whole trace, which only finds the groups that call each other.
 func (o *Options) wholeTrace() Options {
 	out := *o
 	out.From, out.To, out.TraceID, out.SpanID = 0, 0, [16]byte{}, [8]byte{}

@@ -88,7 +88,8 @@ func (f *workSelection) isShown(k request.Kind, name tracefmt.StringID) bool {
 	return f.isUserDefined || !f.isMainIdle && f.roleOf(k, name) <= f.maxRole
 }
 
-// isJudged reports whether queues are judged by requests of this kind: if a server handled requests, only those count.
+// isJudged reports whether requests of this kind count for the rules about queues: if a server handled requests, only requests
+// that clients send do.
 func (f *workSelection) isJudged(k request.Kind) bool {
 	return f.isUserDefined || k != request.Run && (!f.hasServer || k.IsServed())
 }

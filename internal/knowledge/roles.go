@@ -157,7 +157,7 @@ var roleNames = sync.OnceValue(func() []string {
 	return names
 })
 
-// roleOf returns the role with a name.
+// roleOf returns the role with this name in roles.tsv; false if there is none.
 func roleOf(name string) (Role, bool) {
 	i := slices.Index(roleNames(), name)
 	return Role(i), i > 0

@@ -8,7 +8,8 @@ type Clock struct {
 	Mono, Wall int64
 }
 
-// ClockOf returns the Clock of a trace with a snapshot of other clocks, which was taken at a time of the trace's clock.
+// ClockOf returns the Clock of a trace from a snapshot of the other clocks that was taken at snapshotTime of the trace's clock.
+// It is not known if s is nil.
 func ClockOf(s *tracefmt.ClockSnapshot, snapshotTime int64) Clock {
 	if s == nil {
 		return Clock{}
@@ -22,8 +23,9 @@ const maxClockStep = 20e6
 // maxWallErrorNS is by how much the wall clocks of two machines may differ.
 const maxWallErrorNS = 100e6
 
-// To returns how times of another trace are converted to this trace's clock. Two processes on one machine share the monotonic clock.
-// Otherwise the wall clocks decide, until exchanges show more: see Joiner.
+// To returns the link that converts times of trace second to this trace's clock. Two processes on one machine share the monotonic
+// clock, so their link is exact. Otherwise the wall clocks decide, with an error of maxWallErrorNS, until a Joiner narrows the
+// link.
 func (c Clock) To(second Clock) Link {
 	if d := (second.Wall - second.Mono) - (c.Wall - c.Mono); -maxClockStep < d && d < maxClockStep {
 		return Link{offset: second.Mono - c.Mono}
@@ -49,7 +51,7 @@ func (l *Link) OffsetAt(t int64) (ns, slack int64) {
 	return l.offset + int64(l.rate*float64(t-l.ref)), l.slack
 }
 
-// ToClient converts a time of the server's clock.
+// ToClient converts a time of the server's clock to the client's.
 func (l *Link) ToClient(t int64) int64 {
 	if l.rate == 0 {
 		return t + l.offset
@@ -58,7 +60,7 @@ func (l *Link) ToClient(t int64) int64 {
 	return t + ns
 }
 
-// ToServer converts a time of the client's clock.
+// ToServer converts a time of the client's clock to the server's.
 func (l *Link) ToServer(t int64) int64 {
 	ns, _ := l.OffsetAt(t - l.offset)
 	return t - ns
@@ -72,7 +74,7 @@ func (l Link) clone() Link {
 	return l
 }
 
-// update uses the bounds of the offset for the times between two of the client.
+// update computes offset, rate and error from the bounds so far. The error holds for times of the client between from and to.
 func (l *Link) update(from, to int64) {
 	if b := l.bounds; b != nil && b.solve() {
 		line := b.center()

@@ -24,6 +24,7 @@ type boundPoint struct{ time, offset float64 }
 // An offsetLine is an offset at time 0, and its growth in ns each ns.
 type offsetLine struct{ offset, rate float64 }
 
+// offsetAt returns the line's offset at a time.
 func (l offsetLine) offsetAt(time float64) float64 { return l.offset + l.rate*time }
 
 // maxRate is the greatest difference of the rates of two clocks: NTP changes a rate by at most 500 ppm.
@@ -43,13 +44,15 @@ func (b *bounds) tryAdd(add func()) bool {
 	return true
 }
 
+// clone returns a copy whose bounds can be changed.
 func (b *bounds) clone() *bounds {
 	out := *b
 	out.lows, out.highs = slices.Clone(b.lows), slices.Clone(b.highs)
 	return &out
 }
 
-// add adds the bounds by a request that answers an exchange.
+// add adds the bounds that follow if request r answers exchange x: r was not read before x was sent, and the answer did not
+// arrive before it was written.
 func (b *bounds) add(r *Request, x Exchange) {
 	low, high := r.offsetRange(x)
 	if x.Sent != math.MinInt64 {
@@ -58,6 +61,7 @@ func (b *bounds) add(r *Request, x Exchange) {
 	b.highs = append(b.highs, b.point(r.AnswerTime, high))
 }
 
+// point returns a bound of ns at time t, relative to the origin of the points.
 func (b *bounds) point(t, ns int64) boundPoint {
 	if !b.isChanged && b.vertices == nil {
 		b.ref = t

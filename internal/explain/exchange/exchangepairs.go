@@ -85,7 +85,8 @@ func relateInTime(exchanges []Exchange, i int, requests []Request, j int, l *Lin
 	return 0
 }
 
-// isConsistent reports whether no more exchanges and requests lack a partner than the finder of requests may miss.
+// isConsistent reports whether at most 2 % of the exchanges and requests lack a partner: as many as the finder of requests may
+// miss.
 func (f *fit) isConsistent() bool {
 	return len(f.pairs) > 0 && f.missed <= (len(f.pairs)+f.ambiguous)/50
 }
@@ -120,8 +121,8 @@ func (f *fit) wayTimes(requests []Request, l *Link) (forwardTimes, returnTimes [
 	return forwardTimes, returnTimes
 }
 
-// isClose reports whether many calls were on the way for no longer than between two sockets of one machine, in both directions.
-// Requests that are inside of exchanges by chance begin and end at any time in them.
+// isClose reports whether a quarter of the messages were on the way for no longer than between two sockets of one machine, in
+// both directions. Requests that are inside of exchanges by chance begin and end at any time in them.
 func isClose(forwardTimes, returnTimes []int64, slack int64) bool {
 	slices.Sort(forwardTimes)
 	slices.Sort(returnTimes)

@@ -149,7 +149,7 @@ func (j *Joiner) Links() map[*Server]Link {
 	return out
 }
 
-// common returns the time of both recordings on the client's clock.
+// commonInterval returns the interval that both recordings cover, on the client's clock.
 func (j *Joiner) commonInterval(p *peer) interval {
 	return interval{max(j.from, p.ToClient(p.From)), min(j.to, p.ToClient(p.To))}
 }
@@ -292,7 +292,7 @@ func (j *Joiner) addLaterAnswers(conn *clientConnection, connection *joinedConne
 	}
 }
 
-// pairWith fits the exchanges of a connection from one of them on to the requests of a server's.
+// pairWith pairs the exchanges of a connection, from index next on, with the requests of a server's connection.
 func (conn *clientConnection) pairWith(next int, requests []Request, l *Link, common interval) fit {
 	if conn.isMultiplexed {
 		return pairStreams(conn.calls[next:], requests, l, common)

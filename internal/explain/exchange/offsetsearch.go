@@ -117,14 +117,15 @@ func (l *Link) addBounds(p *pairing, from, to int64) {
 	}
 }
 
-// requestsNear returns the requests that may begin in an exchange.
+// requestsNear returns the requests that may begin within exchange x, at any offset that link l allows.
 func (p *pairing) requestsNear(x Exchange, l *Link) []Request {
 	from, to := l.ToServer(x.Sent)-l.slack, l.ToServer(x.Arrived)+l.slack
 	first := sort.Search(len(p.requests), func(k int) bool { return p.requests[k].orderTime() >= from })
 	return p.requests[first : first+sort.Search(len(p.requests)-first, func(k int) bool { return p.requests[first+k].orderTime() > to })]
 }
 
-// searchedExchanges returns the exchanges that are used for a search: complete ones near a time.
+// searchedExchanges returns the exchanges that the search of an offset uses: at most maxSearchedExchanges complete ones around
+// the time middle.
 func (conn *clientConnection) searchedExchanges(middle int64) []Exchange {
 	list := conn.allExchanges()
 	i := sort.Search(len(list), func(i int) bool { return list[i].Arrived >= middle })

@@ -34,7 +34,8 @@ type Request struct {
 	Parts      []critpath.RemotePart
 }
 
-// order returns the time by which the requests of a connection are ordered.
+// orderTime returns the time by which the requests of a connection are ordered: with HTTP/2 the creation of the goroutine, else
+// the start.
 func (r *Request) orderTime() int64 {
 	if r.IsStream {
 		return r.Birth
@@ -240,6 +241,7 @@ func NewCauses() *Causes {
 // List returns the causes by number.
 func (c *Causes) List() []spell.RemoteCause { return c.list }
 
+// addWay adds the cause of time on the way to a service and back, and returns its number.
 func (c *Causes) addWay(service string) int32 {
 	n := int32(len(c.list))
 	c.list = append(c.list, spell.RemoteCause{Service: service, Code: cause.Network, IsWay: true, Row: n})

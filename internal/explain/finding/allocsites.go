@@ -18,7 +18,7 @@ func (in *Input) hasDominantAllocSite() bool {
 // dominantAllocSiteText names the site that allocates most bytes, see allocSiteText.
 func (in *Input) dominantAllocSiteText() string { return allocSiteText(&in.Allocs.Sites[0]) }
 
-// allocSiteText names a site that allocates, with the function of a library that it calls to do so.
+// allocSiteText names a line that allocates, and the library function that allocates for it.
 func allocSiteText(s *allocs.Site) string {
 	if call := libraryCall(s.Call); call != "" && !knowledge.Has(call, knowledge.Runtime) {
 		return textOf("phrase allocates-in-call", "site", &s.Site, "call", call)

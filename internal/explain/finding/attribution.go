@@ -49,7 +49,8 @@ type causeSite struct {
 	site  report.SiteKey
 }
 
-// causeSiteOf returns a cause with the service's own site. It distinguishes waits for clients from those for peers.
+// causeSiteOf returns a cause with the line of the service that leads to its site. Network waits for clients have the cause
+// "inbound", so that they differ from waits for peers.
 func causeSiteOf(c *report.Cause) causeSite {
 	site := causeSite{cause: c.Cause, site: c.Site.OwnLine().Key()}
 	if c.Cause == report.CauseNetwork && c.Kind == "inbound" {
@@ -154,7 +155,8 @@ func (a *attribution) buildCandidates() {
 	}
 }
 
-// findFixedSleeps finds the sleeps of dependencies that are on the path of nearly every request.
+// findFixedSleeps finds the sleeps of dependencies that nearly every request waits for (fixedSleeps): a delay that the dependency
+// imposes on all calls.
 func (a *attribution) findFixedSleeps() {
 	for i := range a.group.All().Causes {
 		if c := &a.group.All().Causes[i]; c.Cause == report.CauseSleep && c.Site != nil && c.Site.Module != "" && float64(c.Requests) >= threshold.NearlyAllShare*float64(a.group.Count) {
@@ -201,7 +203,8 @@ func attributableRoutes(b *report.Band) iter.Seq2[*report.Cause, *report.Route] 
 	}
 }
 
-// isAttributable reports whether rules about waiting report a cause: a wait, or computing, which other requests may wait for.
+// isAttributable reports whether the rules about waiting (WL2) report time of a cause: waits, and computing, because other
+// requests may wait for it.
 func isAttributable(cause report.CauseName) bool {
 	switch cause {
 	case report.CauseCPU, report.CauseSleep, report.CauseNetwork, report.CauseSyscall, report.CauseDisk, report.CauseLock, report.CauseChan:
@@ -210,7 +213,8 @@ func isAttributable(cause report.CauseName) bool {
 	return false
 }
 
-// canonicalWait returns the wait that represents all contended waits for the same site.
+// canonicalWait returns the wait that represents all contended waits with the same work behind them: the one with most time, so
+// that they become one finding.
 func (a *attribution) canonicalWait(k waitKey) waitKey {
 	if first, ok := a.canonicalWaits[k]; ok {
 		return first
@@ -304,7 +308,8 @@ func (a *attribution) candidateKeyOf(c *report.Cause, via []report.Via) candidat
 	return candidateKey{}
 }
 
-// isIdleClient reports whether a route leads to another connection of the server, on which a client has no request under way.
+// isIdleClient reports whether a route leads through another goroutine to a wait of net/http for the next request on an idle
+// connection. No request depends on that.
 func isIdleClient(c *report.Cause, via []report.Via) bool {
 	return c.Cause == report.CauseNetwork && c.Kind == "inbound" && len(via) > 0 && c.Site != nil && knowledge.Has(c.Site.Func, knowledge.HTTP1Connection)
 }

@@ -49,7 +49,7 @@ func (a *attribution) connOpensOf(cand *candidate) connOpens {
 	return out
 }
 
-// concernsMost reports whether a number of requests is most of the group's, and enough to say so.
+// concernsMost reports whether a number of requests is at least half of the group's, and at least threshold.MedianSample.
 func (a *attribution) concernsMost(requests int) bool {
 	return requests >= threshold.MedianSample && float64(requests) >= threshold.HalfShare*float64(a.group.Count)
 }

@@ -70,7 +70,8 @@ func (s siteTime) add(queued bool, ns int64) siteTime {
 	return s
 }
 
-// isMainlyQueued reports whether requests queue for so much of the time that the queue is the fault.
+// isMainlyQueued reports whether the time in the queue is threshold.MajorShare or more of all time at the site: then the queue is
+// the fault, else the work.
 func (s siteTime) isMainlyQueued() bool {
 	return s.queuedNS > 0 && float64(s.queuedNS) >= threshold.MajorShare*float64(s.queuedNS+s.directNS)
 }

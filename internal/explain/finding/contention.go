@@ -45,7 +45,7 @@ func (a *attribution) findQueueWaits() {
 	}
 }
 
-// isHandoverWait reports whether a wait ends when another goroutine hands something over.
+// isHandoverWait reports whether a wait is at a channel, a select or a Cond: it ends when another goroutine hands something over.
 func isHandoverWait(wait report.WaitKind) bool {
 	return wait == report.WaitChan || wait == report.WaitChanSend || wait == report.WaitSelect || wait == report.WaitCond
 }
@@ -73,20 +73,20 @@ func isQueue(service *queues.ServiceStats, cause *report.Cause, v *report.Via) b
 	return waiting >= 1.3 && waiting >= 1.2*service.BatchSize
 }
 
-// isSharedCall reports whether nearly every goroutine that ends waits at a site does so at one instant of its life: requests join a
-// call that one of them began, all get its answer, and none waits for its turn.
+// isSharedCall reports whether nearly each goroutine that ends waits at a site ends them all at one instant: requests join a call
+// that one of them began, and all get its answer. Nothing is queued.
 func isSharedCall(service *queues.ServiceStats) bool {
 	return service.OtherRequestShare <= 0.5 && service.BatchSize > 0 && float64(service.Servers)*service.BatchSize >= threshold.NearlyAllShare*float64(service.Requests)
 }
 
-// isSerialAsker reports whether a goroutine sends requests to a peer for some of its waiters while others wait. Those queue
-// until its next answer, however many requests one answer serves.
+// isSerialAsker reports whether the goroutine that requests wait for sends queries to a peer for some of them while the others
+// wait: these queue until the next answer, however many requests one answer serves.
 func isSerialAsker(service *queues.ServiceStats, c *report.Cause) bool {
 	return c.Cause == report.CauseNetwork && service.ServerWroteShare >= threshold.NearlyAllShare && service.AlreadyRunningShare >= threshold.MajorShare
 }
 
-// isFanOutLimit reports whether a request waits because a limit bounds the goroutines that it may start: they are its own, one
-// for each piece of work, and serve no other requests.
+// isFanOutLimit reports whether a request waits because a limit bounds the number of goroutines that it may start itself, as
+// errgroup.SetLimit does. Each of these goroutines serves only this request.
 func isFanOutLimit(wait waitKey, slots *queues.SlotWaits) bool {
 	if wait.kind == report.WaitChanSend && knowledge.Has(wait.site.Func, knowledge.FanOutLimiter) {
 		return true
@@ -97,20 +97,21 @@ func isFanOutLimit(wait waitKey, slots *queues.SlotWaits) bool {
 // isEndedByChildren reports whether goroutines that the waiters started end most of the waits.
 func isEndedByChildren(slots *queues.SlotWaits) bool { return slots != nil && slots.ChildShare > 0.5 }
 
-// isSlotPool reports whether requests wait for a slot that other requests release.
+// isSlotPool reports whether requests wait for a slot that an earlier waiter releases: threshold.MajorShare of the goroutines
+// that end a wait have waited there themselves, and each ends one wait at a time.
 func isSlotPool(slots *queues.SlotWaits) bool {
 	return slots != nil && slots.Waits >= threshold.SmallSample && slots.FormerWaiterShare >= threshold.MajorShare && slots.BatchSize <= 1.5
 }
 
-// isWorkerPool reports whether requests wait for a free worker, which then does the work that they hand to it. This matters
-// where the worker waits for the network: without it, a goroutine that reads all answers of a shared connection looks the same
-// (see isQueue).
+// isWorkerPool reports whether requests wait until a free worker takes the work that they hand over. It is needed where the
+// worker waits for the network, because a goroutine that reads all answers of a shared connection looks the same otherwise
+// (isQueue).
 func isWorkerPool(slots *queues.SlotWaits) bool {
 	return slots != nil && slots.Waits >= threshold.SmallSample && slots.WorkerShare > 0.5 && slots.BatchSize <= 1.5
 }
 
-// isNotification reports whether requests wait for news from other requests (a long poll, a subscription): these end many waits
-// and never waited there themselves. In a pool, some holders of a slot have waited for it.
+// isNotification reports whether requests wait for an event from other requests (a long poll, a subscription): the goroutines
+// that end many waits have never waited there themselves. In a pool, some of them have.
 func isNotification(wait waitKey, slots *queues.SlotWaits) bool {
 	return !isStdPool(wait.call) && slots != nil && slots.Waits >= threshold.MedianSample && slots.FormerWaiterShare == 0 && slots.WorkerShare == 0 && slots.OtherRequestShare > 0.5
 }
@@ -122,13 +123,14 @@ func (in *Input) slotWaitsAt(wait waitKey) *queues.SlotWaits {
 	})
 }
 
-// isSemaphoreWait reports whether a request waits for a slot of a semaphore. Each holder releases its slot,
-// so all waiters queue, whatever the holders do and on whichever goroutine.
+// isSemaphoreWait reports whether a wait is for a slot of a semaphore that the knowledge lists. All its waiters queue, because
+// each holder releases its own slot.
 func isSemaphoreWait(wait waitKey) bool {
 	return wait.kind == report.WaitSelect && knowledge.Has(wait.site.Func, knowledge.SemaphoreAcquire)
 }
 
-// isAcquireTimeout reports whether a request waits for a slot until its own deadline passes: no slot was released in time.
+// isAcquireTimeout reports whether a cause is a wait for a slot that the request's own deadline ended: no slot was released in
+// time.
 func isAcquireTimeout(c *report.Cause) bool {
 	return verdict.KindOf(c) == verdict.Deadline && c.Site != nil && (knowledge.Has(c.Site.Func, knowledge.SemaphoreAcquire) || stdPool(c.Call).slotWait == neverOpens)
 }
@@ -163,7 +165,7 @@ func isLockWait(wait waitKey) bool {
 	return wait.site.Func != "" && (wait.kind == report.WaitOnce || wait.kind == report.WaitLock && !knowledge.Has(wait.call, knowledge.File) && !knowledge.Has(wait.call, knowledge.Logger))
 }
 
-// isHeldBySiblings reports whether the holders of a lock work for the same request as its waiters.
+// isHeldBySiblings reports whether goroutines of the same request mostly hold the lock that its goroutines wait for.
 func (in *Input) isHeldBySiblings(wait waitKey) bool {
 	return isLockWait(wait) && slices.ContainsFunc(in.SiblingShares, func(s queues.SiblingShare) bool {
 		return s.Share >= threshold.MostShare && s.Site.LineKey() == wait.site

@@ -120,6 +120,7 @@ func isSchedulingRule(code report.RuleCode) bool {
 	return strings.HasPrefix(string(code), "WL1") && !code.OfMachine()
 }
 
+// isGCRule reports whether a rule is about the garbage collector or stops of the world.
 func isGCRule(code report.RuleCode) bool { return strings.HasPrefix(string(code), "WL3") }
 
 // throttledShare returns the share of the CPU quota's periods in which the kernel throttled the process: from the kernel's

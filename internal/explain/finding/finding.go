@@ -134,7 +134,7 @@ type Input struct {
 	siteTimes    map[causeSite]siteTime         // computed by attribution.siteTimeOfAllGroups
 }
 
-// predict returns what changes would save in a group; nil if that is not known.
+// predict returns what the changes together would save in the group with this id; nil if there is no prediction.
 func (in *Input) predict(group string, changes ...predict.Change) *report.Predicted {
 	if in.Predict == nil || group == "" || len(changes) == 0 {
 		return nil
@@ -210,7 +210,7 @@ func (v *Verdict) addEvidence(evidence ...report.Evidence) {
 	v.Evidence = append(v.Evidence, evidence...)
 }
 
-// addSlowEvidence appends evidence about slow requests.
+// addSlowEvidence appends evidence that holds for slow requests only, which replaceSlowEvidence may remove.
 func (v *Verdict) addSlowEvidence(evidence report.Evidence) {
 	v.addEvidence(evidence)
 	v.slowEvidence = append(v.slowEvidence, evidence)

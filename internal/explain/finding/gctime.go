@@ -39,12 +39,13 @@ func collectorPart(c *report.Cause) float64 {
 // isGCStop reports whether a stop of the world is for a collection.
 func isGCStop(kind string) bool { return strings.HasPrefix(kind, "GC ") }
 
-// workersPart and helpersPart return the share of mark workers, and of goroutines that help to mark, in what ran while requests
-// waited for a P.
+// workersPart returns the share of mark workers in what ran while requests waited for a P.
 func workersPart(c *report.Cause) float64 { return markingPart(c, knowledge.MarkWorker) }
+
+// helpersPart returns the share of goroutines that help to mark in what ran while requests waited for a P.
 func helpersPart(c *report.Cause) float64 { return markingPart(c, knowledge.MarkAssist) }
 
-// marksPart is the sum of both: the collector's share in what ran while requests waited for a P.
+// marksPart returns the share of all marking in what ran while requests waited for a P: workersPart and helpersPart together.
 func marksPart(c *report.Cause) float64 { return workersPart(c) + helpersPart(c) }
 
 // markingPart returns the share that functions with a role have in what ran on the Ps during a wait for a P; 0 for other causes.
@@ -60,7 +61,7 @@ func markingPart(c *report.Cause, role knowledge.Role) (part float64) {
 	return part
 }
 
-// isForcedWait reports whether a wait for the collector is one that code forced.
+// isForcedWait reports whether a cause is a wait for a collection that code forced, as in runtime.GC.
 func isForcedWait(c *report.Cause) bool {
 	return c.Cause == report.CauseGCWait && knowledge.Has(c.Call, knowledge.ForcedGC)
 }
@@ -86,7 +87,7 @@ func (in *Input) collectorVerdict(group *report.Group, part func(*report.Cause) 
 	return v, share >= threshold.NoticeableShare
 }
 
-// liveHeapEvidence returns nothing if no cycle was measured.
+// liveHeapEvidence returns the live heap as evidence, nothing if no cycle was measured.
 func liveHeapEvidence(bytes int64) []report.Evidence {
 	if bytes <= 0 {
 		return nil

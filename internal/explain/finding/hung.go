@@ -141,8 +141,8 @@ func plural(n int, one, many textKey) textKey {
 	return many
 }
 
-// isReadingStream reports whether a request reads an answer of which more may come at any time, or asks a library for the next
-// item.
+// isReadingStream reports whether a request waits in a read of a peer's answer, of which more may come at any time, or for a
+// library's next item.
 func isReadingStream(wait *report.OpenWait) bool {
 	if wait.Cause == report.CauseNetwork && knowledge.Has(wait.Call, knowledge.ResponseBody) {
 		return true
@@ -195,7 +195,7 @@ func isMutexWait(wait *report.OpenWait) bool {
 	return wait.Cause == report.CauseLock && !knowledge.Has(wait.Call, knowledge.CondWait) && !knowledge.Has(wait.Call, knowledge.WaitGroup)
 }
 
-// openWaitSite returns the site that is named for requests in an open wait.
+// openWaitSite returns the site that a finding names for requests in an open wait: the nearest one outside the standard library.
 func openWaitSite(wait *report.OpenWait) *report.Site {
 	return nonStdSite(&report.Cause{Site: wait.Site}, wait.Via)
 }

@@ -80,7 +80,7 @@ func (e *IgnoreEntry) matchesSite(s *report.Site) bool {
 	return s.CalledFrom != nil && e.matchesSite(s.CalledFrom.Site()) || matchesEnd(e.SitePattern, s.Func) || matchesEnd(e.SitePattern, s.File) || matchesEnd(e.SitePattern, fmt.Sprintf("%s:%d", s.File, s.Line))
 }
 
-// matchesEnd matches a pattern against as many of a name's last elements as the pattern has.
+// matchesEnd reports whether a pattern matches the end of a name: as many of its last path elements as the pattern has.
 func matchesEnd(pattern, name string) bool {
 	for range strings.Count(name, "/") - strings.Count(pattern, "/") {
 		_, name, _ = strings.Cut(name, "/")
@@ -89,7 +89,7 @@ func matchesEnd(pattern, name string) bool {
 	return ok
 }
 
-// escapeBrackets makes a pattern match brackets as they are: names of generic functions contain them.
+// escapeBrackets escapes the brackets of a pattern for path.Match, because names of generic functions contain them.
 func escapeBrackets(pattern string) string {
 	return strings.NewReplacer("[", `\[`, "]", `\]`).Replace(pattern)
 }

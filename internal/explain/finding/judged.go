@@ -64,7 +64,7 @@ func needRunDelays(in *Input) *missingInput {
 	return needCPUSamples(in)
 }
 
-// needHostSamples requires samples of the kernel's counters.
+// needHostSamples requires samples of the kernel's counters, which whylate record takes on the process's host.
 func needHostSamples(in *Input) *missingInput {
 	if in.Report.Host != nil {
 		return nil
@@ -72,7 +72,7 @@ func needHostSamples(in *Input) *missingInput {
 	return missingHostSamples()
 }
 
-// needProcessStates requires samples of the process's state.
+// needProcessStates requires samples of the process's state, which show whether a signal or debugger stopped it.
 func needProcessStates(in *Input) *missingInput {
 	if host := in.Report.Host; host != nil && host.States {
 		return nil
@@ -104,7 +104,7 @@ func needQuota(in *Input) *missingInput {
 // (docs/throttling.md).
 const minDurationForFreezes = 3e9
 
-// missingHostSamples is returned where samples of the host are missing.
+// missingHostSamples returns the missing input for a recording without samples of the host.
 func missingHostSamples() *missingInput {
 	return &missingInput{reason: report.BlindHostSamples, text: textOf("phrase no-host-samples"), onHost: true}
 }

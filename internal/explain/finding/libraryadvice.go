@@ -60,8 +60,8 @@ var libraries = sync.OnceValue(func() (out []library) {
 // httpSlotFunc is the function in which a request waits for a connection of an http.Transport.
 const httpSlotFunc = "net/http.(*Transport).getConn"
 
-// stdPool returns the package of the standard library in which a call waits for a slot of a pool; one without texts if the call
-// does not.
+// stdPool returns the advice about the pool of the standard library, such as an http.Transport's connections, in which the
+// function call waits for a slot. It has no texts if call does not wait for one.
 func stdPool(call string) *library {
 	if l := firstMatch(libraries(), func(l *library) bool { return call != "" && l.slotFunc == call }); l != nil {
 		return l
@@ -72,7 +72,8 @@ func stdPool(call string) *library {
 // isStdPool reports whether a call waits for a slot of a pool of the standard library.
 func isStdPool(call string) bool { return stdPool(call).poolName != "" }
 
-// libraryAt returns the library that contains a site or that its caller called; nil if none is known.
+// libraryAt returns the first known library that contains one of the sites, or that the service called at one; nil if there is
+// none.
 func libraryAt(sites ...*report.Site) *library {
 	return firstMatch(libraries(), func(l *library) bool { return hasFunction(sites, l.functions) })
 }
@@ -90,8 +91,9 @@ func hasFunction(sites []*report.Site, prefixes string) bool {
 	return false
 }
 
-// adviceForPause returns the advice on the library's intended pauses, of which those in the trace are seenNS long on average, 0 if
-// that is not known. isSet means that they are much shorter than they are unless set: the service's authors chose that.
+// adviceForPause returns the advice about the library's intended pauses. seenNS is their mean length in the trace, 0 if that is
+// not known. isSet is true if they are less than half as long as the library's default: the service has chosen its own length
+// already.
 func (l *library) adviceForPause(seenNS int64) (advice string, isSet bool) {
 	length := textOf("phrase pause-unless-set", "time", l.pauseLength)
 	if unlessSet, err := time.ParseDuration(l.pauseLength); err == nil && 0 < 2*seenNS && 2*seenNS < int64(unlessSet) {
@@ -106,7 +108,7 @@ const (
 	minPause       = time.Millisecond
 )
 
-// shorterPause returns how long the library's intended pauses are after its advice; 0 if their present length is not known.
+// shorterPause returns the length of the library's intended pauses if a user follows the advice; 0 if the default is not known.
 func (l *library) shorterPause() time.Duration {
 	length, err := time.ParseDuration(l.pauseLength)
 	if err != nil {

@@ -38,8 +38,8 @@ func holderWork(c *report.Cause, via []report.Via, lock *report.Site) causeSite 
 	return work
 }
 
-// isInDependency reports whether a site is in the dependency that took the lock, and not in a function of the service that the
-// dependency called back. The service may have called both through another library, such as net/http.
+// isInDependency reports whether site s is code of the dependency that takes the lock, and not of a service function that the
+// dependency called back. The service may have called both sites through another library, such as net/http.
 func isInDependency(s, lock *report.Site) bool {
 	if lock == nil || s == nil || s.Module == "" {
 		return false
@@ -112,8 +112,8 @@ func splitByHolderWork(attr *attribution, cand *candidate) []*candidate {
 	return out
 }
 
-// reportedRoutes returns the routes that the evidence describes: those of the slow requests, as for the mean time in the same
-// finding. If there are none, it returns those of all requests.
+// reportedRoutes returns the routes that the evidence describes: those of the slow requests, as the mean time in the same finding
+// is theirs too; if there are none, those of all requests.
 func (c *candidate) reportedRoutes() []causeRoute {
 	if len(c.slowRoutes) > 0 {
 		return c.slowRoutes
@@ -313,8 +313,8 @@ func (a *attribution) slotText(v *report.Via) (name string, isSlot bool) {
 	return textOf("phrase other-goroutine-short"), false
 }
 
-// movableWork returns the service's own line that works while a lock or a slot is held, and could work at another time: the
-// call in the function that took the lock or slot, if that call was seen, else the line where the holder is.
+// movableWork returns the line of the service whose work happens while a lock or slot is held and could happen before or after:
+// the call in the function that took the lock or slot, if that call was seen, else the line where the holder is.
 func (a *attribution) movableWork(cand *candidate, top *causeRoute) *report.Site {
 	if u := a.holderLine(cand, top); u != nil {
 		return u.Line
@@ -322,7 +322,8 @@ func (a *attribution) movableWork(cand *candidate, top *causeRoute) *report.Site
 	return top.nonStdSite()
 }
 
-// holderLine returns where the function that took a candidate's lock or slot works, if that is in the service's own code.
+// holderLine returns the line of the service that works in the function that took a candidate's lock or slot; nil if the trace
+// does not show it.
 func (a *attribution) holderLine(cand *candidate, top *causeRoute) *queues.HolderLine {
 	return firstMatch(a.in.HolderLines, func(u *queues.HolderLine) bool {
 		return u.WaitSite.LineKey() == cand.wait.site && u.HolderSite.Matches(top.Site) && u.Line.Module == "" && !isStdSite(u.Line)
@@ -340,8 +341,8 @@ func isBehindReader(via []report.Via) bool {
 	return false
 }
 
-// heaviestContendedRoute returns the first route, and so the longest, that leads through a contended wait; if none does, the
-// first of all. There must be a route.
+// heaviestContendedRoute returns the longest route through a contended wait; if none is contended, the longest of all. routes
+// must not be empty and is sorted by time.
 func heaviestContendedRoute(attr *attribution, routes []causeRoute) *causeRoute {
 	if route := firstMatch(routes, func(route *causeRoute) bool { _, ok := attr.contendedWait(route.via); return ok }); route != nil {
 		return route

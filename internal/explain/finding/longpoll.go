@@ -28,7 +28,7 @@ type longPoll struct {
 	isQueue  bool          // requests get events one after another, as in a queue
 }
 
-// key returns the key of the long poll's candidate.
+// key returns the key of the candidate that has all routes of the long poll.
 func (p *longPoll) key() candidateKey {
 	return candidateKey{code: report.RuleSleep, causeSite: causeSite{cause: pollCause, site: p.site.LineKey()}}
 }
@@ -37,7 +37,7 @@ func (p *longPoll) key() candidateKey {
 // long poll one fault.
 const pollCause report.CauseName = "poll"
 
-// longWaitsAt returns the facts about requests that wait at a line; nil if there are none.
+// longWaitsAt returns the facts about requests that spend most of their time in one wait at this line; nil if there are none.
 func (in *Input) longWaitsAt(site *report.Site) *queues.LongWaits {
 	return firstMatch(in.LongWaits, func(r *queues.LongWaits) bool { return r.Site.Matches(site) })
 }

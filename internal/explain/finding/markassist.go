@@ -2,12 +2,13 @@ package finding
 
 import "github.com/whylate/whylate/report"
 
-// assistPart returns the part of a cause in which requests mark, or wait for the collector or for goroutines that mark.
+// assistPart returns the part of a cause that WL3001 explains: marking by the requests' goroutines, waits for the collector, and
+// waits for a P on which goroutines help to mark.
 func assistPart(c *report.Cause) float64 {
 	return oneIf(c.Cause == report.CauseGCAssist || c.Cause == report.CauseGCWait && !isForcedWait(c)) + helpersPart(c)
 }
 
-// assistOrWorkerPart returns the part of a cause that belongs to WL3001 or WL3002.
+// assistOrWorkerPart returns the part of a cause that WL3001 or WL3002 explains.
 func assistOrWorkerPart(c *report.Cause) float64 { return assistPart(c) + workersPart(c) }
 
 // isMostlyAssists reports whether a group spends more time on marking than on waiting for Ps that mark workers use. It decides

@@ -13,7 +13,7 @@ import (
 // one stream one fault.
 const streamCause report.CauseName = "stream"
 
-// isStream reports whether requests that wait at a line repeatedly write to their client between the waits, as a rule.
+// isStream reports whether requests that wait at a line repeatedly mostly write to their client between these waits.
 func (in *Input) isStream(site *report.Site) bool {
 	return slices.ContainsFunc(in.Streams, func(s queues.Stream) bool { return s.WriteShare >= threshold.HalfShare && s.Site.Matches(site) })
 }

@@ -49,7 +49,8 @@ func goroutineText(via []report.Via) string {
 	return textOf("phrase other-goroutine", "waits", waits)
 }
 
-// libraryCall returns the library function of a wait, or "" if every wait of its kind is in that function.
+// libraryCall returns the library function in which a wait is, for naming it; "" if that function is common to all such waits
+// (time.Sleep, sync.(*Mutex).Lock) and so says nothing.
 func libraryCall(call string) string {
 	if knowledge.Has(call, knowledge.CommonWait) {
 		return ""

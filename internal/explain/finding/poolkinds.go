@@ -17,7 +17,7 @@ type poolKind struct {
 	isSingleSlot                  bool   // its holder releases it, like a lock; it may guard data, which excludes more slots
 }
 
-// shortName returns a short name of the slot.
+// shortName returns the slot's name for texts that have named the pool already.
 func (k *poolKind) shortName() string {
 	if k.hasHolder {
 		return textOf("phrase place")
@@ -97,8 +97,8 @@ func connectionKind(pool, advice string, slotWaits *queues.SlotWaits) poolKind {
 	return kind
 }
 
-// isConnectionPool reports whether requests wait for a connection of a library's pool. Some pools do not serve the first
-// waiter first.
+// isConnectionPool reports whether requests wait for a connection of a library's pool whose number of slots is known. isSlotPool
+// does not recognise pools that do not serve waiters in order.
 func isConnectionPool(slots *queues.SlotWaits, cand *candidate, top *causeRoute) bool {
 	return slots != nil && slots.Waits >= threshold.SmallSample && slots.Slots > 0 && poolKindOf(cand, top, nil, nil).isConnection
 }

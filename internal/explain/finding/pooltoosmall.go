@@ -152,9 +152,10 @@ func (a *attribution) openRequestsAt(wait waitKey) (n int) {
 	return n
 }
 
-// isHeldInBackground reports whether goroutines that serve no request hold the slots for most of the time.
+// isHeldInBackground reports whether goroutines that serve no request hold the pool's slots for at least half of the time.
 func (p *poolFacts) isHeldInBackground() bool { return isHeldInBackground(p.slots) }
 
+// isHeldInBackground reports whether goroutines that serve no request hold the slots for at least half of the time.
 func isHeldInBackground(slots *queues.SlotWaits) bool {
 	return slots != nil && slots.Slots > 0 && slots.BackgroundHolders > 0 && slots.BackgroundShare >= threshold.HalfShare
 }
@@ -174,15 +175,16 @@ func (a *attribution) queueTimes(cand *candidate) (queuedNS, ownNS int64, reques
 	return queuedNS, ownNS, requests
 }
 
-// isSizeKnown reports whether the number of slots is known. While a request waits, all slots are in use. If that
-// contradicts the time for which slots are held, the holders do something else: then neither that time nor the
+// isSizeKnown reports whether the number of slots is known. All slots are in use while a request waits. If the slots in use by
+// Little's law contradict that, the holders spend time elsewhere: then neither the time for which slots are held nor the
 // sufficient number is known.
 func (p *poolFacts) isSizeKnown() bool {
 	return p.hasServers || p.slots != nil && (p.slots.Slots > 0 || p.slots.HoldNS > 0) || 2*p.inUse >= 1 || p.waiting < 1
 }
 
-// additional returns how many connections a library's pool needs beyond those seen in use, 0 if that is not known. Its size may be
-// larger: a goroutine that keeps a connection for a blocking command releases none while requests queue.
+// additionalConnections returns how many connections a library's pool needs in addition to those that were seen in use; 0 if that
+// is not known. The pool may be larger: a connection that a blocking command keeps is not released while requests queue, and so
+// not seen.
 func (p *poolFacts) additionalConnections() int {
 	if !p.kind.isSharedConnection || p.slots == nil || p.slots.Slots == 0 {
 		return 0
@@ -190,8 +192,8 @@ func (p *poolFacts) additionalConnections() int {
 	return max(1, p.sufficient-p.slots.Slots)
 }
 
-// wideHolder returns the line of holders that take many units of a semaphore at once, nil if there are none. The number of holders is
-// then no number of places.
+// wideHolder returns the line at which holders take many units of a semaphore at once, nil if there is none. The number of
+// holders is then not the number of slots.
 func (p *poolFacts) wideHolder() *report.Site {
 	if p.slots == nil || p.slots.WideHolder == nil {
 		return nil
@@ -283,7 +285,8 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 	return changes, textOf(key, "n", facts.sufficient)
 }
 
-// isClientWork reports whether holders of a slot wait for their clients: they can do that before they take the slot.
+// isClientWork reports whether holders wait for their clients while they hold a slot, which they could do before they take the
+// slot.
 func isClientWork(top *causeRoute, facts *poolFacts) bool {
 	return top.Cause.Cause == report.CauseNetwork && top.Cause.Kind == "inbound" && !facts.kind.isSingleSlot
 }
@@ -490,7 +493,8 @@ func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, slotWait
 	return v
 }
 
-// holderText names the holder of a connection: the line of the service, and how many goroutines if they serve no requests.
+// holderText returns a phrase for the holder of a connection: the line of the service and, for goroutines in the background,
+// their number.
 func (p *poolFacts) holderText(top *causeRoute) string {
 	if p.isHeldInBackground() {
 		return textOf("phrase background-holders", "n", p.slots.BackgroundHolders, "site", top.ownLine())

@@ -42,7 +42,7 @@ func checkClock(in *Input) []Verdict {
 	return doubtVerdict(report.Finding{Title: textOf("title clock", "warning", texts[0]), Fix: textOf("fix clock"), Confidence: 1})
 }
 
-// checkLostEvents is WL5008, lost-events: warnings say that events are missing or were not understood.
+// checkLostEvents is WL5008, lost-events: the reader's warnings say that events are missing or were not understood.
 func checkLostEvents(in *Input) []Verdict {
 	texts := warningTexts(in, "lost-events", "unknown-event", "skipped-generation")
 	if len(texts) == 0 {

@@ -116,8 +116,8 @@ func retransmitWaitShare(g *report.Group, host *report.Host) float64 {
 	return min(1, float64(lostNS)/float64(max(1, allNS)))
 }
 
-// otherEnd returns the other end of a connection in a HostWait, and the text for the direction of the segments: to it, or from
-// it.
+// otherEnd returns the address of the other end of a connection in the form of a HostWait ("A -> B", "A <- B"), and the text for
+// the direction of the lost segments.
 func otherEnd(connection string) (end string, direction textKey) {
 	if _, to, ok := strings.Cut(connection, " -> "); ok {
 		return to, "phrase to-end"

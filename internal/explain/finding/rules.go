@@ -65,7 +65,8 @@ var rules = []Rule{
 	perReport(report.RuleThreadsOffCPU, checkThreadsOffCPU, needRunDelays),
 }
 
-// perReport makes a rule that checks the process or the recording as a whole.
+// perReport makes a rule that checks the process or the recording as a whole. needs are the inputs without which it cannot say
+// that nothing is wrong.
 func perReport(code report.RuleCode, check func(*Input) []Verdict, needs ...requirement) Rule {
 	return Rule{Code: code, Run: check, requirements: needs}
 }

@@ -80,7 +80,7 @@ func textOf(key textKey, params ...any) string {
 // remedyEnd ends the first remedy in a text of the kind fix. Alternatives, conditions and details follow.
 const remedyEnd = "|"
 
-// splitRemedy returns a fix without marks, and its part up to the first mark.
+// splitRemedy returns a fix without the mark remedyEnd, and its part before the first mark: the first remedy.
 func splitRemedy(text string) (fix, remedy string) {
 	remedy, _, _ = strings.Cut(text, remedyEnd)
 	return strings.ReplaceAll(text, remedyEnd, ""), remedy

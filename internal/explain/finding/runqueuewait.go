@@ -30,7 +30,10 @@ func isSched(c *report.Cause) bool {
 	return c.Cause == report.CauseSched || c.Cause == report.CauseSchedPoll
 }
 
+// isNetwork reports whether a cause is a wait for the network.
 func isNetwork(c *report.Cause) bool { return c.Cause == report.CauseNetwork }
+
+// isPollGap reports whether a cause is time in which data may have been ready but no P polled the network.
 func isPollGap(c *report.Cause) bool { return c.Cause == report.CauseSchedPoll }
 
 // An occupant is a function in which goroutines, except mark workers, ran while requests waited for a P.
@@ -225,7 +228,7 @@ func herdOf(c *process.Stats, t *occupant) *process.Herd {
 	return nil
 }
 
-// name returns the function's name, with the goroutine's start function if that is another one.
+// name returns the name of the occupant's function, with the start function of its goroutines if that is another one.
 func (t *occupant) name() string {
 	if t.startFunc == "" || t.startFunc == t.site.Func {
 		return words.FuncName(t.site.Func)
@@ -244,12 +247,12 @@ func occupantEvidence(occupants []occupant) []report.Evidence {
 	return out
 }
 
-// newVerdict fills the common fields of a verdict on a group's waits for a P.
+// newVerdict returns a verdict, without title and fix, on a group's waits for a P. site is what occupies the Ps.
 func (q *runQueueWait) newVerdict(site *report.Site, confidence float64) Verdict {
 	return Verdict{Gain: q.gain, Changes: q.predictedChanges(), Finding: report.Finding{Cause: report.CauseSched, Site: site, Group: q.group.ID, Share: q.share, Confidence: confidence}}
 }
 
-// addWaitEvidence adds the first evidence of all rules about waits for a P.
+// addWaitEvidence adds how long a slow request waits for a P, on average.
 func (q *runQueueWait) addWaitEvidence(v *Verdict) {
 	v.addSlowEvidence(evidenceOf("evidence p-wait", q.gain.Slow.NS, "ns"))
 }

@@ -30,7 +30,7 @@ func (l Loss) scaled(factor float64) Loss {
 	return Loss{l.Share * factor, int64(float64(l.NS) * factor), l.IsRare}
 }
 
-// minus subtracts a loss that has another reason.
+// minus returns the loss without the part o that has another reason; it is not negative.
 func (l Loss) minus(o Loss) Loss {
 	return Loss{max(0, l.Share-o.Share), max(0, l.NS-o.NS), l.IsRare}
 }
@@ -46,7 +46,8 @@ func areTooRare(outliers, all int) bool {
 	return outliers < report.TailRequests/2 || outliers < report.TailRequests && 100*outliers < all
 }
 
-// otherTail returns the band of Gain.OtherTail; nil if there is none.
+// otherTail returns the band of slow requests that is not group.Tail: the outliers, or the slow ones by percentile; nil if there
+// is none.
 func otherTail(g *report.Group) *report.Band {
 	if out := g.Band(report.BandOutliers); out != g.Tail() {
 		return out

@@ -79,7 +79,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 // remainingPause is the share of a library's pauses that a shorter option is assumed to leave.
 const remainingPause = 0.1
 
-// pausesOf returns how requests of a group sleep where changes are about; nil if that is not known.
+// pausesOf returns how requests of a group sleep at the sites of the changes; nil if that is not known.
 func (in *Input) pausesOf(group string, changes []predict.Change) *predict.Pauses {
 	if in.Pauses == nil {
 		return nil
@@ -145,7 +145,7 @@ func rewriteForPolling(in *Input, v *Verdict, top *causeRoute, p *predict.Pauses
 // goroutineActivity returns a phrase for the activity at the end of a route, and whose goroutine it is on.
 func goroutineActivity(p *causeRoute) string { return goroutineDoes(p, p.activity()) }
 
-// goroutineDoes is goroutineActivity for another activity.
+// goroutineDoes returns a phrase for an activity, and whether the request's own goroutine or another one does it.
 func goroutineDoes(p *causeRoute, activity string) string {
 	if len(p.via) == 0 {
 		return textOf("phrase own-goroutine-does", "activity", activity)

@@ -38,9 +38,9 @@ func isOtherClient(route *causeRoute) bool {
 	return isRead && len(route.via) > 0 && route.via[0].Wait == report.WaitChanSend && route.via[0].Site != nil
 }
 
-// isFlowControlWait reports whether a route leads from a select in a write of an answer to the connection's reader: the write
-// waits for the flow-control window of HTTP/2, which the client enlarges as it reads. A wait for a request's body is a Cond's
-// instead. Requests may wait for the goroutine that writes.
+// isFlowControlWait reports whether a route leads from a select in the write of an answer to the reader of the HTTP/2 connection:
+// the write waits until the client has read and enlarges the flow-control window. A wait for a request's body is at a Cond
+// instead.
 func isFlowControlWait(route *causeRoute) bool {
 	return route.Site != nil && knowledge.Has(route.Site.Func, knowledge.HTTP2Reader) && slices.ContainsFunc(route.via, func(v report.Via) bool {
 		isWrite := knowledge.Has(v.Call, knowledge.AnswerWrite) || v.Site != nil && v.Site.CalledFrom != nil && knowledge.Has(v.Site.CalledFrom.Calls, knowledge.AnswerWrite)

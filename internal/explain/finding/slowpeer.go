@@ -279,7 +279,7 @@ func (a *attribution) rewriteForAckDelays(v *Verdict, cand *candidate, calls *qu
 	v.Changes = []predict.Change{predict.Remove(report.CauseNetwork, predict.SiteText(cand.routes[0].Site, report.CauseNetwork))}
 }
 
-// predictAs predicts a verdict's changes and words them as its advice.
+// predictAs predicts a verdict's changes now, with the given text as the condition of the prediction.
 func (a *attribution) predictAs(v *Verdict, change textKey) {
 	if v.Predicted = a.in.predict(a.group.ID, v.Changes...); v.Predicted != nil {
 		v.Predicted.ChangeText = textOf(change)
@@ -361,7 +361,7 @@ func (a *attribution) rewriteForSequentialCalls(v *Verdict, cand *candidate, cal
 	}
 }
 
-// largestCause returns the largest cause of a group's slow requests; nil if it is unknown.
+// largestCause returns the largest cause, with 20 % or more, of the slow requests of the group with an id; nil if there is none.
 func largestCause(r *report.Report, id string) *report.Cause {
 	g := r.Group(id)
 	if g == nil {

@@ -5,6 +5,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// isWake reports whether a cause is the time from a wake-up until an idle P's thread ran the goroutine.
 func isWake(c *report.Cause) bool { return c.Cause == report.CauseSchedWake }
 
 // checkSlowWakeup is WL1003, slow-wakeup: requests are ready and a P is idle, but its thread takes long to start. It is silent if

@@ -32,8 +32,8 @@ func checkThreadsOffCPU(in *Input) []Verdict {
 		evidenceOf("evidence cpu-samples", got, "count", "n", fmt.Sprintf("%.0f", expected)))
 }
 
-// cpuShareOfRunning returns for which share of the goroutines' running time the process's threads had a CPU, by the threads'
-// own clocks; -1 if these clocks were not recorded, or if goroutines ran for less than threshold.SampledRunNS.
+// cpuShareOfRunning returns the share of the goroutines' running time in which the process's threads had a CPU, by the threads'
+// own clocks. It is -1 if these were not recorded, or if goroutines ran for less than threshold.SampledRunNS.
 func cpuShareOfRunning(in *Input) float64 {
 	host := in.Report.Host
 	if host == nil || host.Lost.CPUNS == nil || host.Lost.BusyNS == nil || *host.Lost.BusyNS < threshold.SampledRunNS {

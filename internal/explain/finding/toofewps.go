@@ -31,8 +31,8 @@ func usableCPUs(facts *report.HostFacts) float64 {
 	return cpus
 }
 
-// runDelayShare returns how long the process's threads waited for a CPU, as a share of their busy time, by the kernel's
-// counters; false if that is not known.
+// runDelayShare returns the time that the process's threads waited for a CPU, by the kernel's counters, as a share of the
+// goroutines' running time; false if it is not known.
 func runDelayShare(in *Input) (float64, bool) {
 	host := in.Report.Host
 	if host == nil || host.Lost.RunDelayNS == nil || host.Lost.BusyNS == nil || *host.Lost.BusyNS <= 0 {
@@ -41,7 +41,8 @@ func runDelayShare(in *Input) (float64, bool) {
 	return float64(*host.Lost.RunDelayNS) / float64(*host.Lost.BusyNS), true
 }
 
-// hasTooFewPs reports whether all Ps are in use while CPUs are free: GOMAXPROCS is the limit.
+// hasTooFewPs reports whether GOMAXPROCS limits the process: the Ps are mostly in use, threads hardly wait for CPUs, and the
+// process may use at least one CPU more than it has Ps.
 func hasTooFewPs(in *Input) bool {
 	delay, ok := runDelayShare(in)
 	return ok && in.Process.Procs > 0 && delay < threshold.NoticeableShare && psInUse(in) >= threshold.MostShare && float64(in.Process.Procs)+1 <= usableCPUs(&in.Report.Host.Facts)

@@ -75,7 +75,8 @@ func lostToOwnThreads(in *Input) float64 {
 // many.
 const crowdFactor = 1.05
 
-// isSearchingForWork reports whether much of the CPU time is spent in the search for work.
+// isSearchingForWork reports whether the scheduler's search for work takes threshold.MajorShare of the CPU samples while more
+// than half of the Ps' time is idle.
 func isSearchingForWork(in *Input) bool {
 	s := &in.Process.Samples
 	return s.All >= threshold.TailSample && float64(s.Scheduler) >= threshold.MajorShare*float64(s.All) && in.Process.Procs > 2 && psInUse(in) < 0.5

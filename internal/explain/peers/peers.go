@@ -82,7 +82,7 @@ func (s *Sum) EndGeneration() {
 	s.collectEvidence()
 }
 
-// keptByAll returns the time until which no worker dropped a span.
+// keptByAll returns the time from which on some worker dropped spans: only spans that begin before it are complete.
 func (s *Sum) keptByAll() int64 {
 	keptUntil := int64(math.MaxInt64)
 	for _, p := range s.collectors {
@@ -122,7 +122,7 @@ func (p *collector) Add(w *path.WalkResult) {
 	})
 }
 
-// appendSpan appends a copy of a span, unless it begins after the time until which spans are kept.
+// appendSpan appends a copy of a span to a list, unless it begins at or after keptUntil.
 func (p *collector) appendSpan(list []groupSpan, span groupSpan) []groupSpan {
 	if span.Start >= p.keptUntil {
 		return list

@@ -138,13 +138,14 @@ func (r *networkReader) collectReceived(l *loopSource, c *collector, goroutine *
 	r.wakes = r.wakes[:0]
 }
 
-// isReader reports whether a goroutine of a loop waits for the network.
+// isReader reports whether goroutine id is known to loop and waits for the network.
 func (l *loopSource) isReader(id uint64) bool {
 	g := l.goroutines[id]
 	return g != nil && g.receives
 }
 
-// readerOf returns the reader that began an iteration, 0 if none did.
+// readerOf returns the goroutine that reads from the network and woke this loop's goroutine for an iteration; 0 if no such
+// goroutine did.
 func (l *loopSource) readerOf(iteration *iterationState) uint64 {
 	if wait := &iteration.beginWait; wait.waker != 0 && wait.end == iteration.start && l.isReader(wait.waker) {
 		return wait.waker

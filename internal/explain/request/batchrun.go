@@ -213,7 +213,7 @@ func (r *runSource) endBenchmark(c *collector) {
 	}
 }
 
-// piece returns the piece from the end of the last one to a time.
+// piece returns the piece of the run on goroutine id, from the end of the last piece to end.
 func (r *runSource) piece(id uint64, end int64, piece Piece) Request {
 	key := mainKey
 	if r.benchmark != 0 {

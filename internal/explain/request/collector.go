@@ -65,6 +65,7 @@ func (c *collector) reserve(n int) {
 	}
 }
 
+// emit emits the request r, which began as o.
 func (c *collector) emit(o *openRequest, r Request) { c.emitted = append(c.emitted, o.complete(r)) }
 
 // emitServed appends the request r of a protocol, which began at begin, to out. If marks or tasks within r represent it, they are
@@ -103,12 +104,12 @@ func (c *collector) isServed(id uint64) bool {
 	return false
 }
 
-// isServing reports whether a goroutine serves a protocol's requests or its stack is in a server.
+// isServing reports whether goroutine id serves a protocol's requests, as its source or its stack shows.
 func (c *collector) isServing(id uint64, stack tracefmt.StackID) bool {
 	return c.stackInfo(stack).role == roleServer || c.isServed(id)
 }
 
-// addAnnotation records a task, region or mark on a goroutine.
+// addAnnotation records that a task, region or mark on goroutine g ended.
 func (c *collector) addAnnotation(g uint64, start, end int64) {
 	c.annotated[g] = true
 	c.annotatedSpans[g] = append(c.annotatedSpans[g], [2]int64{start, end})

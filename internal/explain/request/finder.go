@@ -137,6 +137,7 @@ func (f *Finder) OldestOpen() int64 {
 	return t
 }
 
+// visitOpen calls visit with each open request of all stages.
 func (f *Finder) visitOpen(visit func(*openRequest, Request)) {
 	for _, stage := range f.stages {
 		f.visitOpenOf(stage, visit)

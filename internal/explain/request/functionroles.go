@@ -26,8 +26,8 @@ func (f *function) servedKind() Kind {
 	return 0
 }
 
-// IsServerStart reports whether goroutines with this start function belong to a server, so that all their work is for
-// its requests.
+// IsServerStart reports whether goroutines with this start function belong to a server of a known protocol, so that all their
+// work is for requests.
 func IsServerStart(fn string) bool {
 	f := function{fn, knowledge.Of(fn)}
 	return f.servedKind() != 0

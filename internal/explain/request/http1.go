@@ -97,6 +97,7 @@ func (hs *http1Source) add(c *collector, g *timeline.Gen) {
 	})
 }
 
+// beginRequest begins a request at t. ready says that a wake began it.
 func (conn *http1Conn) beginRequest(t int64, ready bool) {
 	*conn = http1Conn{id: conn.id, marks: conn.marks, phase: connActive, openRequest: openAt(t), isWoken: ready}
 }
@@ -109,7 +110,7 @@ func (conn *http1Conn) beginIdleWait(t, wake int64, isWoken bool) {
 	}
 }
 
-// end emits the open request.
+// end emits the open request, which ends at end, to out.
 func (conn *http1Conn) end(c *collector, out *[]Request, end int64) {
 	r := Request{Kind: HTTP1, End: end, G: conn.id}
 	if conn.isWoken {

@@ -43,7 +43,7 @@ func (ss *streamSource) add(c *collector, g *timeline.Gen) {
 	}
 }
 
-// end emits the stream.
+// end emits the stream of goroutine id, which ended at t.
 func (s *stream) end(c *collector, id uint64, t int64) {
 	c.emitServed(&c.emitted, &s.openRequest, Request{Kind: s.kind, End: t, G: id, WokenAt: s.wokenAt})
 }

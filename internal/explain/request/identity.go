@@ -42,6 +42,7 @@ type loggedIdentity struct {
 // is open for longer loses it.
 const identityGenerations = 16
 
+// newIdentityFinder returns an empty identityFinder.
 func newIdentityFinder() *identityFinder {
 	return &identityFinder{
 		logReaders: make(map[tracefmt.StringID]idReader), byTask: make(map[uint64]*taskIdentity),
@@ -140,7 +141,7 @@ func (t *taskIdentity) identity() *Identity {
 	return nil
 }
 
-// attach sets the identities that tracers wrote for requests.
+// attach sets the identities of requests for which a tracer wrote ids. Marks have their own.
 func (x *identityFinder) attach(reqs []Request) {
 	for i := range reqs {
 		if r := &reqs[i]; x.hasIDs && r.Identity == nil && r.Piece != MiddlePiece && !r.CutAtStart {

@@ -69,7 +69,7 @@ func (l *loopSource) idleRank(c *collector, obs *observation) (rank int, isLibra
 // idleMost is the rank of the waits in which nearly every worker waits for work.
 const idleMost = 3
 
-// isRest reports whether a busy goroutine waits for more work in this wait.
+// isRest reports whether a goroutine that otherwise always has work waits for more of it in this wait.
 func (w *waitStats) isRest() bool {
 	return w.rank == idleMost && !w.isLibraryDelay && 2*w.selfEndedCount < w.count
 }

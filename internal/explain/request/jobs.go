@@ -106,6 +106,7 @@ type startFuncStats struct {
 // inspectedPerFunc is about how many goroutines of a start function are inspected in a generation if all are parts.
 const inspectedPerFunc = 32
 
+// beginGeneration sets the sample for a generation, by the number of births in the one before.
 func (s *startFuncStats) beginGeneration() {
 	s.sampleMask, s.bornCount = 1<<bits.Len(uint(s.bornCount/inspectedPerFunc))-1, 0
 }
@@ -124,6 +125,7 @@ func (s *startFuncStats) countBirth(g uint64) bool {
 	return true
 }
 
+// newJobSource returns an empty jobSource that counts its work in an index.
 func newJobSource(work *workIndex) *jobSource {
 	return &jobSource{
 		work: work,
@@ -381,7 +383,8 @@ func (j *jobSource) endJob(c *collector, id uint64, job *job, t int64) {
 // areWorkers reports whether the goroutines are workers, whose iterations are the requests and not their lives.
 func (e *jobKind) areWorkers() bool { return 2*e.workerCount > e.endedCount }
 
-// areLibraryWaits reports whether a library starts the goroutines to wait for something.
+// areLibraryWaits reports whether more than half of the inspected goroutines are a library's way to wait for something
+// (job.hasCreatorAwaited).
 func (e *jobKind) areLibraryWaits() bool {
 	return 2*e.awaitedCount > min(e.endedCount, inspectedPerFunc)
 }
@@ -405,7 +408,7 @@ func (job *job) hasCreatorAwaited(c *collector, jobID uint64, end int64) bool {
 	return false
 }
 
-// isAnswerWait reports whether a wait is for an answer, in a library or in a client of the standard library.
+// isAnswerWait reports whether a wait is in a library or in a client of the standard library, and so probably for an answer.
 func (sr *stackReader) isAnswerWait(wait tracefmt.StackID) bool {
 	if wait == 0 {
 		return false
@@ -414,8 +417,9 @@ func (sr *stackReader) isAnswerWait(wait tracefmt.StackID) bool {
 	return p.isClientCall || p.isInLibrary
 }
 
-// decideJobs decides whether the goroutines are jobs, and returns the decision. They are if many started after others
-// had ended, or if many had short lives compared with observedNS, the time since the start of the trace.
+// decideJobs decides whether the goroutines of this kind are jobs, each a unit of work, and stores the decision. They are if they
+// are no workers and many started after others had ended, or if their lives are short compared with observedNS, the time since
+// the start of the trace.
 func (e *jobKind) decideJobs(observedNS int64) bool {
 	e.areJobs = e.areJobs || e.areTests && !e.areWorkers() ||
 		e.endedCount >= minJobs && !e.areWorkers() && !e.areLibraryWaits() &&

@@ -116,7 +116,7 @@ func (l *loopSource) narrowPath(c *collector, goroutine *loopGoroutine) {
 // maxPathDepth bounds how many outermost frames are searched for launchers.
 const maxPathDepth = 8
 
-// appendOutermost appends the outermost frames of a stack to a list, outermost first.
+// appendOutermost appends up to maxPathDepth outermost frames of a stack to a list, the outermost first.
 func appendOutermost(frames, to []tracefmt.FrameID) []tracefmt.FrameID {
 	for k := len(frames) - 1; k >= 0 && len(to) < maxPathDepth; k-- {
 		to = append(to, frames[k])

@@ -109,9 +109,9 @@ type iterationState struct {
 // IsUnknownServer reports whether the process accepts connections for a protocol that no source knows.
 func (f *Finder) IsUnknownServer() bool { return f.loops.isUnknownServer }
 
-// ClientWaits returns a function that reports whether a network wait is for a client, if that is known of its stack: for its
-// next request in a protocol of the service's own it is; for a peer that a handler calls over a WebSocket it is not. The
-// function holds no reference to the Finder and must not run concurrently with Add.
+// ClientWaits returns a function that reports whether the network wait at a stack is for a client: it is for the next request in
+// a protocol that only the service knows, and not for a peer that a handler calls by WebSocket; of other stacks it is not known.
+// The function holds no reference to the Finder and must not run concurrently with Add.
 func (f *Finder) ClientWaits() func(wait tracefmt.StackID) (isClient, isKnown bool) {
 	clientWaits, peerStacks := f.loops.clientWaits, f.messages.peerStacks
 	return func(wait tracefmt.StackID) (bool, bool) {
@@ -169,6 +169,8 @@ func (l *loopSource) addObservations(c *collector, g *timeline.Gen) {
 	}
 }
 
+// finishGeneration processes the states that were left out, when it is known whether the program is a batch program, and decides
+// which loops are only counted from then on.
 func (l *loopSource) finishGeneration(c *collector, g *timeline.Gen) {
 	l.observeRest(c, g)
 	l.work.decideCountedOnly(c, g)
@@ -515,8 +517,8 @@ func (l *loopSource) endIteration(
 	})
 }
 
-// matchIdleWait returns the loop in which an observed goroutine waits, nil if it does not wait, and whether its stack is that of
-// the loop's idle wait. A system call is one in a benchmark's loop only.
+// matchIdleWait returns the loop in which an observed goroutine waits, and whether this is the loop's idle wait. The loop is nil
+// if the goroutine does not wait; a system call counts as a wait only in a benchmark's loop.
 func (l *loopSource) matchIdleWait(c *collector, goroutine *loopGoroutine, obs *observation) (*loopFunc, bool) {
 	if obs.state != timeline.Waiting && obs.state != timeline.Syscall {
 		return nil, false

@@ -213,24 +213,26 @@ func (ms *markSource) emitInstead(out *[]Request, begin *openRequest, served Req
 	return found || marker.hasMarkWithin(begin, end)
 }
 
+// setLastEmitted remembers the start of a mark that was emitted.
 func (m *marker) setLastEmitted(d *endedMark) {
 	m.lastStart, m.hasEmitted = max(m.lastStart, d.start), true
 }
 
-// hasMarkWithin reports whether a mark that is open or was emitted began in a request that lasted from o.start to end.
+// hasMarkWithin reports whether a mark, open or emitted, began between the start of request o and end.
 func (m *marker) hasMarkWithin(o *openRequest, end int64) bool {
 	began := func(t int64) bool { return t <= end && (o.cutAtStart || t >= o.start) }
 	return m.depth > 0 && began(m.mark.start) || m.hasEmitted && began(m.lastStart)
 }
 
-// isMarked reports whether an open request of another source is a marked request or a part of one.
+// isMarked reports whether open request o of another source on goroutine id is within an open mark or contains a mark. Then the
+// mark is reported in its place.
 func (ms *markSource) isMarked(id uint64, o *openRequest) bool {
 	m := ms.markers[id]
 	return m != nil && o.pieceKey == 0 && (m.depth > 0 && m.mark.start <= o.start || m.hasMarkWithin(o, math.MaxInt64))
 }
 
-// isPartlyMarked reports whether a task or region that ended now is within a mark or contains marks. The marks are the
-// requests then. If pieces of it were emitted, it returns false, because the last piece must be emitted too.
+// isPartlyMarked reports whether a task or region o that ended now is within a mark or contains marks: then the marks are the
+// requests. It returns false if pieces of o were emitted, because the last piece must follow.
 func (ms *markSource) isPartlyMarked(id uint64, o *openRequest) bool {
 	m := ms.markers[id]
 	return m != nil && o.pieceKey == 0 && (ms.isMarked(id, o) ||

@@ -254,12 +254,14 @@ func (n *Namer) isRouterCall(outer []tracefmt.FrameID) bool {
 	return !hasOwned
 }
 
-// libraryOf returns the common path prefix of a library's packages.
+// libraryOf returns the first three path elements of a function's package, such as github.com/owner/repository, by which packages
+// of one library are recognised.
 func libraryOf(fn string) string {
 	parts := strings.SplitN(stdlib.Package(fn), "/", 4)
 	return strings.Join(parts[:min(len(parts), 3)], "/")
 }
 
+// hasGRPCMethod reports whether one of the frames is the generated function of a gRPC method.
 func (n *Namer) hasGRPCMethod(frames []tracefmt.FrameID) bool {
 	return slices.ContainsFunc(frames, func(f tracefmt.FrameID) bool { return n.frameFunction(f).Has(knowledge.GRPCMethod) })
 }
@@ -282,6 +284,7 @@ func (n *Namer) handWrittenGRPCMethod(frames []tracefmt.FrameID, i int) Handler 
 	return h
 }
 
+// isExportedMethod reports whether a function's name is that of a method with an exported name, and not of a closure.
 func isExportedMethod(name string) bool {
 	name = name[strings.LastIndexByte(name, '/')+1:]
 	_, rest, _ := strings.Cut(name, ".")
@@ -289,7 +292,7 @@ func isExportedMethod(name string) bool {
 	return ok && typ != "" && method != "" && method[0] >= 'A' && method[0] <= 'Z' && !strings.Contains(method, ".")
 }
 
-// isClosureOf reports whether name is a closure of a function in outer.
+// isClosureOf reports whether the function with this name is a closure of a function in outer.
 func (n *Namer) isClosureOf(outer []tracefmt.FrameID, name string) bool {
 	i := strings.LastIndex(name, ".func")
 	if i < 0 {

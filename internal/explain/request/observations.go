@@ -43,6 +43,7 @@ type observationCollector struct {
 	receives     bool // the goroutine waited for the network
 }
 
+// reset prepares the collector for another goroutine.
 func (x *observationCollector) reset() {
 	x.isFirst, x.hasRun, x.recentStacks, x.receives = true, false, [4]tracefmt.StackID{}, false
 }

@@ -59,6 +59,7 @@ var kindTraits = func() (list []struct{ protocol, call bool }) {
 	return list
 }()
 
+// String returns the report's name of the kind.
 func (k Kind) String() string { return string(kindTexts[k]) }
 
 // IsServed reports whether requests of this kind come from a client: service marks or a protocol prove it. Other kinds

@@ -160,7 +160,8 @@ func (sr *stackReader) canonicalStack(id tracefmt.StackID) tracefmt.StackID {
 	return info.canonical
 }
 
-// findMainModule determines which code is the service's, and discards descriptions of stacks when that changes.
+// findMainModule learns which code is the service's (Namer.FindMainModule), and discards the descriptions of stacks if that
+// changed.
 func (sr *stackReader) findMainModule() {
 	home := sr.namer.mainModuleDir
 	if sr.namer.FindMainModule(); sr.namer.mainModuleDir != home {

@@ -148,6 +148,7 @@ func (f *Finder) Starts() []Start {
 	return out
 }
 
+// frameFuncName returns the name of a frame's function.
 func (sr *stackReader) frameFuncName(fr tracefmt.FrameID) string {
 	return sr.syms.String(sr.syms.Frame(fr).Func)
 }

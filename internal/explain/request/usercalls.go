@@ -54,7 +54,7 @@ type matchedFunc struct {
 	isResolved  bool
 }
 
-// isSameCall reports whether two stacks can belong to one call: they have the same function, called by the same line.
+// isSameCall reports whether two stacks may belong to one call: the same function matches in both, and the same frame called it.
 func (c matchedFunc) isSameCall(o matchedFunc, syms *tracefmt.Symbols) bool {
 	return o.frame != 0 && syms.Frame(c.frame).Func == syms.Frame(o.frame).Func && c.callerFrame == o.callerFrame
 }
@@ -87,6 +87,7 @@ func (fs *callSource) matchIn(syms *tracefmt.Symbols, id tracefmt.StackID) match
 	return *match
 }
 
+// toRequest returns the call on goroutine id as a request.
 func (c *userCall) toRequest(id uint64) Request {
 	return Request{Kind: Func, End: c.end, G: id, EntryStack: c.entryStack, RootFrame: c.function.frame}
 }

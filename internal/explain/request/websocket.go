@@ -58,6 +58,7 @@ const (
 	readActive
 )
 
+// newMessageSource returns an empty messageSource that takes over connections from connections.
 func newMessageSource(connections *http1Source) *messageSource {
 	return &messageSource{
 		connections: connections,
@@ -155,6 +156,7 @@ func (ms *messageSource) emitMessages(c *collector, id uint64, reader *messageRe
 	}
 }
 
+// begin begins a message at t. ready says that a wake began it.
 func (r *messageReader) begin(t int64, ready bool) {
 	r.openRequest, r.phase, r.isWoken, r.hasWorked, r.nextRead = openAt(t), readActive, ready, false, 0
 }
@@ -174,6 +176,7 @@ func (ms *messageSource) endMessage(c *collector, id uint64, reader *messageRead
 	c.emitServed(&c.emitted, &reader.openRequest, message)
 }
 
+// openMessage returns the message that the goroutine id handles, as a request without bounds.
 func (r *messageReader) openMessage(id uint64, ms *messageSource) Request {
 	return Request{Kind: WebSocket, G: id, EntryStack: r.waitStack, RootFrame: ms.nameFrame(r.callerFrame)}
 }

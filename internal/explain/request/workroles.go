@@ -140,7 +140,8 @@ func (w *workIndex) originFor(kind Kind, name, root tracefmt.StringID) *originSt
 	return o
 }
 
-// addStarter counts the goroutine that began a job or an iteration, by the start function of its stack.
+// addStarter counts the beginning of a job or iteration: by a handler of requests, or by the start function of the goroutine that
+// began it. stack is where that goroutine was.
 func (o *originStats) addStarter(c *collector, starterID uint64, stack tracefmt.StackID) {
 	if c.isServing(starterID, stack) {
 		o.servingCount++
@@ -190,8 +191,8 @@ func (f *Finder) Works(requestsThrough func(root tracefmt.StringID) int64) []Wor
 	return out
 }
 
-// queuedShare returns Work.QueuedShare. It is 0 if iterations outnumber arrivals, because one item may cause several
-// iterations then.
+// queuedShare returns Work.QueuedShare. It is 0 if there were clearly more iterations than arrivals of work, because one item may
+// then cause several iterations.
 func (o *originStats) queuedShare() float64 {
 	if o.rests == 0 || 2*(o.backToBack+o.rests) > 3*o.arrivals {
 		return 0

@@ -222,8 +222,8 @@ func (c *cycleStats) add(key string, waits int) {
 	}
 }
 
-// isWorkUnit reports whether each pass through the cycle is a unit of work: nearly all iterations have this cycle, and
-// many go through it once.
+// isWorkUnit reports whether each pass through the cycle with a key is a unit of work: nine tenths of the iterations have this
+// cycle, and threshold.SmallSample of them go through it once.
 func (c *cycleStats) isWorkUnit(key string) bool {
 	return c.single[key] >= threshold.SmallSample && 10*(c.single[key]+c.repeated[key]) >= 9*c.iterations
 }
@@ -253,6 +253,7 @@ func (l *loopSource) waitCycle(c *collector, t *endedIteration) string {
 	return all[:4*n]
 }
 
+// appendID appends an id to a key as four bytes.
 func appendID(key []byte, id uint32) []byte { return binary.LittleEndian.AppendUint32(key, id) }
 
 // isCycleInLoop reports whether the innermost common caller of an iteration's first n waits is the function that waits

@@ -53,8 +53,8 @@ func serviceQueues(r *report.Report, service string) (list []*report.Queue) {
 	return list
 }
 
-// QueueWait returns the first wait of a chain that is a wait in one of the queues, with its queue; nil if no wait is. Waits in another
-// service do not count.
+// QueueWait returns the first wait of a chain that is in one of the queues, with that queue; nil if none is. Only waits in this
+// service, after the last in-process answer, count.
 func QueueWait(queues []*report.Queue, via []report.Via) (*report.Queue, *report.Via) {
 	waits, _ := report.DivideAtServices(via)
 	waits, _ = AfterLastAnswer(waits)

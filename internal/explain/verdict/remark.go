@@ -20,8 +20,8 @@ func firstFault(r *report.Report) *report.Finding {
 	return &r.Findings[i]
 }
 
-// isAbout reports whether a finding is also about a group that is not its own: another finding is about the same fault in that
-// group, or its requests ask the finding's group over the network.
+// isAbout reports whether finding f is about group g as well, which is not its own group: the same fault is reported for g, or g
+// calls the finding's group.
 func isAbout(r *report.Report, f *report.Finding, g *report.Group) bool {
 	return slices.ContainsFunc(f.AskedBy, func(a report.AskedBy) bool { return a.Group == g.ID }) ||
 		slices.ContainsFunc(r.Findings, func(o report.Finding) bool {
@@ -83,7 +83,8 @@ func shareOfFinding(c *report.VerdictCause, f *report.Finding) (share float64) {
 	return share
 }
 
-// isOfRuntime reports whether time is attributed to a cause wherever goroutines are: what takes it is elsewhere.
+// isOfRuntime reports whether a cause is computing, scheduling or collecting: its time is spread over all lines, and the site of
+// a finding is elsewhere.
 func isOfRuntime(c report.CauseName) bool {
 	return c == report.CauseCPU || c == report.FamilySched || c == report.FamilyGC
 }

@@ -161,7 +161,7 @@ func Describe(cause *report.VerdictCause, siteColumns int) []Piece {
 	return text.pieces
 }
 
-// addQueueSites adds the line at which most requests wait in a queue, and how many more lines there are.
+// addQueueSites adds the line at which most requests wait in a queue, and the number of the other lines.
 func (s *sentence) addQueueSites(cause *report.VerdictCause) {
 	top := &cause.Sites[0]
 	s.addSite(" at ", top.Site.OwnLine())
@@ -226,8 +226,8 @@ func (s *sentence) addSitesAndWaits(cause *report.VerdictCause) {
 	}
 }
 
-// isAnswer reports whether a site is where a library's own goroutine reads the answer for which a line of the service waits: that line
-// is what a reader knows.
+// isAnswer reports whether a site is the line where a library's own goroutine reads an answer for a line of the service. The
+// sentence then names the service's line, which the reader knows.
 func isAnswer(cause *report.VerdictCause, site *report.Site) bool {
 	return cause.Cause == report.CauseNetwork && site != nil && site.CalledFrom.Awaits()
 }
@@ -238,6 +238,7 @@ type sentence struct {
 	siteColumns int
 }
 
+// add appends a piece of text.
 func (s *sentence) add(style Style, text string) { s.pieces = append(s.pieces, Piece{style, text}) }
 
 // addSite adds a site, or nothing if the site has no name.

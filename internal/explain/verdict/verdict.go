@@ -74,14 +74,13 @@ func groupsInOrder(r *report.Report) (list []*report.Group) {
 	return list
 }
 
-// Causes returns the causes of a band's latency in the order of the verdict.
+// Causes returns the causes of a band's time in the order in which the verdict lists them.
 func Causes(r *report.Report, g *report.Group, b *report.Band) []report.VerdictCause {
 	list, first := groupQueues(r, g)
 	return demoteScatteredCPU(splitOffCPU(sumCauses(r, b, list, first), r, b))
 }
 
-// hasHungRequests reports whether a finding above low says that requests of a group hang and were still running at the
-// end of the trace. A request that waits for an event that may come at any time is normal.
+// hasHungRequests reports whether a finding of medium or high severity says that open requests of a group hang.
 func hasHungRequests(r *report.Report, g *report.Group) bool {
 	return slices.ContainsFunc(r.Findings, func(f report.Finding) bool {
 		return f.Code == report.RuleHung && f.Group == g.ID && f.Severity.IsMajor()
