@@ -7,12 +7,12 @@ type Binding struct {
 	From, To int64
 	G        uint64
 	M        uint64 // the thread
-	// Began and Ended report that the first and the last instant are in the generation.
+	// Began and Ended report that the event that bound the goroutine, or unbound it, is in the generation.
 	Began, Ended bool
 }
 
-// EachBinding calls f for each binding of the generation, thread by thread, in order of time. A binding that began
-// before the generation begins with its first event in it. One that does not end in it has the generation's end.
+// EachBinding calls f for each interval in which a goroutine was bound to a thread, thread by thread, in order of time. A
+// binding that began before the generation starts at its first event here; one that does not end here ends with the generation.
 func (g *Gen) EachBinding(f func(Binding)) {
 	for k := range g.streams {
 		s := &g.streams[k]

@@ -2,18 +2,18 @@ package timeline
 
 import "github.com/whylate/whylate/internal/explain/entry"
 
-// A Carry holds the states in which goroutines were when a generation began: since when, and with which stack. Of
-// a million waiting goroutines mostly the begin differs, so the other fields of their spans are stored once.
+// A Carry holds the states in which goroutines were when a generation began: since when, and with which stack. Of a million
+// waiting goroutines mostly only the start of the wait differs, so the other fields of their spans are stored once.
 type Carry struct {
 	gen       *Gen            // the generation that begins; its dense numbers index the columns
-	start     []int64         // for each dense goroutine, the begin of its span
-	formIndex []uint32        // for each dense goroutine, 1 + the index of its span in forms, 0 for none
-	forms     []Span          // distinct spans without their begin
+	start     []int64         // by goroutine Number: start of its span
+	formIndex []uint32        // by goroutine Number: 1 + index in forms of its span; 0 for none
+	forms     []Span          // distinct spans, without their start
 	formOf    map[Span]uint32 // 1 + index in forms, used while spans are added
 }
 
-// reset empties the Carry for generation g and keeps its memory. It takes over the memory of formOf from after,
-// the carry before, which may be nil.
+// reset empties the Carry for generation g and keeps its memory. It takes the memory of formOf from after, the previous Carry,
+// which may be nil.
 func (c *Carry) reset(g *Gen, after *Carry) {
 	if after != nil {
 		c.formOf, after.formOf = after.formOf, nil
@@ -30,7 +30,7 @@ func (c *Carry) reset(g *Gen, after *Carry) {
 	clear(c.formOf)
 }
 
-// set stores the span of dense goroutine d.
+// set stores the span in which goroutine number d was when the generation began.
 func (c *Carry) set(d uint32, s *Span) {
 	form := *s
 	form.Start = 0
@@ -49,8 +49,8 @@ func (c *Carry) set(d uint32, s *Span) {
 	c.formIndex[d] = k
 }
 
-// denseSpan returns the span of a dense goroutine.
-func (c *Carry) denseSpan(d uint32) (Span, bool) {
+// spanOfNumber returns the span in which goroutine number d was when the generation began; false if it is not known.
+func (c *Carry) spanOfNumber(d uint32) (Span, bool) {
 	if c == nil || int(d) >= len(c.formIndex) || c.formIndex[d] == 0 {
 		return Span{}, false
 	}
@@ -59,13 +59,12 @@ func (c *Carry) denseSpan(d uint32) (Span, bool) {
 	return s, true
 }
 
-// SpanOf returns the span of a goroutine when the generation began, false if it is not known. A nil Carry knows
-// none.
+// SpanOf returns the span in which a goroutine was when the generation began; false if it is not known. A nil Carry knows none.
 func (c *Carry) SpanOf(id uint64) (Span, bool) {
 	if c == nil {
 		return Span{}, false
 	}
-	return c.denseSpan(c.gen.ids.lookup(id))
+	return c.spanOfNumber(c.gen.ids.lookup(id))
 }
 
 // Len returns an upper bound for the number of goroutines with a known span.
@@ -76,10 +75,10 @@ func (c *Carry) Len() int {
 	return len(c.formIndex)
 }
 
-// EachSpan calls f for each goroutine whose span is known.
+// EachSpan calls f for each goroutine whose span at the generation's beginning is known.
 func (c *Carry) EachSpan(f func(id uint64, s Span)) {
 	for d := range c.Len() {
-		if s, ok := c.denseSpan(uint32(d)); ok {
+		if s, ok := c.spanOfNumber(uint32(d)); ok {
 			f(c.gen.ids.ids[d], s)
 		}
 	}

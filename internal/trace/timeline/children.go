@@ -9,24 +9,22 @@ import (
 	"github.com/whylate/whylate/internal/explain/entry"
 )
 
-// A childIndex lists the goroutines that were created in a generation, by creator and time. It is built on the
-// first use: a request may need the children of each of its waits, and one run of the creator may have a million
-// events.
+// A childIndex lists the goroutines that were created in a generation, by creator and time. It is built on the first use,
+// because a request may need the children of each of its waits, and one run of the creator may have a million events.
 type childIndex struct {
 	childOnce sync.Once
-	children  []child  // ordered by dense creator, then time
-	childBase []uint32 // index of each dense creator's first child, and the total at the end
+	children  []child  // ordered by the creator's Number, then by time
+	childBase []uint32 // by creator's Number: index of its first child; then the total
 }
 
-// A child is a created goroutine with the time of its birth.
+// A child is a created goroutine (its Number) with the time of its creation.
 type child struct{ coarseTime, d uint32 }
 
 func (c *childIndex) reset() {
 	*c = childIndex{children: c.children[:0], childBase: c.childBase[:0]}
 }
 
-// Children calls f for each goroutine that goroutine id created in [from, to), ordered by time, until f returns
-// false.
+// Children calls f for each goroutine that goroutine id created in [from, to), in order of time, until f returns false.
 func (w *Window) Children(id uint64, from, to int64, f func(child uint64, birthTime int64) bool) {
 	for i := max(w.genAt(from)-1, 0); i < len(w.Gens) && w.Gens[i].Base < to; i++ {
 		if !w.Gens[i].eachChild(id, from, to, f) {
@@ -62,7 +60,7 @@ func (g *Gen) eachChild(id uint64, from, to int64, f func(child uint64, birthTim
 	return true
 }
 
-// buildChildren sorts the births by creator with a counting sort, and those of one creator by time.
+// buildChildren builds the childIndex: a counting sort of the creations by creator, then those of one creator by time.
 func (g *Gen) buildChildren() {
 	n := len(g.ids.ids)
 	base := entry.Resize(g.childBase, n+1)
@@ -98,5 +96,5 @@ func (g *Gen) buildChildren() {
 	}
 }
 
-// bornAt returns when a goroutine of children was created.
+// bornAt returns the time at which goroutine number d of the childIndex was created.
 func (g *Gen) bornAt(d uint32) int64 { return g.Base + g.record(g.firstSlot(d).rec).time() }

@@ -24,9 +24,9 @@ func NewSingle(syms *tracefmt.Symbols, workers int) *Decoder {
 	return d
 }
 
-// DecodeAgain decodes one generation without those before it, with the same result as in the first reading. It
-// fails if the generation contains a string or stack that the symbols do not have: then the trace has changed
-// since the first reading.
+// DecodeAgain decodes one generation without those before it, with the same result as in the first reading. state is that Gen's
+// ResumeState. It returns an error if the generation contains a string or stack that the symbols do not have: then the trace
+// has changed since the first reading.
 func (d *Decoder) DecodeAgain(src *tracefmt.Generation, state ResumeState) (*Gen, error) {
 	strings, stacks := d.Symbols.Strings(), d.Symbols.Stacks()
 	d.nextIsFirst = state.First

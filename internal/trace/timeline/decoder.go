@@ -14,8 +14,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Decoder turns the generations of a trace into Gens. It reads the next generation while the caller uses the
-// last one, and decodes it with several workers. Its results do not depend on the number of workers.
+// A Decoder converts the generations of a trace to Gens. It reads the next generation while the caller uses the last one, and
+// decodes it with several workers. Its results do not depend on the number of workers.
 type Decoder struct {
 	Symbols *tracefmt.Symbols
 	// Classify, if not nil, returns the flags of a stack. Events with a flagged stack become Marks. It is
@@ -52,7 +52,7 @@ type readResult struct {
 	err error
 }
 
-// NewDecoder returns a decoder of the generations that rd reads. The caller must call Close.
+// NewDecoder returns a Decoder of the generations that rd reads, and starts to read the first one. The caller must call Close.
 func NewDecoder(rd *tracefmt.Reader, workers int) *Decoder {
 	d := newDecoder(workers)
 	d.Symbols = tracefmt.NewSymbols()
@@ -83,6 +83,7 @@ func NewDecoder(rd *tracefmt.Reader, workers int) *Decoder {
 
 const maxWorkers = 1 << 12
 
+// newDecoder returns a Decoder without a reader.
 func newDecoder(workers int) *Decoder {
 	d := &Decoder{}
 	for i := range min(max(workers, 1), maxWorkers) {
@@ -101,9 +102,9 @@ func (d *Decoder) Close() {
 	}
 }
 
-// Next returns the timelines of the next generation. At the end of the trace the error is io.EOF; for a truncated
-// or damaged trace it is a *tracefmt.Error with the details; after a cancellation it is the cause of ctx. For a
-// generation that was skipped because of its size, both results are nil.
+// Next returns the next generation. At the end of the trace the error is io.EOF; for a truncated or damaged trace it is a
+// *tracefmt.Error with the details; after a cancellation it is the cause of ctx. For a generation that was skipped because of
+// its size, both results are nil.
 func (d *Decoder) Next(ctx context.Context) (*Gen, error) {
 	d.finalErr = cmp.Or(d.finalErr, context.Cause(ctx))
 	if d.finalErr != nil {
@@ -143,7 +144,7 @@ func (d *Decoder) Recycle(g *Gen) {
 	d.spareGens = append(d.spareGens, g)
 }
 
-// newGen returns an empty Gen, in recycled memory if there is any.
+// newGen returns an empty Gen, in recycled memory if there is some.
 func (d *Decoder) newGen() *Gen {
 	n := len(d.spareGens)
 	if n == 0 {
@@ -155,7 +156,8 @@ func (d *Decoder) newGen() *Gen {
 	return g
 }
 
-// decode decodes all threads of one generation, with all workers.
+// decode decodes one generation: its tables, the streams of all threads (on all workers), and then the index of pieces and the
+// lists of other events.
 func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 	g := d.newGen()
 	d.tables.Strings, d.tables.Stacks = g.strings, g.stacks // to reuse their memory
@@ -246,7 +248,7 @@ func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 // UnknownType returns the lowest event type that occurred but is not known, if there is one.
 func (d *Decoder) UnknownType() (uint8, bool) { return d.lowestUnknownType, d.Unknown > 0 }
 
-// classify returns the flags of the generation's stacks, by local id; nil without Classify.
+// classify returns the flags of the generation's stacks by their local ids, from Classify; nil without it.
 func (d *Decoder) classify(g *Gen) []uint8 {
 	d.localFlags = d.localFlags[:0]
 	if d.Classify == nil {
@@ -271,8 +273,8 @@ type thread struct {
 	bytes   int
 }
 
-// groupByThread groups the batches by thread. The largest thread comes first, so that all workers end at about the
-// same time.
+// groupByThread returns the threads with their batches. The thread with the most bytes comes first, so that all workers end at
+// about the same time.
 func groupByThread(src *tracefmt.Generation) []thread {
 	var threads []thread
 	threadIndex := make(map[uint64]int)

@@ -16,8 +16,8 @@ type Gap struct {
 	Ended, Stopped bool
 }
 
-// Gaps yields each thread of the generation with its gaps longer than minLength, between from and the generation's
-// end. The slice is valid until the next iteration. The events of threads that write often are not visited one by
+// Gaps yields each thread of the generation with the gaps in its events that are longer than minLength ns, between from and the
+// generation's end. The slice is valid until the next iteration. The events of threads that write often are not visited one by
 // one, so the cost does not grow with the number of events.
 func (g *Gen) Gaps(from, minLength int64) iter.Seq2[uint64, []Gap] {
 	return func(yield func(uint64, []Gap) bool) {
@@ -31,8 +31,8 @@ func (g *Gen) Gaps(from, minLength int64) iter.Seq2[uint64, []Gap] {
 	}
 }
 
-// threadGaps appends the gaps of one thread's stream. Its times are relative to the generation's base. It skips
-// the interval between two waypoints if the whole interval is not longer than minLength.
+// threadGaps appends to buf the gaps of one thread's stream. from is relative to the generation's base. It does not read the
+// events between two waypoints that are at most minLength apart.
 func (g *Gen) threadGaps(buf []Gap, waypoints []waypoint, from, minLength int64) []Gap {
 	end := g.End - g.Base
 	last, cur, running := from, uint32(0), false
@@ -100,9 +100,9 @@ func (g *Gen) threadGaps(buf []Gap, waypoints []waypoint, from, minLength int64)
 	return buf
 }
 
-// runningAfter returns the goroutine that a thread has after an event, and whether the thread runs the goroutine's
-// code.
-func runningAfter(r record, cur uint32) (uint32, bool) {
+// runningAfter returns the goroutine (its Number) that a thread has after event r, and whether the thread runs the goroutine's
+// code. cur is the goroutine before the event.
+func runningAfter(r record, cur uint32) (g uint32, isRunning bool) {
 	switch tracefmt.EventType(r.kind()) {
 	case tracefmt.EvGoStart, tracefmt.EventType(kindSwitched), tracefmt.EvGoSyscallEnd:
 		return max(r.peer(), 1), true

@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// gatherLists joins the lists of all threads, orders them by time and resolves ids.
+// gatherLists completes a decoded generation: it joins the lists of all threads, orders them by time, and translates local ids.
 func (d *Decoder) gatherLists(g *Gen, sc tracefmt.Scale) {
 	g.Heap = concat(g.Heap, d.threadLists, func(f *threadLists) []HeapPoint { return f.heap })
 	g.User = concat(g.User, d.threadLists, func(f *threadLists) []UserEvent { return f.user })
@@ -101,7 +101,7 @@ func (d *Decoder) gatherLists(g *Gen, sc tracefmt.Scale) {
 	d.gatherMarks(g)
 }
 
-// concat joins one list of all threads, in the memory of list.
+// concat joins the lists that listOf selects from all threads, reusing the memory of list.
 func concat[T any](list []T, streams []threadLists, listOf func(*threadLists) []T) []T {
 	n := 0
 	for i := range streams {
@@ -114,7 +114,7 @@ func concat[T any](list []T, streams []threadLists, listOf func(*threadLists) []
 	return list
 }
 
-// resolveUser sets the exported fields of an annotation from its arguments.
+// resolveUser sets the exported fields of an annotation of runtime/trace from its encoded arguments.
 func (g *Gen) resolveUser(e *UserEvent) {
 	e.G = g.ids.ids[e.g]
 	e.Task = e.arg[0]

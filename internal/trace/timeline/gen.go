@@ -8,9 +8,9 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Gen holds the timelines of one generation in columns: the records of all threads in slabs, and for each
-// goroutine the slots of its pieces in order. All times that its methods return are ns on the trace's clock. After
-// decoding it is read-only, and many goroutines may read it concurrently.
+// A Gen holds the timelines of one generation in columns: the records (8 bytes an event) of all threads in slabs, and for each
+// goroutine the slots, which refer to the records of its pieces in order. All times that its methods return are ns on the
+// trace's clock. After decoding it is read-only, and many goroutines may read it concurrently.
 type Gen struct {
 	Num    uint64
 	Base   int64 // start of the generation; the times of records are relative to it
@@ -44,8 +44,8 @@ type Gen struct {
 	moveTable
 }
 
-// reset prepares a Gen that is no longer used for the next generation. Each embedded part keeps its memory;
-// decoding sets the fields that belong to no part.
+// reset prepares a Gen that is no longer used for another generation. Each embedded part keeps its memory; decoding sets the
+// fields that belong to no part.
 func (g *Gen) reset() {
 	g.Num, g.Base, g.End, g.Events, g.Bytes, g.Offset, g.First = 0, 0, 0, 0, 0, 0, false
 	g.PsUnknown, g.mayHaveTracked = false, false
@@ -88,22 +88,23 @@ func (l *Lists) reset() {
 	}
 }
 
-// pieces hold the lives of the goroutines: the records of all threads, and the slots that refer to them.
+// pieces hold the lives of the goroutines: the records of all threads, and the slots that refer to them. Goroutines are
+// numbered densely in a generation (Number), and slices are indexed by this number.
 type pieces struct {
 	ids         goids
 	slabs       []*slab
 	slabWorker  []uint32         // for each slab, the worker that filled it
 	tracked     [][]trackedStack // for each worker, the tracked stacks of its runs, run by run
-	slotBase    []uint32         // index of each dense goroutine's first slot, and the total at the end
+	slotBase    []uint32         // by goroutine Number: index of its first slot; then the total
 	slots       []slot
-	startStacks []uint32 // for each dense goroutine, the local id of its start function's stack
+	startStacks []uint32 // by goroutine Number: local id of its start function's stack
 	stacks      tracefmt.LocalIDs
 	strings     tracefmt.LocalIDs
 	irregular   []uint32 // goroutines whose pieces are ordered by time, not by number
 	swept       atomic.Uint64
 }
 
-// reset leaves goids unchanged: decoding resets it for the number of goroutines that the generation may have.
+// reset empties the pieces, except ids: decoding resets these for the number of goroutines that the generation may have.
 func (p *pieces) reset() {
 	p.slabs, p.slabWorker, p.slotBase, p.slots, p.startStacks = p.slabs[:0], p.slabWorker[:0], p.slotBase[:0], p.slots[:0], p.startStacks[:0]
 	p.stacks.Reset()
@@ -211,7 +212,7 @@ func (g *Gen) record(r ref) record {
 	return record{s.words[r&slabMask], s}
 }
 
-// next returns the record after r in its thread's stream, and a reference to it.
+// next returns the record after reference r in the same thread's stream, and a reference to it.
 func (g *Gen) next(r ref) (ref, record) {
 	r++
 	rec := g.record(r)
@@ -250,7 +251,7 @@ type slabPool struct {
 	spareMarks  []Mark // of one generation
 }
 
-// takeChunk returns memory for pieceChunk pieces.
+// takeChunk returns memory for pieceChunk pieces, reused if possible.
 func (p *slabPool) takeChunk() *[pieceChunk]piece {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -263,7 +264,7 @@ func (p *slabPool) takeChunk() *[pieceChunk]piece {
 	return c
 }
 
-// returnChunks takes all chunks of a list back and empties the list.
+// returnChunks takes back all chunks of a list, and empties the list.
 func (p *slabPool) returnChunks(l *pieceList) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -271,8 +272,8 @@ func (p *slabPool) returnChunks(l *pieceList) {
 	l.chunks, l.end = l.chunks[:0], 0
 }
 
-// takeSlab adds a slab to a generation, on behalf of a worker, and returns it with its index.
-func (p *slabPool) takeSlab(g *Gen, workerID uint32) (*slab, uint32) {
+// takeSlab adds a slab to a generation for a worker, and returns it with its index in the generation.
+func (p *slabPool) takeSlab(g *Gen, workerID uint32) (taken *slab, index uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var s *slab
@@ -286,7 +287,7 @@ func (p *slabPool) takeSlab(g *Gen, workerID uint32) (*slab, uint32) {
 	return s, uint32(len(g.slabs) - 1)
 }
 
-// returnSlabs takes all slabs of a generation back.
+// returnSlabs takes back all slabs of a generation.
 func (p *slabPool) returnSlabs(g *Gen) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

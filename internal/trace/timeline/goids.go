@@ -11,7 +11,7 @@ import (
 // so pages are much faster than a map.
 type goidPage [256]atomic.Uint32
 
-// A goids assigns dense numbers, from 1 on, to the goroutine ids of a generation.
+// A goids assigns dense numbers, from 1 on, to the goroutine ids of a generation, so that columns can be indexed by them.
 type goids struct {
 	mu    sync.Mutex
 	pages map[uint64]*goidPage
@@ -26,8 +26,8 @@ type goids struct {
 	pageRow   []*goidPage
 }
 
-// seal prepares lookups after the last assignment: it lists the pages that are near each other, which are all
-// except those of the oldest goroutines, by number.
+// seal prepares lookups after the last assignment: it puts the pages with close ids, which are all except those of the oldest
+// goroutines, into a row that is indexed by page number.
 func (t *goids) seal() {
 	keys := slices.Sorted(maps.Keys(t.pages))
 	// Use the longest tail of the pages in which at least one number in four is used.
@@ -48,7 +48,7 @@ func (t *goids) seal() {
 	}
 }
 
-// reset removes all ids, and limits the pages for a generation of the given size.
+// reset removes all ids. bytes, the size of the next generation, limits the number of pages.
 func (t *goids) reset(bytes int64) {
 	t.maxPages = 1024 + int(bytes/512)
 	t.sparse = nil
@@ -64,7 +64,7 @@ func (t *goids) reset(bytes int64) {
 	t.firstPage, t.pageRow = 0, t.pageRow[:0]
 }
 
-// page returns the page with a number, nil if there are too many pages.
+// page returns the page with number key, creating it on demand; nil if there are too many pages.
 func (t *goids) page(key uint64) *goidPage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,7 +80,7 @@ func (t *goids) page(key uint64) *goidPage {
 	return p
 }
 
-// assign returns the dense number of an id on a page, a new one if it has none.
+// assign returns the dense number of an id that belongs to page p, assigning one to a new id.
 func (t *goids) assign(p *goidPage, id uint64) uint32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -93,7 +93,7 @@ func (t *goids) assign(p *goidPage, id uint64) uint32 {
 	return v
 }
 
-// lookup returns the dense number of a goroutine, 0 if the generation has none. It must not run concurrently with
+// lookup returns the dense number of a goroutine id; 0 if the generation does not contain it. It must not run concurrently with
 // assign.
 func (t *goids) lookup(id uint64) uint32 {
 	if k := id>>8 - t.firstPage; k < uint64(len(t.pageRow)) {
@@ -128,7 +128,7 @@ func (g *Gen) EachInOrder(f func(id uint64, number uint32)) {
 	}
 }
 
-// assignSparse returns the dense number of an id in the map, a new one if it has none.
+// assignSparse returns the dense number of an id that has no page, assigning one to a new id.
 func (t *goids) assignSparse(id uint64) uint32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -144,8 +144,7 @@ func (t *goids) assignSparse(id uint64) uint32 {
 	return v
 }
 
-// denseID returns the dense number of a goroutine, a new one if it has none. The worker caches the pages that it
-// uses.
+// denseID returns the dense number of a goroutine id, assigning one to a new id. The worker caches the pages that it uses.
 func (w *worker) denseID(id uint64) uint32 {
 	if id == 0 {
 		return 0

@@ -83,7 +83,8 @@ func opensRun(r record) bool { return r.hasTrait(beginsRun) || r.hasTrait(repeat
 // keeps the walks over all runs of a stream from taking time that grows with the square of its length.
 func endsWalk(r record) bool { return r.kind() == kindEnd || opensRun(r) }
 
-// runEvents yields the events of the run that begins at rec, up to and including the event that ends it.
+// runEvents yields the events of the run that begins at rec, up to and including the event that unbinds the goroutine from the
+// thread.
 func (g *Gen) runEvents(rec ref) iter.Seq[record] {
 	return func(yield func(record) bool) {
 		for rec, r := g.next(rec); !endsWalk(r) && yield(r) && !r.hasTrait(leavesThread); rec, r = g.next(rec) {
@@ -91,8 +92,8 @@ func (g *Gen) runEvents(rec ref) iter.Seq[record] {
 	}
 }
 
-// endOfRun returns the event that ends the run which begins at rec. ok is false if no run begins there, or none
-// ends.
+// endOfRun returns the event that ends the run which begins at rec. ok is false if no run begins there, or its end is not in
+// the generation.
 func (g *Gen) endOfRun(rec ref) (end record, ok bool) {
 	if !opensRun(g.record(rec)) {
 		return record{}, false

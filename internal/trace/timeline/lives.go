@@ -22,14 +22,14 @@ func SortBirths(list []Birth) {
 	slices.SortFunc(list, func(a, b Birth) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.G, b.G)) })
 }
 
-// Births appends to out the goroutines that were created in this generation and whose start function is wanted, in
-// no order.
+// Births appends to out the creations of goroutines in this generation whose start function is wanted, in no order.
 func (g *Gen) Births(wanted func(start tracefmt.StackID) bool, out []Birth) []Birth {
 	g.EachBirth(wanted, func(_ uint32, b Birth) { out = append(out, b) })
 	return out
 }
 
-// EachBirth calls f with the Births and the goroutines' Numbers.
+// EachBirth calls f for each creation in this generation of a goroutine whose start function is wanted, with the goroutine's
+// Number.
 func (g *Gen) EachBirth(wanted func(start tracefmt.StackID) bool, f func(number uint32, b Birth)) {
 	for d := uint32(1); int(d) < len(g.startStacks); d++ {
 		if g.startStacks[d] == 0 {
@@ -46,7 +46,8 @@ func (g *Gen) EachBirth(wanted func(start tracefmt.StackID) bool, f func(number 
 	}
 }
 
-// CountStarts returns how many goroutines with a wanted start function were created, or a few more.
+// CountStarts returns an upper bound, mostly exact, for the number of goroutines with a wanted start function that were created
+// in this generation.
 func (g *Gen) CountStarts(wanted func(start tracefmt.StackID) bool) (n int) {
 	for _, start := range g.startStacks {
 		if start != 0 && wanted(g.stack(start)) {
@@ -56,14 +57,15 @@ func (g *Gen) CountStarts(wanted func(start tracefmt.StackID) bool) (n int) {
 	return n
 }
 
-// A BirthTime is when the goroutine with a Number was created.
+// A BirthTime is the creation time of the goroutine with a Number.
 type BirthTime struct {
 	Time   int64
 	Number uint32
 }
 
-// OrderBirths returns the indexes of births in the order of SortBirths, in the memory of order if that suffices. Births are
-// about evenly distributed over a generation. So each index is put near its place, and the few at one place are sorted.
+// OrderBirths returns the indexes of the elements of list in the order of SortBirths, reusing the memory of order. Creations
+// are about evenly distributed over a generation, so each index is put into the bucket of its time, and only the few of one
+// bucket are sorted.
 func (g *Gen) OrderBirths(list []BirthTime, order []int32) []int32 {
 	order = entry.Resize(order, len(list))
 	if len(list) == 0 {
@@ -99,8 +101,8 @@ func (g *Gen) OrderBirths(list []BirthTime, order []int32) []int32 {
 	return order
 }
 
-// birth returns the creation of a goroutine, without its start function; false if it was not in this generation.
-func (g *Gen) birth(d uint32) (Birth, bool) {
+// birth returns the creation of goroutine number d, without its start function; false if it was not in this generation.
+func (g *Gen) birth(d uint32) (b Birth, ok bool) {
 	s := g.firstSlot(d)
 	if s == nil {
 		return Birth{}, false
@@ -112,7 +114,7 @@ func (g *Gen) birth(d uint32) (Birth, bool) {
 	return Birth{Time: g.Base + r.time(), G: g.ids.ids[d], Creator: g.ids.ids[s.creatorOrWaker()], Stack: g.stack(r.stack())}, true
 }
 
-// firstSlot returns the first slot of a goroutine that has a record, nil if none has.
+// firstSlot returns the first slot of goroutine number d that has a record; nil if none has.
 func (g *Gen) firstSlot(d uint32) *slot {
 	for k := g.slotBase[d]; k < g.slotBase[d+1]; k++ {
 		if s := &g.slots[k]; s.rec != 0 {
@@ -148,10 +150,10 @@ func (g *Gen) Number(id uint64) uint32 { return g.ids.lookup(id) }
 func (g *Gen) Knows(id uint64) bool { return g.ids.lookup(id) != 0 }
 
 // Death returns when a goroutine ended, false if it did not end in this generation.
-func (g *Gen) Death(id uint64) (int64, bool) { return g.DeathOf(g.ids.lookup(id)) }
+func (g *Gen) Death(id uint64) (endTime int64, ok bool) { return g.DeathOf(g.ids.lookup(id)) }
 
-// DeathOf is Death for a goroutine's Number.
-func (g *Gen) DeathOf(d uint32) (int64, bool) {
+// DeathOf returns when goroutine number d ended; false if it did not end in this generation.
+func (g *Gen) DeathOf(d uint32) (endTime int64, ok bool) {
 	if d == 0 || g.slotBase[d] == g.slotBase[d+1] {
 		return 0, false
 	}
@@ -202,7 +204,7 @@ func (g *Gen) Lives(f func(Life)) {
 			l.Start = g.stack(g.startStacks[d])
 		}
 		if l.Start == 0 {
-			l.Stack = g.anyStack(d)
+			l.Stack = g.anyStackOf(d)
 		}
 		if t, ok := g.Death(l.ID); ok {
 			l.Died = t
@@ -211,9 +213,8 @@ func (g *Gen) Lives(f func(Life)) {
 	}
 }
 
-// EachStart calls f for each goroutine that occurs in the generation, with the stack of its start function and its
-// number of pieces. start is 0 if its creation is not in this generation. EachStart reads no record, so it is
-// cheap.
+// EachStart calls f for each goroutine that occurs in the generation, with the stack of its start function (0 if its creation
+// is not in this generation) and its number of pieces. It reads no record, so it is cheap.
 func (g *Gen) EachStart(f func(id uint64, start tracefmt.StackID, pieces int)) {
 	for d := 1; d+1 < len(g.slotBase); d++ {
 		start := tracefmt.StackID(0)
@@ -227,13 +228,13 @@ func (g *Gen) EachStart(f func(id uint64, start tracefmt.StackID, pieces int)) {
 // AnyStack returns the first stack of a goroutine's own events in this generation, 0 if they have none.
 func (g *Gen) AnyStack(id uint64) tracefmt.StackID {
 	if d := g.ids.lookup(id); d != 0 {
-		return g.anyStack(d)
+		return g.anyStackOf(d)
 	}
 	return 0
 }
 
-// anyStack is AnyStack for a dense goroutine.
-func (g *Gen) anyStack(d uint32) tracefmt.StackID {
+// anyStackOf is AnyStack for goroutine number d.
+func (g *Gen) anyStackOf(d uint32) tracefmt.StackID {
 	found := tracefmt.StackID(0)
 	g.stacksOf(d, func(id tracefmt.StackID) bool {
 		found = id
@@ -242,7 +243,7 @@ func (g *Gen) anyStack(d uint32) tracefmt.StackID {
 	return found
 }
 
-// stacksOf calls f for each stack of a goroutine's own events until f returns false. Stacks of its creator and its
+// stacksOf calls f for each stack of goroutine number d's own events, until f returns false. Stacks of its creator and its
 // wakers are not among them.
 func (g *Gen) stacksOf(d uint32, f func(tracefmt.StackID) bool) {
 	for _, s := range g.slots[g.slotBase[d]:g.slotBase[d+1]] {
@@ -267,8 +268,8 @@ func (g *Gen) stacksOf(d uint32, f func(tracefmt.StackID) bool) {
 	}
 }
 
-// WithStack calls f for each goroutine that has a wanted stack in its own events of this generation, or was
-// created in it with a wanted start function. wanted is indexed by stack.
+// WithStack calls f for each goroutine that has a wanted stack in its own events of this generation, or was created in it with
+// a wanted start function. wanted is indexed by StackID.
 func (g *Gen) WithStack(wanted []bool, f func(id uint64)) {
 	isWanted := func(id tracefmt.StackID) bool { return int(id) < len(wanted) && wanted[id] }
 	if !g.stacks.Any(func(id uint32) bool { return isWanted(tracefmt.StackID(id)) }) {

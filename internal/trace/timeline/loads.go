@@ -15,14 +15,14 @@ type Load struct{ Running, Runnable, Syscall int64 }
 // maxLoads bounds the number of steps, for traces with wrong times.
 const maxLoads = 1 << 16
 
-// Loads returns the goroutine-time spent running, runnable and in system calls in each step from the generation's
-// start to end. Steps begin at multiples of step. Loads doubles step until there are at most 65536 steps, and
-// returns it too.
+// Loads returns the goroutine-time spent running, runnable and in system calls in each step from the generation's base to end.
+// Steps begin at multiples of step (ns). It doubles step until there are at most maxLoads steps, and returns the step that it
+// used.
 //
-// The order of events is not needed: an event that begins a state at t adds the time from t to end, an event that
-// ends the state subtracts it. So one pass over the records in memory order suffices, at about 1 ns each. Its
-// counts are stored and serve other steps and ends.
-func (g *Gen) Loads(end, step int64) ([]Load, int64) {
+// The order of events is not needed: an event that begins a state at t adds the time from t to end, an event that ends the
+// state subtracts it. So one pass over the records in memory order suffices, at about 1 ns each. Its counts are stored and
+// serve other steps and ends.
+func (g *Gen) Loads(end, step int64) (loads []Load, usedStep int64) {
 	if end <= g.Base || step <= 0 {
 		return nil, step
 	}
@@ -38,7 +38,7 @@ func (g *Gen) Loads(end, step int64) ([]Load, int64) {
 	return m.loads(g.Base, end, step), step
 }
 
-// A move is how an event changes the numbers of goroutines in the states.
+// A move is the change that an event makes to the numbers of goroutines in the states running, runnable and system call.
 type move uint8
 
 const (
@@ -105,7 +105,7 @@ const (
 	maxListedMoves = 1 << 16
 )
 
-// countMoves counts the moves of the generation with the default step.
+// countMoves counts the moves of the generation by the default step, for Loads.
 func (g *Gen) countMoves() {
 	step := int64(fineStep)
 	for (g.End-g.Base)/step >= maxLoads {
@@ -114,7 +114,8 @@ func (g *Gen) countMoves() {
 	g.moves.count(g, step, max(0, g.End-g.Base-listedTail), maxListedMoves)
 }
 
-// count counts the moves before listedFrom by step, and lists the later ones if there are at most maxListed.
+// count counts the moves of a generation before listedFrom by step, and lists the later ones one by one, if there are at most
+// maxListed.
 func (m *moveCounts) count(g *Gen, step, listedFrom int64, maxListed int) {
 	m.step, m.leadIn, m.listedFrom = step, g.Base%step, listedFrom
 	n := int((listedFrom + m.leadIn + step - 1) / step)
@@ -130,7 +131,8 @@ func (m *moveCounts) count(g *Gen, step, listedFrom int64, maxListed int) {
 	}
 }
 
-// countStream counts the moves of one thread's stream, which begins at rec.
+// countStream adds the moves of one thread's stream, which begins at rec. It is the inner loop of Loads: events of one step are
+// first counted by kind.
 func (m *moveCounts) countStream(g *Gen, rec ref, maxListed int) {
 	var (
 		slab, n               = g.slabs[rec>>slabBits], rec & slabMask
@@ -219,7 +221,8 @@ type stepCounts struct {
 	time  [kindMask + 1]uint64 // sum of times since the step's begin, in units of the clock
 }
 
-// flush adds the counts of the seen kinds to the bin, and clears them.
+// flush adds the counts of the kinds in seenKinds (a bit set) to the bin of the step, and clears them. Times are relative to
+// stepBegin, in clock units of 1<<unit ns.
 func (s *stepCounts) flush(seenKinds, stepBegin uint64, unit uint8) {
 	for ; seenKinds != 0; seenKinds &= seenKinds - 1 {
 		k := bits.TrailingZeros64(seenKinds) & kindMask
@@ -241,8 +244,8 @@ func (b *bin) add(c move, t int64) {
 	}
 }
 
-// loads converts the counts into loads. It adds to the moves of each step the goroutines whose state continues
-// from earlier steps. step is a multiple of the step of the counts.
+// loads converts the counts to a Load for each step from base to end. The goroutines whose state continues from earlier steps
+// are included. step must be a multiple of the counted step.
 func (m *moveCounts) loads(base, end, step int64) []Load {
 	lead := base % step
 	length := end - base

@@ -47,7 +47,7 @@ type longIndex struct {
 
 func (l *longIndex) reset() { *l = longIndex{} }
 
-// A longRun has the marks of a run and the sums between them.
+// A longRun has the marks of a run with very many events, and the sums of the times between marks.
 type longRun struct {
 	marks []runMark
 	// sums[l][i] is the time from mark i<<l to mark (i+1)<<l, by kind.
@@ -79,7 +79,7 @@ func (k *kindTime) isSameKind(o *kindTime) bool {
 	return k.stack == o.stack && k.state == o.state && k.assist == o.assist && k.stw == o.stw
 }
 
-// longRunOf returns the longRun for a key; it builds it on the first call.
+// longRunOf returns the longRun of a run, building it on the first call.
 func (g *Gen) longRunOf(key longKey) *longRun {
 	g.longMu.Lock()
 	defer g.longMu.Unlock()
@@ -94,7 +94,7 @@ func (g *Gen) longRunOf(key longKey) *longRun {
 	return l
 }
 
-// buildLong expands the whole run once and builds its marks and sums.
+// buildLong expands a whole run once, and returns its marks and sums.
 func (g *Gen) buildLong(key longKey) *longRun {
 	l := new(longRun)
 	e := expander{from: BeforeTrace, to: math.MaxInt64, assist: key.assist, stw: key.stw, assistStack: key.assistStack, marking: l}
@@ -110,8 +110,8 @@ func (g *Gen) buildLong(key longKey) *longRun {
 	return l
 }
 
-// mark adds a mark at the event at rec, which happened at t.
-func (l *longRun) mark(e *expander, rec ref, t int64) {
+// addMark adds a mark after the event at rec, which happened at t, and the sum of the times since the mark before.
+func (l *longRun) addMark(e *expander, rec ref, t int64) {
 	n := len(e.buf) - 1 // index of the open span
 	if len(l.marks) > 0 {
 		if l.sums == nil {
@@ -131,7 +131,7 @@ func (l *longRun) mark(e *expander, rec ref, t int64) {
 	l.marks = append(l.marks, runMark{rec: rec, t: t, open: *e.openSpan, first: first, assist: e.assist, stw: e.stw, assistStack: e.assistStack})
 }
 
-// addKinds adds the times of b to those of a. The kinds stay in the order of their first occurrence.
+// addKinds adds the times of b to those of a, kind by kind. The kinds stay in the order of their first occurrence.
 func addKinds(a, b []kindTime) []kindTime {
 next:
 	for i := range b {
@@ -146,8 +146,7 @@ next:
 	return a
 }
 
-// joinRareKinds removes the stacks of the shortest kinds and joins them by state, so that about coarseKinds kinds
-// remain.
+// joinRareKinds bounds a list to about coarseKinds kinds of time: the shortest ones lose their stack and are joined by state.
 func joinRareKinds(list []kindTime) []kindTime {
 	if len(list) <= coarseKinds {
 		return list
@@ -163,9 +162,9 @@ func joinRareKinds(list []kindTime) []kindTime {
 	return slices.Clone(joined)
 }
 
-// skipTo moves e to the last mark before e.from, and returns the event of that mark; it returns rec if that would
-// not skip any event.
-func (l *longRun) skipTo(e *expander, rec ref) ref {
+// enterAtMark moves expander e forward to the last mark before e.from, and returns the event of that mark; it returns rec, the
+// present event, if no mark is later.
+func (l *longRun) enterAtMark(e *expander, rec ref) ref {
 	k := sort.Search(len(l.marks), func(i int) bool { return max(l.marks[i].open.Start, l.marks[i].t) > e.from }) - 1
 	if k < 0 || l.marks[k].rec <= rec || !l.marks[k].first && e.openSpan.Start > l.marks[k].open.Start {
 		return rec
@@ -182,9 +181,9 @@ func (m *runMark) restore(e *expander) {
 	e.assist, e.stw, e.assistStack = m.assist, m.stw, m.assistStack
 }
 
-// summarize appends the time between the mark at rec and the last mark before e.to in a few parts, each as one
-// span for each kind of time. It returns the event from which e must continue event by event; that is rec if there
-// are too few intervals to summarize.
+// summarize appends to e.buf the time between the mark at rec and the last mark before e.to, in a few parts, each with one span
+// for each kind of time. It returns the event from which e must continue event by event; that is rec if there are too few
+// intervals to summarize.
 func (l *longRun) summarize(e *expander, rec ref, parts int) ref {
 	from := sort.Search(len(l.marks), func(i int) bool { return l.marks[i].rec >= rec })
 	to := sort.Search(len(l.marks), func(i int) bool { return max(l.marks[i].open.Start, l.marks[i].t) >= e.to }) - 1

@@ -10,7 +10,7 @@ type MarkPhases struct {
 	open bool
 }
 
-// Add calls f for each phase that ends in generation g, ordered by time.
+// Add calls f for each mark phase that ends in generation g, in order of time.
 func (m *MarkPhases) Add(g *Gen, f func(from, to int64)) {
 	for _, e := range g.GC {
 		switch {

@@ -17,8 +17,7 @@ type Mark struct {
 	g uint32
 }
 
-// gatherMarks sorts the marks by goroutine with a counting sort, then sorts the few marks of each goroutine by
-// time.
+// gatherMarks sets g.Marks: the marks of all threads, ordered by goroutine (counting sort), then by time.
 func (d *Decoder) gatherMarks(g *Gen) {
 	n := len(g.ids.ids)
 	g.markBase = entry.Resize(g.markBase, n+1)

@@ -10,7 +10,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// placePieces assigns each goroutine's pieces to slots in order.
+// placePieces assigns the pieces of all goroutines to slots in their order. A piece belongs at slotBase[goroutine] + its
+// sequence number, so nothing is sorted; goroutines with missing or repeated numbers (irregular) are ordered by time instead.
 func (d *Decoder) placePieces(g *Gen) {
 	n := len(g.ids.ids)
 	g.slotBase = entry.Resize(g.slotBase, n+1)
@@ -75,8 +76,8 @@ func (d *Decoder) placePieces(g *Gen) {
 	}
 }
 
-// placeByTime orders the pieces of the goroutines whose numbers are not dense by time. That happens if an id is
-// reused within a generation: callbacks from C threads reuse their goroutine, and the numbers restart from 0
+// placeByTime orders the pieces of irregular goroutines by time: their sequence numbers are not 0 to n-1. That happens if an id
+// is reused within a generation: callbacks from C threads reuse their goroutine, and the numbers restart from 0
 // (GoCreateSyscall ... GoDestroySyscall).
 func (d *Decoder) placeByTime(g *Gen, irregular []uint32) {
 	byG := make(map[uint32][]piece, len(irregular))
@@ -101,8 +102,8 @@ func (d *Decoder) placeByTime(g *Gen, irregular []uint32) {
 	}
 }
 
-// checkComplete returns an error if a generation without an end mark visibly lacks something: a string or stack,
-// or the stream of a thread, so that a piece of a goroutine or the status of a P is missing.
+// checkComplete returns an error if a generation without an end mark (before Go 1.26) visibly lacks something: a string or
+// stack that events refer to, a piece of a goroutine, or the status of a P. A missing thread's stream shows as one of these.
 func (d *Decoder) checkComplete(src *tracefmt.Generation, g *Gen, orphans int64) error {
 	if err := d.tables.CheckDefined(src); err != nil {
 		return err

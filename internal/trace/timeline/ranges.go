@@ -25,7 +25,7 @@ type rangeEvent struct {
 // A rangeTable holds the range events of all goroutines.
 type rangeTable struct {
 	ranges       []rangeEvent    // ordered by goroutine
-	rangeBitmaps []rangeBitmap   // which dense goroutines have range events, 64 in each element
+	rangeBitmaps []rangeBitmap   // which goroutine Numbers have range events, 64 in each element
 	rangeBase    []uint32        // for each of these goroutines, the index of its first event in ranges
 	stwBefore    []uint64        // goroutines that stopped the world when the generation began
 	assistBefore map[uint32]bool // goroutines that were inside a mark assist when it began
@@ -35,8 +35,8 @@ func (t *rangeTable) reset() {
 	*t = rangeTable{ranges: t.ranges[:0], rangeBase: t.rangeBase[:0]}
 }
 
-// gatherRanges sorts the range events by goroutine with a counting sort, then sorts the few events of each
-// goroutine.
+// gatherRanges sets g.ranges: the begins and ends of mark assists and of stops of the world, ordered by goroutine (counting
+// sort), then in the order of the goroutine's pieces.
 func (d *Decoder) gatherRanges(g *Gen) {
 	total := 0
 	for _, st := range d.threadLists {
@@ -79,7 +79,8 @@ func (d *Decoder) gatherRanges(g *Gen) {
 	}
 }
 
-// chainRanges computes the state after each range event, and the index of the goroutines that have range events.
+// chainRanges sets, in each range event, the goroutine's state after the event (in an assist, stopping the world), and builds
+// the index of the goroutines that have range events.
 func (g *Gen) chainRanges() {
 	g.rangeBitmaps = make([]rangeBitmap, len(g.ids.ids)/64+1)
 	g.rangeBase = g.rangeBase[:0]
@@ -116,7 +117,7 @@ type rangeBitmap struct {
 	before uint32
 }
 
-// rangesOf returns the range events of a goroutine in order.
+// rangesOf returns the range events of goroutine number d in order.
 func (g *Gen) rangesOf(d uint32) []rangeEvent {
 	if d>>6 >= uint32(len(g.rangeBitmaps)) {
 		return nil
@@ -129,8 +130,8 @@ func (g *Gen) rangesOf(d uint32) []rangeEvent {
 	return g.ranges[g.rangeBase[k]:g.rangeBase[k+1]]
 }
 
-// rangeState returns the state of a goroutine before its piece k in generation i: whether it is inside a mark
-// assist, with the stack at the assist's begin, and whether it stops the world.
+// rangeState returns the state of goroutine number d before its piece k in generation i: whether it is inside of a mark assist,
+// with the stack at the assist's beginning, and whether it stops the world.
 func (w *Window) rangeState(i int, d, k uint32) (assist bool, stack tracefmt.StackID, stw bool) {
 	g := w.Gens[i]
 	var last rangeEvent

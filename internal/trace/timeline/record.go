@@ -49,8 +49,8 @@ type layout struct {
 	stackBits [kindMask + 1]uint8
 }
 
-// newLayout returns the layout for a generation with a clock and a number of stacks. Creations get as many bits
-// for the stack as this number needs, so that as many goroutines as possible fit next to it.
+// newLayout returns the layout of records for a generation with this clock and number of stacks. Creations get just enough bits
+// for the stack, so that as many goroutine numbers as possible fit next to it.
 func newLayout(sc tracefmt.Scale, stacks int) (l layout) {
 	l.unit = sc.Unit()
 	createBits := min(uint8(bits.Len(uint(stacks))), payloadBits-5)
@@ -71,7 +71,9 @@ type wideRecord struct {
 func (r record) kind() kind { return kind(r.word >> kindShift & kindMask) }
 
 // wideIndex returns the index in the slab's list of a record that did not fit; false for one that did.
-func (r record) wideIndex() (uint32, bool) { return uint32(r.word) & payloadMask, r.word&wideBit != 0 }
+func (r record) wideIndex() (index uint32, isWide bool) {
+	return uint32(r.word) & payloadMask, r.word&wideBit != 0
+}
 
 // time returns the time since the generation's base, in ns.
 func (r record) time() int64 {
@@ -123,8 +125,8 @@ func (r record) status() uint32 {
 // link returns where the stream continues after a kindLink.
 func (r record) link() ref { return ref(r.word >> tickShift) }
 
-// encodeRecord returns the word of an event. head has the time and the kind. If tooLate is not 0, the time does
-// not fit, and head's is ignored.
+// encodeRecord returns the 8-byte word of an event. word has the time and the kind. If tooLate is not 0, or another field does
+// not fit, all fields go to the slab's list of wide records.
 func (w *worker) encodeRecord(word, tooLate uint64, t int64, peer, stack uint64) uint64 {
 	k := record{word: word}.kind()
 	bits := w.layout.stackBits[k&kindMask] & 31
@@ -134,7 +136,7 @@ func (w *worker) encodeRecord(word, tooLate uint64, t int64, peer, stack uint64)
 	return w.putWide(k, t, 0, uint32(peer), uint32(stack))
 }
 
-// putWide stores the fields of an event in the slab's list, and returns the event's word.
+// putWide stores the fields of an event in the slab's list of wide records, and returns the event's word, which refers to them.
 func (w *worker) putWide(k kind, t int64, aux, peer, stack uint32) uint64 {
 	s := w.slab
 	ticks := uint64(t) >> s.layout.unit
@@ -170,7 +172,8 @@ type slab struct {
 // A ref refers to a record of a generation.
 type ref uint32
 
-// A piece is one part of a goroutine's life, as a worker found it in a thread's stream.
+// A piece is one part of a goroutine's life, as a worker found it in a thread's stream: a run, or one event about the goroutine
+// in another goroutine's run.
 type piece struct {
 	g, seq     uint32
 	rec        ref
@@ -195,7 +198,7 @@ func (l *pieceList) addedSince(before *pieceList) pieceList {
 	return pieceList{l.chunks, before.end, l.end}
 }
 
-// all yields the pieces.
+// all yields the pieces of the list in order.
 func (l *pieceList) all() iter.Seq[*piece] {
 	return func(yield func(*piece) bool) {
 		for i := l.first; i < l.end; i = (i/pieceChunk + 1) * pieceChunk {
@@ -210,10 +213,10 @@ func (l *pieceList) all() iter.Seq[*piece] {
 	}
 }
 
-// networkWaitBit, in the owner bits of a run, reports that the run ended in a wait for the network, and otherWaitBit that it
-// ended in another wait (not set if the reason "network" has several ids in the generation). trackedBit reports that the run has events with a tracked stack, and the other bits are the index of the first one in its
-// worker's list. Neither dense goroutine numbers nor these indices reach these bits: each needs at least four
-// bytes of a generation, and a generation has fewer than 2 GiB.
+// The owner bits of a run. networkWaitBit: the run ended in a wait for the network. otherWaitBit: it ended in another wait (not
+// set if the reason "network" has several ids in the generation). trackedBit: the run has events with a tracked stack, and the
+// other bits are the index of the first one in its worker's list. Neither dense goroutine numbers nor these indexes reach these
+// bits: each needs at least four bytes of a generation, and a generation has fewer than 2 GiB.
 const (
 	networkWaitBit = 1 << 31
 	trackedBit     = 1 << 30
@@ -221,8 +224,8 @@ const (
 	runBits        = networkWaitBit | trackedBit | otherWaitBit
 )
 
-// A slot is a piece in the index: its record, its owner, and its time since the generation's base in units of 64
-// ns. With the time in the slot, searches need not read the records.
+// A slot is a piece in the index: the reference to its record, its owner, and its time since the generation's base in units of
+// 64 ns. With the time in the slot, searches need not read the records.
 type slot struct {
 	rec        ref
 	ownerBits  uint32 // of a wake or birth the goroutine that caused it; of a run see endedInNetwork and firstTracked
@@ -239,7 +242,7 @@ func (s *slot) endedInNetwork() bool { return s.ownerBits&networkWaitBit != 0 }
 func (s *slot) endedInOtherWait() bool { return s.ownerBits&otherWaitBit != 0 }
 
 // firstTracked returns the index of the run's first tracked stack, false if it has none.
-func (s *slot) firstTracked() (int, bool) {
+func (s *slot) firstTracked() (index int, ok bool) {
 	return int(s.ownerBits &^ runBits), s.ownerBits&trackedBit != 0
 }
 

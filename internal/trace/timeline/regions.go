@@ -21,7 +21,7 @@ type Regions struct {
 }
 
 // Add reads the annotations of the next generation, in order of time. It calls end for each region that ends, and log for each
-// message.
+// log message.
 func (r *Regions) Add(g *Gen, end func(Region), log func(*UserEvent)) {
 	if r.open == nil {
 		r.open = make(map[uint64][]Region)
@@ -53,7 +53,7 @@ func (r *Regions) Add(g *Gen, end func(Region), log func(*UserEvent)) {
 	}
 }
 
-// Close ends the regions that are still open, at a time.
+// Close ends the regions that are still open, at the given time.
 func (r *Regions) Close(time int64, end func(Region)) {
 	for _, g := range slices.Sorted(maps.Keys(r.open)) {
 		for stack := r.open[g]; len(stack) > 0; {

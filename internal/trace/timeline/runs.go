@@ -40,14 +40,14 @@ type hold struct {
 	p   uint32
 }
 
-// A holdCursor finds the hold at records that are passed in increasing order.
+// A holdCursor finds the P that a thread holds at records that are passed in increasing order.
 type holdCursor struct {
 	holds []hold
 	next  int // index of the first hold that may be after the last record
 }
 
-// procAt returns the P that the thread holds at a record. It tries the next few holds before it searches: a thread
-// keeps one P for many runs, or changes it at each run.
+// procAt returns the P that the thread holds at record rec; noProc if it holds none. It tries the next few holds before it
+// searches: a thread keeps one P for many runs, or changes it at each run.
 func (c *holdCursor) procAt(rec ref) uint32 {
 	for range 4 {
 		if c.next == len(c.holds) || c.holds[c.next].rec > rec {
@@ -90,8 +90,8 @@ func (t *threads) reset() {
 // waypointEvery is the maximal number of records between two waypoints.
 const waypointEvery = 128
 
-// EachRun calls f for each run that overlaps [from, to), thread by thread, and cuts runs at from and to. A run
-// that began before this generation begins with its first event in it; [Runs] and [Window.EachRun] join the parts
+// EachRun calls f for each interval in which a goroutine ran on a P, within [from, to), thread by thread. Runs are cut at from
+// and to. A run that began before this generation begins with its first event in it; [Runs] and [Window.EachRun] join the parts
 // of such runs.
 func (g *Gen) EachRun(from, to int64, f func(Run)) {
 	var run Run
@@ -105,8 +105,8 @@ func (g *Gen) EachRun(from, to int64, f func(Run)) {
 	}
 }
 
-// streamRuns calls f for the runs of a stream, from the last waypoint before from on, including runs of length 0.
-// Before each call it stores the run in *run.
+// streamRuns calls f for the runs of one thread's stream that end after from, including runs of length 0; times are relative to
+// the generation's base. Before each call it stores the run in *run.
 func (g *Gen) streamRuns(s *stream, from, to int64, run *Run, f func()) {
 	waypoints := g.index[s.index[0]:s.index[1]]
 	k := sort.Search(len(waypoints), func(i int) bool { return waypoints[i].t > from })
@@ -240,8 +240,8 @@ func (r *Runs) Close(f func(Run)) {
 	clear(r.open)
 }
 
-// EachRun calls f for each run in the window that overlaps [from, to), thread by thread. It cuts runs at from and
-// to, but not where generations meet.
+// EachRun calls f for each run in the window that overlaps [from, to), thread by thread. Runs are cut at from and to, but
+// joined where generations meet.
 func (w *Window) EachRun(from, to int64, f func(Run)) {
 	var join Runs
 	keep := func(r Run) {
@@ -271,8 +271,8 @@ func (g *Gen) switchedTo(rec ref) uint32 {
 	return 0
 }
 
-// EachLongRun calls f for each run of at least shortest ns that began and ended in the generation, thread by
-// thread. It reads only where waypoints are far apart in time, so it may miss a run with very many events.
+// EachLongRun calls f for each run of at least shortest ns that began and ended in the generation, thread by thread. It reads
+// only where waypoints are far apart in time, so it may miss a run with very many events.
 func (g *Gen) EachLongRun(shortest int64, f func(Run)) {
 	var run Run
 	for k := range g.streams {

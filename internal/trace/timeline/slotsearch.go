@@ -2,14 +2,14 @@ package timeline
 
 import "github.com/whylate/whylate/internal/trace/tracefmt"
 
-// entrySlot returns a slot from which a goroutine's pieces determine its state at t (ns since the generation's
-// base). It is the slot before the last one at t, because the state of a runnable goroutine also includes the wait
+// entrySlot returns a slot of goroutine number d at which expansion may start in order to know the state at t (ns since the
+// generation's base). It is the slot before the last one at t, because the state of a runnable goroutine also includes the wait
 // before. ok is false if fewer than minBefore pieces begin before t.
 //
-// The pieces of an irregular goroutine may repeat earlier states any number of times, so for it the slot is the
-// start of a run. A trace with one flipped bit has hundreds of irregular goroutines, so expanding them from their
-// first piece in each query would be too slow.
-func (g *Gen) entrySlot(d uint32, t int64, minBefore uint32) (uint32, bool) {
+// The pieces of an irregular goroutine may repeat earlier states any number of times, so for it the slot is the start of a run.
+// A trace with one flipped bit has hundreds of irregular goroutines, so expanding them from their first piece in each query
+// would be too slow.
+func (g *Gen) entrySlot(d uint32, t int64, minBefore uint32) (slotIndex uint32, ok bool) {
 	lo, hi := g.slotBase[d], g.slotBase[d+1]
 	if hi-lo <= 8 {
 		return 0, false
@@ -36,10 +36,10 @@ func (g *Gen) entrySlot(d uint32, t int64, minBefore uint32) (uint32, bool) {
 // pieces.
 const maxEntrySearch = 1024
 
-// slotAfter returns the first of slots[lo:hi] whose piece begins after t (ns since the generation's base), hi if
-// none does. The pieces of a goroutine are about evenly distributed over the generation. So the search starts at
-// the slot where t would be then and widens from there: it reads a few neighbouring slots instead of a dozen
-// distant ones, each of which would be a cache miss.
+// slotAfter returns the index of the first of slots[lo:hi] whose piece begins after t (ns since the generation's base); hi if
+// none does. The pieces of a goroutine are about evenly distributed over the generation. So the search starts at the slot where
+// t would be then and widens from there: it reads a few neighbouring slots instead of a dozen distant ones, each of which would
+// be a cache miss.
 func (g *Gen) slotAfter(lo, hi uint32, t int64) uint32 {
 	if t < 0 {
 		return lo

@@ -96,8 +96,8 @@ func (w *Window) SpansCoarse(id uint64, from, to int64, buf []Span) []Span {
 	return w.appendSpans(id, expander{from: from, to: to, buf: buf, coarse: true, initialLen: len(buf)})
 }
 
-// EachSpans calls f with the spans that Spans would return, in batches, so that the memory does not grow with the
-// life of the goroutine, until f returns false. The batches are in buf, which EachSpans returns, perhaps extended.
+// EachSpans calls f with the spans that Spans would return, in batches, until f returns false, so that the memory does not grow
+// with the life of the goroutine. The batches are in buf, which EachSpans returns, perhaps extended.
 func (w *Window) EachSpans(id uint64, from, to int64, buf []Span, f func([]Span) bool) []Span {
 	isDone := false
 	buf = w.appendSpans(id, expander{from: from, to: to, buf: buf[:0], sink: func(spans []Span) bool {
@@ -113,9 +113,9 @@ func (w *Window) EachSpans(id uint64, from, to int64, buf []Span, f func([]Span)
 // spansPerCall is the number of spans after which EachSpans calls f.
 const spansPerCall = 256
 
-// passToSink passes all spans except the open one to the sink, if there are many, and removes them from buf. It returns false
-// if the sink needs no more.
-func (e *expander) passToSink() bool {
+// flushToSink passes the closed spans to the sink, if there are spansPerCall or more, and removes them from buf. It returns
+// false if the sink needs no more.
+func (e *expander) flushToSink() bool {
 	if e.sink == nil || len(e.buf) < spansPerCall {
 		return true
 	}
@@ -132,7 +132,8 @@ func (e *expander) passToSink() bool {
 	return true
 }
 
-// appendSpans expands the spans of a goroutine as e requests, and returns e's buffer.
+// appendSpans appends to e.buf the spans of a goroutine between e.from and e.to, and returns the buffer. It expands the
+// goroutine's pieces from the nearest point at which its state is known.
 func (w *Window) appendSpans(id uint64, e expander) []Span {
 	if len(w.Gens) == 0 {
 		return e.buf
@@ -163,8 +164,8 @@ func (w *Window) appendSpans(id uint64, e expander) []Span {
 	return e.result(w)
 }
 
-// entryAt returns the slot from which generation i alone shows the state of a goroutine at from. ok is false if an
-// earlier generation is needed.
+// entryAt returns the slot from which generation i alone shows the state of a goroutine at time from. ok is false if an earlier
+// generation is needed.
 func (w *Window) entryAt(i int, id uint64, from int64) (g *Gen, d, k uint32, ok bool) {
 	g = w.Gens[i]
 	if from <= g.Base {
@@ -176,7 +177,7 @@ func (w *Window) entryAt(i int, id uint64, from int64) (g *Gen, d, k uint32, ok 
 	return g, d, k, ok
 }
 
-// firstNeeded returns the generation, i or an earlier one, in which expansion must begin so that the span which
+// firstNeeded returns the index of the generation, i or an earlier one, in which expansion must begin so that the span that
 // contains from is complete. A runnable span also repeats fields of the span before it.
 func (w *Window) firstNeeded(i int, id uint64, from int64) int {
 	for ; i > 0; i-- {
@@ -189,7 +190,7 @@ func (w *Window) firstNeeded(i int, id uint64, from int64) int {
 	return i
 }
 
-// result returns the spans, after it has added the visited events to Window.Passed.
+// result returns the spans, and adds the number of visited events to Window.Passed.
 func (e *expander) result(w *Window) []Span {
 	if w.Passed != nil {
 		w.Passed.Add(int64(e.passed))
@@ -197,10 +198,9 @@ func (e *expander) result(w *Window) []Span {
 	return e.buf
 }
 
-// secondChange returns the time of the goroutine's second change of state in the generation. From then on its
-// spans do not depend on the generation before; after only one change, a runnable span still repeats fields of the
-// wait before it. After longRunAfter events it returns the end of time, because it is never wrong to read the
-// generation before as well.
+// secondChange returns the time of goroutine number d's second change of state in the generation. From then on its spans do not
+// depend on the generation before; after only one change, a runnable span still repeats fields of the wait before it. After
+// longRunAfter events it returns the end of time, because it is never wrong to read the generation before as well.
 func (g *Gen) secondChange(d uint32) int64 {
 	n, passed := 0, 0
 	for _, s := range g.slots[g.slotBase[d]:g.slotBase[d+1]] {
@@ -228,7 +228,7 @@ func (g *Gen) secondChange(d uint32) int64 {
 	return math.MaxInt64
 }
 
-// An expander builds the spans of one goroutine from its pieces.
+// An expander builds the spans of one goroutine from its pieces, for one query.
 type expander struct {
 	from, to int64
 	buf      []Span
@@ -249,8 +249,8 @@ type expander struct {
 	assistStack tracefmt.StackID // stack at the begin of the assist
 }
 
-// expandGen expands a goroutine's pieces in generation i of the window. It returns true when it has reached the
-// end of the requested time.
+// expandGen expands the pieces of goroutine number d in generation i of the window. It returns true when it has reached the end
+// of the requested time.
 func (e *expander) expandGen(w *Window, i int, d uint32) bool {
 	g := w.Gens[i]
 	lo, hi := g.slotBase[d], g.slotBase[d+1]
@@ -266,18 +266,18 @@ func (e *expander) expandGen(w *Window, i int, d uint32) bool {
 	return e.expandPieces(g, d, lo, hi)
 }
 
-// expandPieces expands the pieces at slots[lo:hi] of goroutine d. It returns true when it has reached the end of
-// the requested time.
+// expandPieces expands the pieces at slots[lo:hi] of goroutine number d. It returns true when it has reached the end of the
+// requested time.
 func (e *expander) expandPieces(g *Gen, d, lo, hi uint32) bool {
 	for ; lo < hi; lo++ {
 		if e.sink != nil && lo%recordsAhead == 0 {
-			e.loaded = g.load(g.slots[lo:min(lo+recordsAhead, hi)])
+			e.loaded = g.preloadRecords(g.slots[lo:min(lo+recordsAhead, hi)])
 		}
 		s := g.slots[lo]
 		if s.rec == 0 {
 			continue
 		}
-		if !e.passToSink() {
+		if !e.flushToSink() {
 			return true
 		}
 		r := g.record(s.rec)
@@ -349,15 +349,17 @@ func (e *expander) expandPieces(g *Gen, d, lo, hi uint32) bool {
 // waits for all of them no longer than for one.
 const recordsAhead = 16
 
-// load reads the records of slots, and returns a sum that only proves it.
-func (g *Gen) load(slots []slot) (sum uint64) {
+// preloadRecords reads the records of slots, so that they are in the CPU's cache. The sum only keeps the compiler from removing the
+// reads.
+func (g *Gen) preloadRecords(slots []slot) (sum uint64) {
 	for i := range slots {
 		sum += g.slabs[slots[i].rec>>slabBits].words[slots[i].rec&slabMask]
 	}
 	return sum
 }
 
-// expandRun expands the events of a run. It returns true when it has reached the end of the requested time.
+// expandRun expands the events of the run that begins at runStart. Of a long run it enters at a mark and, if less detail is
+// requested, appends sums instead of spans. It returns true when it has reached the end of the requested time.
 func (e *expander) expandRun(g *Gen, runStart ref) bool {
 	var key longKey // identifies the run and the state at its begin
 	if e.open {
@@ -381,14 +383,14 @@ func (e *expander) expandRun(g *Gen, runStart ref) bool {
 			e.dropOpenSpan()
 			return true
 		}
-		if passed%markEvery == 0 && !e.passToSink() {
+		if passed%markEvery == 0 && !e.flushToSink() {
 			return true
 		}
 		if passed%markEvery == 0 && e.open {
 			next := before
 			switch {
 			case e.marking != nil:
-				e.marking.mark(e, before, last)
+				e.marking.addMark(e, before, last)
 			case passed == markEvery && !skimmed && opened >= e.from && origin == OriginStarted && len(e.buf)-e.initialLen > coarseSpans:
 				// There are enough spans in full detail: expand this run again with less detail.
 				skimmed = true
@@ -398,7 +400,7 @@ func (e *expander) expandRun(g *Gen, runStart ref) bool {
 			case passed < longRunAfter:
 			case !entered && t <= e.from:
 				entered = true
-				next = g.longRunOf(key).skipTo(e, before)
+				next = g.longRunOf(key).enterAtMark(e, before)
 			case !skimmed && e.openSpan.Start >= e.from:
 				skimmed = true
 				next = g.longRunOf(key).summarize(e, before, coarseParts)
@@ -490,7 +492,7 @@ func (e *expander) expandRun(g *Gen, runStart ref) bool {
 	}
 }
 
-// statusState returns the State for a status of the trace format.
+// statusState converts a goroutine status of the trace format to a State.
 func statusState(status uint32) State {
 	switch uint64(status) {
 	case tracefmt.GoRunnable:
@@ -505,8 +507,8 @@ func statusState(status uint32) State {
 	return Unknown
 }
 
-// beginSpan begins a span and returns it. It fills the element of buf in place: copying a fresh struct would stall
-// until the stores to its fields are done.
+// beginSpan appends an open span that begins at t, and returns it. It fills the element of buf in place: copying a fresh struct
+// would stall until the stores to its fields are done.
 func (e *expander) beginSpan(t int64, state State, origin Origin) *Span {
 	e.buf = append(e.buf, Span{})
 	s := &e.buf[len(e.buf)-1]
@@ -515,8 +517,7 @@ func (e *expander) beginSpan(t int64, state State, origin Origin) *Span {
 	return s
 }
 
-// closeSpan ends the open span at t, with length 0 if t is before its start, and removes it if it is outside
-// [from, to).
+// closeSpan ends the open span at t (with length 0 if t is before its start), and removes it if it is outside of [from, to).
 func (e *expander) closeSpan(t int64) {
 	if !e.open {
 		return
@@ -536,7 +537,7 @@ func (e *expander) dropOpenSpan() {
 	}
 }
 
-// closeRunning ends the open span; a running one gets the stack of the event that ends it.
+// closeRunning ends the open span at t; if it is a running span, it gets the stack of the event that ends it.
 func (e *expander) closeRunning(t int64, stack tracefmt.StackID) {
 	if e.open && e.openSpan.State == Running {
 		e.openSpan.Stack = stack
@@ -544,7 +545,8 @@ func (e *expander) closeRunning(t int64, stack tracefmt.StackID) {
 	e.closeSpan(t)
 }
 
-// cutRunning ends a running span at an event with a stack and begins another running span.
+// cutRunning ends an open running span at an event with a stack, and begins another running span. Other states stay as they
+// are.
 func (e *expander) cutRunning(t int64, stack tracefmt.StackID) {
 	if !e.open || e.openSpan.State != Running {
 		return

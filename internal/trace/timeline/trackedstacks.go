@@ -16,8 +16,8 @@ type trackedStack struct {
 // firstOfRun, in a stack, reports that the element is the first one of a run.
 const firstOfRun = 1 << 31
 
-// noteFlagged stores an event whose stack has flags as a mark, as an event with a tracked stack, or as both.
-func (w *worker) noteFlagged(g uint32, flags uint8, kind tracefmt.EventType, t int64, run *piece, stack uint32) {
+// storeFlagged stores an event whose stack has flags: as a Mark, as a tracked stack of the run, or as both.
+func (w *worker) storeFlagged(g uint32, flags uint8, kind tracefmt.EventType, t int64, run *piece, stack uint32) {
 	if f := flags &^ FlagTracked; f != 0 {
 		w.marks = append(w.marks, Mark{g: g, Flags: f, Kind: kind, Time: t})
 		if w.trackedOpen && run.ownerBits&trackedBit != 0 { // the mark may separate two requests
@@ -25,19 +25,19 @@ func (w *worker) noteFlagged(g uint32, flags uint8, kind tracefmt.EventType, t i
 		}
 	}
 	if flags&FlagTracked != 0 {
-		w.noteTracked(run, stack, t)
+		w.storeTracked(run, stack, t)
 	}
 }
 
-// noteIfTracked calls noteTracked if a goroutine runs and the stack is tracked.
-func (w *worker) noteIfTracked(g uint32, run *piece, stack uint64, t int64) {
+// storeIfTracked calls storeTracked if a goroutine runs and the stack is tracked.
+func (w *worker) storeIfTracked(g uint32, run *piece, stack uint64, t int64) {
 	if g != 0 && stack < uint64(len(w.flags)) && w.flags[stack]&FlagTracked != 0 {
-		w.noteTracked(run, uint32(stack), t)
+		w.storeTracked(run, uint32(stack), t)
 	}
 }
 
-// noteTracked stores the tracked stack of an event in a run, unless the run's last element has the same stack.
-func (w *worker) noteTracked(run *piece, stack uint32, t int64) {
+// storeTracked stores the tracked stack of an event with its run, unless the run's last element has the same stack.
+func (w *worker) storeTracked(run *piece, stack uint32, t int64) {
 	if run.ownerBits&trackedBit == 0 {
 		run.ownerBits |= trackedBit | uint32(len(w.tracked))
 		stack |= firstOfRun
@@ -47,8 +47,8 @@ func (w *worker) noteTracked(run *piece, stack uint32, t int64) {
 	w.tracked, w.trackedOpen = append(w.tracked, trackedStack{stack, coarseTimeOf(t)}), true
 }
 
-// TrackedStacks appends to buf the tracked stacks of a goroutine's own events between from and to, in order; equal
-// stacks of consecutive events appear once. It costs far less than Spans.
+// TrackedStacks appends to buf the tracked stacks of a goroutine's own events between from and to, in order; equal stacks of
+// consecutive events appear once. It costs far less than Spans.
 func (w *Window) TrackedStacks(id uint64, from, to int64, buf []tracefmt.StackID) []tracefmt.StackID {
 	if len(w.Gens) == 0 {
 		return buf
@@ -63,9 +63,9 @@ func (w *Window) TrackedStacks(id uint64, from, to int64, buf []tracefmt.StackID
 	return buf
 }
 
-// MayHaveTrackedStack reports whether a span of a goroutine that overlaps [from, to) may have a tracked stack. It
-// costs far less than to search, because it only reads whether the runs have any event with a tracked stack. So it
-// returns true too often, and always near the goroutine's birth and near the border of a generation.
+// MayHaveTrackedStack reports whether a span of a goroutine that overlaps [from, to) may have a tracked stack. It only reads
+// whether runs have any event with a tracked stack, so it is cheap. It returns true too often, and always near the goroutine's
+// birth and near the border of a generation.
 func (w *Window) MayHaveTrackedStack(id uint64, from, to int64) bool {
 	if len(w.Gens) == 0 {
 		return true
@@ -97,11 +97,11 @@ func (w *Window) MayHaveTrackedStack(id uint64, from, to int64) bool {
 	return false
 }
 
-// A runnable goroutine has the stack of the run before: the wait's. That is the last slot but two (a run, a wake,
-// a run); six slots are in one or two cache lines.
+// slotsBefore is how many slots before an interval MayHaveTrackedStack examines. A runnable goroutine has the stack of the run
+// before: the wait's. That is the last slot but two (a run, a wake, a run); six slots are in one or two cache lines.
 const slotsBefore = 6
 
-// trackedStacks is TrackedStacks for a dense goroutine in one generation, with times since its base.
+// trackedStacks is TrackedStacks for goroutine number d in one generation, with times since its base.
 func (g *Gen) trackedStacks(d uint32, from, to int64, buf []tracefmt.StackID) []tracefmt.StackID {
 	lo, hi := g.slotBase[d], g.slotBase[d+1]
 	k := max(g.slotAfter(lo, hi, from), lo+1) - 1 // the run that is in progress at from

@@ -2,8 +2,8 @@ package timeline
 
 import "github.com/whylate/whylate/internal/trace/tracefmt"
 
-// NextWake returns the first time at or after t at which a goroutine was woken in this generation.
-func (g *Gen) NextWake(id uint64, t int64) (int64, bool) {
+// NextWake returns the first time at or after t at which a goroutine was woken in this generation; false if there is none.
+func (g *Gen) NextWake(id uint64, t int64) (wakeTime int64, ok bool) {
 	c := g.Wakes(id)
 	return c.Next(t)
 }
@@ -15,7 +15,7 @@ type Wakes struct {
 	lo, hi, lastSlot uint32 // limits of the goroutine's slots, and a slot that begins at or before the last result
 }
 
-// Wakes returns the wakes of a goroutine.
+// Wakes returns a cursor over the wakes of a goroutine in this generation.
 func (g *Gen) Wakes(id uint64) Wakes {
 	d := g.ids.lookup(id)
 	if d == 0 {
@@ -24,8 +24,8 @@ func (g *Gen) Wakes(id uint64) Wakes {
 	return Wakes{g, g.slotBase[d], g.slotBase[d+1], g.slotBase[d]}
 }
 
-// Next returns the first time at or after t at which the goroutine was woken.
-func (c *Wakes) Next(t int64) (int64, bool) {
+// Next returns the first time at or after t at which the goroutine was woken; false if there is none.
+func (c *Wakes) Next(t int64) (wakeTime int64, ok bool) {
 	g := c.g
 	if g == nil {
 		return 0, false
@@ -36,7 +36,7 @@ func (c *Wakes) Next(t int64) (int64, bool) {
 	}
 	for ; k < c.hi; k++ {
 		if r := g.record(g.slots[k].rec); tracefmt.EventType(r.kind()) == tracefmt.EvGoUnblock {
-			if wakeTime := g.Base + r.time(); wakeTime >= t {
+			if wakeTime = g.Base + r.time(); wakeTime >= t {
 				c.lastSlot = k
 				return wakeTime, true
 			}
@@ -45,8 +45,8 @@ func (c *Wakes) Next(t int64) (int64, bool) {
 	return 0, false
 }
 
-// slotAfter returns the goroutine's first slot that begins after t. It tries the slots after the last result
-// before it searches.
+// slotAfter returns the goroutine's first slot that begins after t (ns since the generation's base). It tries the slots after
+// the last result before it searches.
 func (c *Wakes) slotAfter(t int64) uint32 {
 	when := coarseTimeOf(t)
 	if k := c.lastSlot; k < c.hi && c.g.slots[k].coarseTime < when {
@@ -61,8 +61,9 @@ func (c *Wakes) slotAfter(t int64) uint32 {
 	return c.g.slotAfter(c.lo, c.hi, t)
 }
 
-// LastWake returns the last time in (from, to] at which a goroutine was woken, or another one switched to it.
-func (w *Window) LastWake(id uint64, from, to int64) (int64, bool) {
+// LastWake returns the last time in (from, to] at which a goroutine was woken, or another one switched to it; false if there is
+// none.
+func (w *Window) LastWake(id uint64, from, to int64) (wakeTime int64, ok bool) {
 	if len(w.Gens) == 0 {
 		return 0, false
 	}
@@ -100,9 +101,10 @@ func (w *Window) LastWake(id uint64, from, to int64) (int64, bool) {
 // maxEventsWoken bounds the events of a goroutine that EachWoken visits.
 const maxEventsWoken = 1 << 12
 
-// EachWoken calls f for each goroutine that goroutine id made runnable in [from, to), ordered by time, with the
-// stack of the wake, until f returns false. It returns false if it gave up because there were too many events.
-func (w *Window) EachWoken(id uint64, from, to int64, f func(woken uint64, stack tracefmt.StackID) bool) bool {
+// EachWoken calls f for each goroutine that goroutine id made runnable in [from, to), in order of time, with the stack of the
+// wake, until f returns false. complete is false if there were too many events to visit all (maxEventsWoken), so that wakes may
+// be missing.
+func (w *Window) EachWoken(id uint64, from, to int64, f func(woken uint64, stack tracefmt.StackID) bool) (complete bool) {
 	visited := 0
 	for i := w.genReaching(from); i < len(w.Gens) && w.Gens[i].Base < to; i++ {
 		g := w.Gens[i]

@@ -19,8 +19,8 @@ type Window struct {
 	Passed *atomic.Int64
 }
 
-// DropFirst removes the oldest generation from the window and returns it. For each goroutine whose state continues
-// into the next generation, the window keeps this state, its begin and its stack.
+// DropFirst removes the oldest generation from the window and returns it. The window keeps, for each goroutine whose state
+// continues into the next generation, this state with its beginning and stack (Carry).
 func (w *Window) DropFirst() *Gen {
 	first := w.Gens[0]
 	if len(w.Gens) == 1 {
@@ -72,7 +72,7 @@ func (w *Window) Start() int64 {
 // base of the next one. The longest overlap seen was 1.1 ms; the bound is generous because it only costs a lookup.
 const overlap = 20e6
 
-// genAt returns the index of the last generation whose base is at or before t. No event of a generation is before
+// genAt returns the index of the last generation whose base is at or before t; 0 if none is. No event of a generation is before
 // its base, but events of the generation before may be after it.
 func (w *Window) genAt(t int64) int {
 	i := len(w.Gens) - 1
@@ -82,8 +82,8 @@ func (w *Window) genAt(t int64) int {
 	return max(i, 0)
 }
 
-// genReaching returns the index of the first generation that may have events at time t or later: its last events may be later than
-// the bases of generations after it.
+// genReaching returns the index of the first generation that may have events at time t or later: its last events may be later
+// than the bases of generations after it.
 func (w *Window) genReaching(t int64) int {
 	i := w.genAt(t)
 	for i > 0 && w.Gens[i-1].End > t {
@@ -95,7 +95,7 @@ func (w *Window) genReaching(t int64) int {
 // GenIndex returns the index of the generation that contains time t.
 func (w *Window) GenIndex(t int64) int { return w.genAt(t) }
 
-// StartOf returns the start function's stack of a goroutine created at time t, 0 if it is not known.
+// StartOf returns the stack of the start function of a goroutine created at time t; 0 if it is not known.
 func (w *Window) StartOf(id uint64, t int64) tracefmt.StackID {
 	if len(w.Gens) == 0 {
 		return 0
@@ -130,8 +130,8 @@ func (w *Window) carriedSpan(id uint64) (Span, bool) {
 	return w.carry.SpanOf(id)
 }
 
-// Death returns when a goroutine ended, if it ended in the window at t or later.
-func (w *Window) Death(id uint64, t int64) (int64, bool) {
+// Death returns when a goroutine ended; false if it did not end in the window at t or later.
+func (w *Window) Death(id uint64, t int64) (endTime int64, ok bool) {
 	for i := max(w.genAt(t)-1, 0); i < len(w.Gens); i++ {
 		if d, ok := w.Gens[i].Death(id); ok && d >= t {
 			return d, true
@@ -140,8 +140,8 @@ func (w *Window) Death(id uint64, t int64) (int64, bool) {
 	return 0, false
 }
 
-// Born returns the creation of a goroutine that was alive at time t, if it is in the window.
-func (w *Window) Born(id uint64, t int64) (Birth, bool) {
+// Born returns the creation of a goroutine that was alive at time t; false if it is not in the window.
+func (w *Window) Born(id uint64, t int64) (birth Birth, ok bool) {
 	if len(w.Gens) == 0 {
 		return Birth{}, false
 	}

@@ -9,8 +9,8 @@ import (
 // use; generations must be added in order.
 type Stops struct{ open map[uint64]STWRange }
 
-// Add calls f for each stop that ends in generation g, in the order of g.STW. It leaves out a stop whose begin is
-// not in the trace.
+// Add calls f for each stop of the world that ends in generation g, in the order of g.STW. A stop whose beginning is not in the
+// trace is left out.
 func (s *Stops) Add(g *Gen, f func(STWRange)) {
 	for _, r := range g.STW {
 		switch {

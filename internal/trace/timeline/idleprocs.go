@@ -11,7 +11,7 @@ import (
 // noProc is the P of a thread that holds none.
 const noProc = ^uint32(0)
 
-// A ProcEvent is an event of a thread about a P.
+// A ProcEvent is an event in which a thread acquires, releases or steals a P, or the status of a P.
 type ProcEvent struct {
 	Time   int64
 	M      uint64
@@ -54,8 +54,8 @@ type ProcTransition struct {
 	Running, Status bool
 }
 
-// dropStaleAbandons removes events in which a thread that returned to C released a P which another thread had
-// stolen before: the thread no longer held it, and a third thread may hold it by then.
+// dropStaleAbandons removes the events in which a thread that returned to C released a P that another thread had stolen before:
+// the thread no longer held it, and a third thread may hold it by then.
 func dropStaleAbandons(evs []ProcEvent) []ProcEvent {
 	if !slices.ContainsFunc(evs, func(e ProcEvent) bool { return e.Change == ProcAbandoned }) {
 		return evs
@@ -112,8 +112,9 @@ type idleIntervals struct {
 	noneHeldNS int64   // time in which all Ps were idle
 }
 
-// buildIdle computes the intervals from the changes of all Ps, ordered by time. Ps that the generation never names
-// do not count: those beyond GOMAXPROCS, and those that are idle all the time in a trace without their status.
+// buildIdle computes the intervals in which at least one P was idle, from the changes of all Ps in order of time. Ps that the
+// generation never names do not count: those beyond GOMAXPROCS, and those that are idle all the time in a trace without their
+// status.
 func (g *Gen) buildIdle() {
 	if g.PsUnknown {
 		return
@@ -165,7 +166,7 @@ func (g *Gen) buildIdle() {
 	}
 }
 
-// begin adds an interval that begins at t.
+// begin starts an interval at t.
 func (f *idleIntervals) begin(t int64) {
 	sum := int64(0)
 	if k := len(f.starts) - 1; k >= 0 {
@@ -178,7 +179,7 @@ func (f *idleIntervals) begin(t int64) {
 // end ends the last interval at t.
 func (f *idleIntervals) end(t int64) { f.ends = append(f.ends, t) }
 
-// totalBefore returns the idle time before t.
+// totalBefore returns the length of all intervals before t, in ns.
 func (f *idleIntervals) totalBefore(t int64) int64 {
 	i, _ := slices.BinarySearch(f.starts, t)
 	// starts[i-1] < t
@@ -188,8 +189,8 @@ func (f *idleIntervals) totalBefore(t int64) int64 {
 	return f.idleBefore[i-1] + min(t, f.ends[i-1]) - f.starts[i-1]
 }
 
-// lastIdle returns the last instant at or before t at which a P was idle.
-func (f *idleIntervals) lastIdle(t int64) (int64, bool) {
+// lastIdle returns the last instant at or before t at which a P was idle; false if there was none.
+func (f *idleIntervals) lastIdle(t int64) (idleTime int64, ok bool) {
 	i, found := slices.BinarySearch(f.starts, t)
 	if found {
 		return t, true
@@ -200,7 +201,7 @@ func (f *idleIntervals) lastIdle(t int64) (int64, bool) {
 	return min(t, f.ends[i-1]), true
 }
 
-// IdleTime returns for how long at least one P was idle between from and to.
+// IdleTime returns the time between from and to in which at least one P was idle, in ns.
 func (g *Gen) IdleTime(from, to int64) int64 {
 	g.idleOnce.Do(g.buildIdle)
 	if to <= from {
@@ -209,7 +210,8 @@ func (g *Gen) IdleTime(from, to int64) int64 {
 	return g.idle.totalBefore(to) - g.idle.totalBefore(from)
 }
 
-// NoneHeldTime returns for how long no thread held a P. If the trace does not show that, it returns all of the generation's time.
+// NoneHeldTime returns the time in which no thread held a P: the process was idle. If the trace does not show Ps, it returns
+// the length of the generation.
 func (g *Gen) NoneHeldTime() int64 {
 	if g.PsUnknown {
 		return g.End - g.Base
@@ -218,8 +220,7 @@ func (g *Gen) NoneHeldTime() int64 {
 	return g.idle.noneHeldNS
 }
 
-// IdleIntervals calls f for each interval between from and to in which at least one P was idle, until f returns
-// false.
+// IdleIntervals calls f for each interval within [from, to) in which at least one P was idle, until f returns false.
 func (g *Gen) IdleIntervals(from, to int64, f func(a, b int64) bool) {
 	g.idleOnce.Do(g.buildIdle)
 	i, _ := slices.BinarySearch(g.idle.ends, from)

@@ -9,7 +9,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// An unattributedWake is a wake for which the trace names no waking goroutine: the poller or a timer woke.
+// An unattributedWake is a wake for which the trace names no waking goroutine: the network poller or a timer woke the
+// goroutine.
 type unattributedWake struct {
 	t int64
 	g uint32
@@ -43,8 +44,9 @@ func (w *unattributedWakes) reset() {
 	*w = unattributedWakes{unattributed: w.unattributed[:0], polls: w.polls[:0], floods: w.floods[:0]}
 }
 
-// buildPolls divides the unattributed wakes: the poller ended waits for the network, timers ended the others. The slots of each wake
-// are read once, because they are far from those of the wake before.
+// buildPolls divides the unattributed wakes into those by the poller, which end waits for the network, and those by timers;
+// then it groups the poller's wakes into polls. The slots of each wake are read once, because they are far from those of the
+// wake before.
 func (g *Gen) buildPolls() {
 	kept, pollerCount := g.unattributed[:0], 0
 	for _, w := range g.unattributed {
@@ -88,8 +90,8 @@ type PollerWake struct {
 	G    uint64
 }
 
-// PollerWakesNear returns wakes by the poller that are less than a distance from t, ordered by time: at most limit up to t, and at most
-// limit after it, the nearest ones.
+// PollerWakesNear returns the nearest wakes by the poller at times less than distance ns from t: at most limit of them up to t,
+// and at most limit after t, in order of time.
 func (g *Gen) PollerWakesNear(t, distance int64, limit int) []PollerWake {
 	g.pollOnce.Do(g.buildPolls)
 	near := make([]PollerWake, 0, 4)
@@ -141,7 +143,8 @@ const (
 	maxFlood = 500e6
 )
 
-// groupPolls groups the ordered wakes by the poller into polls, and polls into floods.
+// groupPolls groups the ordered wakes by the poller (pollerCount of them) into polls, calls of runtime.netpoll, and full polls
+// into floods.
 func (g *Gen) groupPolls(pollerCount int) {
 	g.polls = entry.Resize(g.polls, pollerCount)[:0]
 	var last *poll
@@ -177,8 +180,8 @@ func (g *Gen) groupPolls(pollerCount int) {
 	}
 }
 
-// fullPollEnd returns the index of the last part of the poll that begins with part i, if that poll returned as
-// many events as a poll can, else -1.
+// fullPollEnd returns the index of the last part of the poll that begins with part i, if that poll returned as many events as
+// one poll can; else -1.
 func (g *Gen) fullPollEnd(i int) int {
 	n := g.polls[i].wakes
 	for k := i; ; k++ {
@@ -196,8 +199,8 @@ func (g *Gen) fullPollEnd(i int) int {
 type TimerWake struct {
 	Time int64
 	G    uint64
-	// Start and End are the limits of the first run after the wake, Stack is the stack of the wait that ended
-	// this run. End and Stack are 0 for a run that continues, Stack also for a run that ended otherwise.
+	// Start and End are the times of the first run after the wake, Stack is the stack of the wait that ended this run. End and
+	// Stack are 0 for a run that continues, Stack also for a run that ended otherwise.
 	Start, End int64
 	Stack      tracefmt.StackID
 	// MayBePoller reports that the wait began before this generation and the next wait is for the network, so
@@ -205,7 +208,7 @@ type TimerWake struct {
 	MayBePoller bool
 }
 
-// TimerWakes calls f for each wake by a timer after which the goroutine ran, ordered by time, then by goroutine.
+// TimerWakes calls f for each wake by a timer after which the goroutine ran, in order of time, then of goroutine.
 func (g *Gen) TimerWakes(f func(TimerWake)) {
 	g.pollOnce.Do(g.buildPolls)
 	for i := range g.unattributed {
@@ -225,8 +228,8 @@ func (g *Gen) TimerWakes(f func(TimerWake)) {
 	}
 }
 
-// WaitBefore returns the wait that a wake ended, false if the window does not show it.
-func (w *Window) WaitBefore(t *TimerWake) (Span, bool) {
+// WaitBefore returns the wait that a timer's wake ended; false if the window does not contain it.
+func (w *Window) WaitBefore(t *TimerWake) (wait Span, ok bool) {
 	var buf [4]Span
 	for _, s := range w.SpansCoarse(t.G, t.Time-1, t.Time, buf[:0]) {
 		if s.State == Waiting && s.Start < t.Time && s.End >= t.Time {
@@ -244,7 +247,7 @@ func (g *Gen) isNetwork(reason uint32) bool { return g.network != 0 && g.str(rea
 // and one of the idle Ps sleeps in the poller), or if the poller woke a goroutine and returned fewer events than
 // it can. Wakes at t itself do not count. While all Ps are busy, only sysmon polls, about every 10 ms, so data may
 // have been unread since the returned instant.
-func (g *Gen) LastPoll(t int64) (int64, bool) {
+func (g *Gen) LastPoll(t int64) (pollTime int64, ok bool) {
 	if g.PsUnknown {
 		return 0, false
 	}

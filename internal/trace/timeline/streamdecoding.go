@@ -70,15 +70,15 @@ func (f *threadLists) reset() {
 	}
 }
 
-// A tally counts the pieces of a goroutine. If the highest sequence number is count-1, the numbers are dense, and
-// each piece has one slot.
+// A tally counts the pieces of a goroutine and has their highest sequence number (top). If top is count-1, the numbers are
+// dense, and each piece has one slot.
 type tally struct{ count, top uint32 }
 
 // A goStart names the local stack id of a created goroutine's start function.
 type goStart struct{ g, stack uint32 }
 
-// beginGeneration prepares the worker to decode streams of g into records of the layout. flags has the stack flags by local stack
-// id. Memory of the worker's last generation is reused or given back.
+// beginGeneration prepares the worker to decode streams of generation g. flags has the stack flags by local stack id, layout
+// the format of records. Memory of the worker's last generation is reused or given back.
 func (w *worker) beginGeneration(g *Gen, flags []uint8, layout layout) {
 	w.gen, w.ids, w.flags, w.layout = g, &g.ids, flags, layout
 	w.slab, w.nextWord, w.trackedOpen = nil, 0, false
@@ -92,7 +92,8 @@ func (w *worker) beginGeneration(g *Gen, flags []uint8, layout layout) {
 	w.events, w.last, w.orphans, w.lateTimes, w.unknownTypes = 0, 0, 0, 0, 0
 }
 
-// decodeStream decodes the batches of thread m, in file order. It returns false if an event exceeds its batch.
+// decodeStream decodes the batches of thread w.m, in file order, into records, pieces and lists. It is the inner loop of
+// reading a trace: one case for each type of event. Times are relative to base. It returns false if an event exceeds its batch.
 func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc tracefmt.Scale, base int64) bool {
 	data, m := src.Data[:len(src.Data)+tracefmt.Pad], w.m
 	var (
@@ -184,7 +185,7 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 				if cur == 0 {
 					w.unattributed = appendDoubling(w.unattributed, unattributedWake{t, g, uint32(y)})
 				} else if z < nStack && flags[z] != 0 {
-					w.noteFlagged(cur, flags[z], ev, t, run, uint32(z))
+					w.storeFlagged(cur, flags[z], ev, t, run, uint32(z))
 				}
 				if curP != noProc {
 					words[n] = w.encodeRecord(head, tooLate, t, 0, z)
@@ -198,7 +199,7 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 					break
 				}
 				if y < nStack && flags[y] != 0 {
-					w.noteFlagged(cur, flags[y], ev, t, run, uint32(y))
+					w.storeFlagged(cur, flags[y], ev, t, run, uint32(y))
 				}
 				words[n] = w.encodeRecord(head, tooLate, t, x, y)
 				n++
@@ -219,7 +220,7 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 					pSeq = uint32(x)
 				}
 				if y < nStack && flags[y] != 0 {
-					w.noteFlagged(cur, flags[y], ev, t, run, uint32(y))
+					w.storeFlagged(cur, flags[y], ev, t, run, uint32(y))
 				}
 				words[n] = w.encodeRecord(head, tooLate, t, 0, y)
 				n++
@@ -238,7 +239,7 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 				w.addPiece(g, 0, rec, cur, t)
 				w.starts = appendDoubling(w.starts, goStart{g, uint32(y)})
 				if z < nStack && flags[z] != 0 && cur != 0 {
-					w.noteFlagged(cur, flags[z], ev, t, run, uint32(z))
+					w.storeFlagged(cur, flags[z], ev, t, run, uint32(z))
 				}
 				words[n] = w.encodeRecord(head, tooLate, t, uint64(g), z)
 				n++
@@ -338,7 +339,7 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 					w.user = append(w.user, UserEvent{Time: base + t, g: cur, rec: rec, typ: ev, arg: [3]uint64{x, y, z}})
 				}
 				stack := num[stackArgs[typ]&7]
-				w.noteIfTracked(cur, run, stack, t)
+				w.storeIfTracked(cur, run, stack, t)
 				words[n] = w.encodeRecord(head, tooLate, t, 0, stack)
 				n++
 			case tracefmt.EvGoLabel:
@@ -366,7 +367,7 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 // the next waypoint, of which one event writes at most two, and for a link or an end.
 const minRoom = waypointEvery + 4
 
-// ensureRoom makes sure that the slab has minRoom free words, else continues the stream in another slab.
+// ensureRoom makes sure that the slab has minRoom free words; if not, it continues the stream in another slab, by a link.
 func (w *worker) ensureRoom() {
 	if w.slab != nil && slabSize-w.nextWord >= minRoom {
 		return
@@ -379,7 +380,8 @@ func (w *worker) ensureRoom() {
 	w.slab, w.slabID, w.nextWord = slab, id<<slabBits, 1
 }
 
-// addPiece adds a piece of goroutine g, and returns it so that its owner bits can be completed during its run.
+// addPiece adds a piece of goroutine number g with sequence number seq, and returns it, so that its owner bits can be completed
+// during its run.
 func (w *worker) addPiece(g, seq uint32, rec ref, ownerBits uint32, t int64) *piece {
 	l := &w.pieces
 	k := l.end % pieceChunk
@@ -408,8 +410,8 @@ func (w *worker) growCount(g uint32) {
 	w.count = grown
 }
 
-// readNumbers reads n varints from b[i:] into v and clears the rest of v. It returns the index after the last one.
-// b must have tracefmt.Pad readable bytes after the end of the batch.
+// readNumbers reads n varints from b[i:] into v, and sets the rest of v to 0. It returns the index after the last one. b must
+// have tracefmt.Pad readable bytes after the end of the batch.
 func readNumbers(v *[8]uint64, b []byte, i, n int) int {
 	*v = [8]uint64{}
 	for k := range n {
@@ -427,9 +429,9 @@ func readNumbers(v *[8]uint64, b []byte, i, n int) int {
 	return i
 }
 
-// uvarintLong reads a varint of up to eight bytes with one load: the first byte without its high bit ends the
+// uvarintLong reads a varint at b[i:] with one load, if it has up to eight bytes: the first byte without its high bit ends the
 // number, then three steps join the groups of seven bits. It returns the number and the index after it.
-func uvarintLong(b []byte, i int) (uint64, int) {
+func uvarintLong(b []byte, i int) (number uint64, next int) {
 	v := binary.LittleEndian.Uint64(b[i:])
 	stop := ^v & 0x8080808080808080
 	if stop == 0 {
@@ -443,9 +445,9 @@ func uvarintLong(b []byte, i int) (uint64, int) {
 	return v, i + n
 }
 
-// uvarintHuge reads a varint of nine or ten bytes. For a longer one it returns an index after the end of every
-// batch, where the caller detects the error, but from which five more varints can be read inside the padding.
-func uvarintHuge(b []byte, i int) (uint64, int) {
+// uvarintHuge reads a varint of nine or ten bytes at b[i:]. For a longer one it returns an index after the end of every batch,
+// where the caller detects the error, but from which five more varints can be read inside the padding.
+func uvarintHuge(b []byte, i int) (number uint64, next int) {
 	v, n := binary.Uvarint(b[i:])
 	if n <= 0 {
 		return 0, len(b) - tracefmt.Pad + 8

@@ -1,7 +1,7 @@
 package timeline
 
-// mergeSorted sorts a list that consists of a few sorted parts, such as the concatenated lists of threads. It is
-// stable.
+// mergeSorted sorts a list that consists of a few sorted parts, such as the concatenated lists of threads, by merging the
+// parts. It is stable.
 func mergeSorted[T any](list []T, isLess func(a, b T) bool) {
 	var ends []int // ends of the parts
 	for i := 1; i < len(list); i++ {
@@ -18,7 +18,7 @@ func mergeSorted[T any](list []T, isLess func(a, b T) bool) {
 		from, out := 0, ends[:0]
 		for i := 0; i < len(ends); i += 2 {
 			mid, end := ends[i], ends[min(i+1, len(ends)-1)]
-			mergeTwo(dst[from:end], src[from:mid], src[mid:end], isLess)
+			mergeInto(dst[from:end], src[from:mid], src[mid:end], isLess)
 			from, out = end, append(out, end)
 		}
 		ends = out
@@ -36,8 +36,8 @@ func appendDoubling[T any](list []T, v T) []T {
 	return append(list, v)
 }
 
-// mergeTwo merges the sorted lists a and b into dst.
-func mergeTwo[T any](dst, a, b []T, isLess func(a, b T) bool) {
+// mergeInto merges the sorted lists a and b into dst.
+func mergeInto[T any](dst, a, b []T, isLess func(a, b T) bool) {
 	for len(a) > 0 && len(b) > 0 {
 		if isLess(b[0], a[0]) {
 			dst[0], b = b[0], b[1:]

@@ -14,13 +14,13 @@ type sampleIndex struct {
 
 func (x *sampleIndex) reset() { *x = sampleIndex{} }
 
-// SamplesOf returns the indices in Samples of a goroutine's CPU samples.
+// SamplesOf returns the indexes in Samples of all CPU samples of a goroutine.
 func (g *Gen) SamplesOf(id uint64) []int32 {
 	g.samplesOnce.Do(g.indexSamples)
 	return g.samplesByG[id]
 }
 
-// indexSamples builds the index.
+// indexSamples builds the sampleIndex.
 func (g *Gen) indexSamples() {
 	g.samplesByG = make(map[uint64][]int32)
 	for i, s := range g.Samples {
@@ -28,7 +28,7 @@ func (g *Gen) indexSamples() {
 	}
 }
 
-// SamplesIn returns the indices in Samples of a goroutine's CPU samples in [from, to).
+// SamplesIn returns the indexes in Samples of a goroutine's CPU samples in [from, to).
 func (g *Gen) SamplesIn(id uint64, from, to int64) []int32 {
 	k, _ := slices.BinarySearchFunc(g.Samples, from, func(s Sample, t int64) int { return cmp.Compare(s.Time, t) })
 	if k == len(g.Samples) || g.Samples[k].Time >= to {
