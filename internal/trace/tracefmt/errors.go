@@ -31,6 +31,7 @@ type Error struct {
 	Err    error  // the underlying error, if any
 }
 
+// Error returns the problem, with the position in the trace if the bytes are cut or damaged.
 func (e *Error) Error() string {
 	s := e.Text
 	if e.Kind == Truncated || e.Kind == Damaged {
@@ -52,9 +53,9 @@ func KindOf(err error) Kind {
 	return 0
 }
 
-// identify describes bytes that do not begin like an execution trace. zipped reports that they were unpacked from
-// gzip.
-func identify(head []byte, zipped bool) string {
+// identifyOtherFormat returns a message about bytes that do not begin like an execution trace: what they are instead, and how to get a
+// trace. zipped reports that they were unpacked from gzip.
+func identifyOtherFormat(head []byte, zipped bool) string {
 	const want = "; an execution trace comes from /debug/pprof/trace?seconds=5, runtime/trace.Start or go test -trace"
 	text := bytes.TrimLeft(head, " \t\r\n\ufeff")
 	low := bytes.ToLower(text)

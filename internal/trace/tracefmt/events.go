@@ -195,12 +195,13 @@ var specs = [256]Spec{
 	EvGoroutineStackFree:  timed("GoroutineStackFree", "dt id", 23),
 }
 
-// untimed returns the Spec of an event that is not part of a thread's stream.
+// untimed returns the Spec of an event that is not part of a thread's stream; see timed for the parameters.
 func untimed(name, args string, minor int) Spec {
 	return Spec{Name: name, Args: strings.Fields(args), SinceMinor: minor}
 }
 
-// timed returns the Spec of an event of a thread's stream.
+// timed returns the Spec of an event of a thread's stream. args names its arguments in order; a name that ends in "string" or
+// "stack" is an id of that table. minor is the Go version 1.minor that introduced the event.
 func timed(name, args string, minor int) Spec {
 	s := Spec{Name: name, Args: strings.Fields(args), Timed: true, SinceMinor: minor}
 	for _, arg := range s.Args {
@@ -219,8 +220,8 @@ func timed(name, args string, minor int) Spec {
 // SpecOf returns the Spec of an event type; its Name is empty for an unknown type.
 func SpecOf(t EventType) Spec { return specs[t] }
 
-// ArgCounts returns, for each byte value, one more than the number of varints after the type byte of a timed
-// event, and 0 for bytes that are no type of a timed event.
+// ArgCounts returns, by type byte, the number of varints after the byte plus one, for events of a thread's stream, and 0 for
+// all other bytes. A decoder so needs one table lookup an event.
 func ArgCounts() (n [256]uint8) {
 	for t, s := range specs {
 		if s.Timed {
@@ -230,8 +231,8 @@ func ArgCounts() (n [256]uint8) {
 	return n
 }
 
-// StackArgs returns, for each type of timed events, the index of the argument that is the event's own stack. For
-// an event without a stack it is the number of its arguments.
+// StackArgs returns, by type byte of an event of a thread's stream, the index of the argument that is the event's own stack.
+// For an event without a stack it is the number of its arguments.
 func StackArgs() (index [256]uint8) {
 	for t, s := range specs {
 		index[t] = uint8(len(s.Args))

@@ -143,10 +143,11 @@ func (r *Reader) Warnings() []Warning {
 	return slices.Clone(r.warnings)
 }
 
-// readTraceHeader reads the header of the trace; it first begins to unpack the source if that is gzip.
+// readTraceHeader reads and checks the header of the trace. If the source is gzip, it first starts to unpack it, and calls
+// itself with zipped set.
 func (r *Reader) readTraceHeader(zipped bool) error {
 	const size = 16
-	if err := r.ensure(size); err != nil && len(r.buffer) < size {
+	if err := r.ensureAvailable(size); err != nil && len(r.buffer) < size {
 		return r.badHeader(r.buffer, zipped)
 	}
 	h := r.buffer[:size]
@@ -162,7 +163,7 @@ func (r *Reader) readTraceHeader(zipped bool) error {
 	minor, ok := parseHeader(h)
 	if !ok {
 		const enough = 512 // enough to identify another format, however few bytes the first read returned
-		_ = r.ensure(enough)
+		_ = r.ensureAvailable(enough)
 		return r.badHeader(r.buffer[:min(len(r.buffer), enough)], zipped)
 	}
 	if minor < 22 {
@@ -176,8 +177,8 @@ func (r *Reader) readTraceHeader(zipped bool) error {
 	return nil
 }
 
-// parseHeader returns NN of "go 1.NN trace" padded with NUL to 16 bytes.
-func parseHeader(h []byte) (int, bool) {
+// parseHeader returns NN of the header "go 1.NN trace", padded with NUL to 16 bytes; false if the bytes are no header.
+func parseHeader(h []byte) (minor int, ok bool) {
 	rest, ok := bytes.CutPrefix(h, []byte("go 1."))
 	if !ok {
 		return 0, false
@@ -193,7 +194,7 @@ func parseHeader(h []byte) (int, bool) {
 	return int(n), true
 }
 
-// badHeader returns the error for bytes that do not begin with a trace header.
+// badHeader returns the error for bytes that do not begin with a trace header: empty, cut, or something else.
 func (r *Reader) badHeader(head []byte, zipped bool) error {
 	switch {
 	case r.sourceErr != nil && !errors.Is(r.sourceErr, io.EOF) && !errors.Is(r.sourceErr, io.ErrUnexpectedEOF):
@@ -203,18 +204,19 @@ func (r *Reader) badHeader(head []byte, zipped bool) error {
 	case len(head) < 16 && bytes.HasPrefix([]byte("go 1."), head[:min(5, len(head))]):
 		return &Error{Kind: Truncated, Text: "cut within the header of a trace; nothing can be read"}
 	}
-	return &Error{Kind: NotTrace, Text: identify(head, zipped)}
+	return &Error{Kind: NotTrace, Text: identifyOtherFormat(head, zipped)}
 }
 
+// warn records a warning.
 func (r *Reader) warn(code, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.warnings = append(r.warnings, Warning{code, text})
 }
 
-// ensure makes at least n bytes available at pos, and waits for no more bytes than that. The error says why there
-// are fewer.
-func (r *Reader) ensure(n int) error {
+// ensureAvailable reads until at least n bytes are available at pos, and waits for no more bytes than that. The error is the reason why
+// there are fewer.
+func (r *Reader) ensureAvailable(n int) error {
 	for len(r.buffer)-r.pos < n {
 		if r.sourceErr != nil {
 			return r.sourceErr
@@ -233,7 +235,7 @@ const (
 	reserveFrom = 1 << 25 // from this size on it grows to the largest size that a generation may need: untouched pages take no memory
 )
 
-// readMore reads the next bytes of the source, into a larger buffer if necessary.
+// readMore reads the next bytes of the source into the buffer, which grows if necessary.
 func (r *Reader) readMore() error {
 	if cap(r.buffer)-len(r.buffer) < firstBuffer/4+Pad {
 		n := max(cap(r.buffer)+max(min(cap(r.buffer), maxDoubling), cap(r.buffer)/4), firstBuffer)
@@ -275,7 +277,7 @@ const (
 	maxReserved = 1 << 30
 )
 
-// takeBuffer returns an empty buffer of at least n bytes, a returned one if one is large enough.
+// takeBuffer returns an empty buffer of capacity n or more: a returned one if one is large enough, else a new one.
 func (r *Reader) takeBuffer(n int) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -289,7 +291,7 @@ func (r *Reader) takeBuffer(n int) []byte {
 	return make([]byte, 0, n)
 }
 
-// returnBuffer keeps up to four buffers for reuse.
+// returnBuffer stores a buffer for reuse, at most four of them.
 func (r *Reader) returnBuffer(b []byte) {
 	if cap(b) == 0 {
 		return
@@ -310,10 +312,10 @@ type batchHeader struct {
 	data       int // index of the data in unread
 }
 
-// readBatchHeader reads the next batch's header and makes its data available, without moving pos. The error is
-// io.EOF if there are no more batches.
+// readBatchHeader reads the next batch's header, or the mark of a generation's end, and makes the batch's data available,
+// without moving pos. The error is io.EOF if there are no more batches.
 func (r *Reader) readBatchHeader() (h batchHeader, err error) {
-	if err := r.ensure(1); err != nil {
+	if err := r.ensureAvailable(1); err != nil {
 		if !errors.Is(err, io.EOF) {
 			return h, r.cutError()
 		}
@@ -330,7 +332,7 @@ func (r *Reader) readBatchHeader() (h batchHeader, err error) {
 		return h, nil
 	case EvEventBatch:
 	case EvExperimentalBatch:
-		if r.ensure(2) != nil {
+		if r.ensureAvailable(2) != nil {
 			return h, r.cutError()
 		}
 		h.exp = r.buffer[i]
@@ -343,7 +345,7 @@ func (r *Reader) readBatchHeader() (h batchHeader, err error) {
 		// Wait for no byte more than the number has: in a live trace the next one may arrive a second
 		// later.
 		v, next := uvarint(r.buffer, i)
-		for n := 1; next == 0 && n <= 10 && r.ensure(i-r.pos+n) == nil; n++ {
+		for n := 1; next == 0 && n <= 10 && r.ensureAvailable(i-r.pos+n) == nil; n++ {
 			v, next = uvarint(r.buffer, i)
 		}
 		if next == 0 {
@@ -361,19 +363,19 @@ func (r *Reader) readBatchHeader() (h batchHeader, err error) {
 		return h, r.damagedError("a batch of generation 0")
 	}
 	off := i - r.pos
-	if r.ensure(off+int(size)) != nil {
+	if r.ensureAvailable(off+int(size)) != nil {
 		return h, r.cutError()
 	}
 	h.size, h.data = int(size), r.pos+off
 	return h, nil
 }
 
-// damagedError returns an error about damaged bytes at pos.
+// damagedError returns an Error of kind Damaged at the current position.
 func (r *Reader) damagedError(text string) error {
 	return &Error{Kind: Damaged, Offset: r.base + int64(r.pos), Text: "damaged trace: " + text}
 }
 
-// cutError returns an error for a trace that ends in a batch.
+// cutError returns an Error of kind Truncated for a trace that ends inside of a batch.
 func (r *Reader) cutError() error {
 	return &Error{Kind: Truncated, Offset: r.base + int64(r.pos), Text: "the trace is cut in the middle of a batch", Err: r.sourceError()}
 }
@@ -432,8 +434,8 @@ func (r *Reader) Next() (*Generation, error) {
 	return g, nil
 }
 
-// readBatches reads g's batches. clean reports a proper end of the generation, otherwise err describes the error
-// in the bytes, if it is known. If it leaves g.Num 0, g is unusable.
+// readBatches reads the batches of one generation into g. clean reports a proper end of the generation; otherwise err describes
+// the error in the bytes, if it is known. If it leaves g.Num 0, g is unusable.
 func (r *Reader) readBatches(g *Generation) (clean bool, err error) {
 	for {
 		h, err := r.readBatchHeader()
@@ -497,8 +499,8 @@ func (r *Reader) sourceError() error {
 	return r.sourceErr
 }
 
-// dropParsed removes the parsed bytes from the buffer once they are more than half of it; otherwise each tiny
-// batch would move the others.
+// dropParsed removes the parsed bytes from the buffer, but only once they are more than half of it; otherwise each tiny batch
+// would move the others.
 func (r *Reader) dropParsed() {
 	if r.pos < len(r.buffer)-r.pos {
 		return
@@ -516,7 +518,7 @@ func (g *Generation) Release() {
 	g.Data, g.Batches = nil, nil
 }
 
-// addBatch adds a batch to the list of its type. It reads sync batches at once.
+// addBatch adds a batch to g: events and tables to the lists of their kind, clock data are read at once.
 func (g *Generation) addBatch(h batchHeader, buf []byte) error {
 	b := Batch{M: h.m, Time: h.ts, Off: h.data, End: h.data + h.size}
 	if !g.hasTime || h.ts < g.MinTime {
@@ -538,7 +540,7 @@ func (g *Generation) addBatch(h batchHeader, buf []byte) error {
 	return nil
 }
 
-// addSync reads the clock data of a batch from byte i on.
+// addSync reads the clock data (frequency, snapshot) of a sync batch from byte i of buf on.
 func (g *Generation) addSync(b Batch, buf []byte, i int) error {
 	ts := b.Time
 	for c := (cursor{data: buf[:b.End], pos: i}); c.hasMore(); {

@@ -13,7 +13,7 @@ type Scale struct {
 // results: the product must fit the 53 bits of a float64's mantissa.
 const ExactUnits = 1 << 32
 
-// NewScale returns the Scale for a frequency in units a second. For 0, an unknown frequency, all times are 0.
+// NewScale returns the Scale of a clock with freq units a second. For 0, an unknown frequency, all times are 0.
 func NewScale(freq uint64) Scale {
 	if freq == 0 {
 		return Scale{}

@@ -25,7 +25,7 @@ func (l *LocalIDs) Get(id uint64) uint32 {
 // Dense returns the mapped values of the ids 0, 1, 2, ... up to the first that is in the map.
 func (l *LocalIDs) Dense() []uint32 { return l.dense }
 
-// Any reports whether f is true for a mapped value.
+// Any reports whether f returns true for any mapped value.
 func (l *LocalIDs) Any(f func(v uint32) bool) bool {
 	for _, v := range l.sparse {
 		if f(v) {
@@ -38,9 +38,9 @@ func (l *LocalIDs) Any(f func(v uint32) bool) bool {
 // Defines reports whether the generation defines id. 0, which means none, is always defined.
 func (l *LocalIDs) Defines(id uint64) bool { return id == 0 || l.Get(id) != 0 || l.empty[id] }
 
-// set defines id. The runtime assigns dense ids from 1 on. Much larger ids are stored in a map, so that a hostile
-// file cannot cause large allocations.
-func (l *LocalIDs) set(id uint64, v uint32) {
+// define maps the local id to v, an id of the Symbols. The runtime assigns dense ids from 1 on. Much larger ids are stored in a
+// map, so that a hostile file cannot cause large allocations.
+func (l *LocalIDs) define(id uint64, v uint32) {
 	l.defined++
 	if v == 0 {
 		if l.empty == nil {
@@ -83,8 +83,8 @@ type Tables struct {
 	frames []FrameID // reused by readStack
 }
 
-// Read reads the string, stack and CPU sample batches of g and adds their entries to syms. t may be reused for
-// another generation.
+// Read reads the strings, stacks and CPU samples of generation g, and adds their entries to syms. t may be reused for another
+// generation.
 func (t *Tables) Read(g *Generation, syms *Symbols) error {
 	t.Strings.Reset()
 	t.Stacks.Reset()
@@ -113,7 +113,7 @@ func (t *Tables) Read(g *Generation, syms *Symbols) error {
 
 var errCutTable = errors.New("a table's batch ends in the middle of an entry")
 
-// readString reads an entry of a string table.
+// readString reads one entry of a string table: its local id and text.
 func (t *Tables) readString(c *cursor, syms *Symbols) error {
 	id, size := c.nextUint(), c.nextUint()
 	switch {
@@ -122,12 +122,12 @@ func (t *Tables) readString(c *cursor, syms *Symbols) error {
 	case size > maxStringLength:
 		return fmt.Errorf("a string claims %d bytes, more than the format allows (%d)", size, maxStringLength)
 	}
-	t.Strings.set(id, uint32(syms.internBytes(c.data[c.pos:c.pos+int(size)])))
+	t.Strings.define(id, uint32(syms.internBytes(c.data[c.pos:c.pos+int(size)])))
 	c.pos += int(size)
 	return nil
 }
 
-// readStack reads an entry of a stack table.
+// readStack reads one entry of a stack table: its local id and frames.
 func (t *Tables) readStack(c *cursor, syms *Symbols) error {
 	id, count := c.nextUint(), c.nextUint()
 	if count > maxFramesPerStack {
@@ -143,11 +143,11 @@ func (t *Tables) readStack(c *cursor, syms *Symbols) error {
 	if c.failed {
 		return errCutTable
 	}
-	t.Stacks.set(id, uint32(syms.internStack(t.frames)))
+	t.Stacks.define(id, uint32(syms.internStack(t.frames)))
 	return nil
 }
 
-// readSample reads a CPU sample.
+// readSample reads one CPU sample.
 func (t *Tables) readSample(c *cursor, _ *Symbols) error {
 	s := Sample{Time: c.nextUint(), M: c.nextUint(), P: c.nextUint(), G: c.nextUint(), Stack: StackID(t.Stacks.Get(c.nextUint()))}
 	if c.failed {

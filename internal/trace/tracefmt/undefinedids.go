@@ -2,11 +2,11 @@ package tracefmt
 
 import "fmt"
 
-// CheckDefined returns an error that names a string or stack to which g's events refer but which its tables do not
-// define, nil if there is none. t must have read g.
+// CheckDefined returns an error for the first string or stack that g's events refer to but its tables do not define; nil if all
+// are defined. t must have read g.
 //
-// It checks whether a generation without an end mark (before Go 1.26) is whole: the tables are written last, so a
-// cut between batches removes definitions.
+// It checks whether a generation without an end mark (before Go 1.26) is whole: the tables are written last, so a cut between
+// batches removes definitions.
 func (t *Tables) CheckDefined(g *Generation) error {
 	for c := range g.entries(EvStacks) {
 		c.nextType()

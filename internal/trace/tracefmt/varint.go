@@ -9,7 +9,7 @@ import (
 // varint readers load eight bytes at once, and detect an event that exceeds the last batch only afterwards.
 const Pad = 64
 
-// uvarint reads a varint at b[i:]; next is 0 if it is cut or too long.
+// uvarint reads a varint at b[i:]. next is the index after it; 0 if the number is cut or too long.
 func uvarint(b []byte, i int) (v uint64, next int) {
 	if i >= len(b) {
 		return 0, 0
@@ -24,7 +24,7 @@ func uvarint(b []byte, i int) (v uint64, next int) {
 	return v, i + n
 }
 
-// A cursor reads a batch, number by number.
+// A cursor reads the numbers of a batch one after the other.
 type cursor struct {
 	data   []byte
 	pos    int
@@ -40,7 +40,7 @@ func (c *cursor) nextType() EventType {
 	return EventType(c.data[c.pos-1])
 }
 
-// nextUint returns the next number.
+// nextUint reads the next number. If it is cut or too long, the cursor fails and the result is 0.
 func (c *cursor) nextUint() uint64 {
 	v, next := uvarint(c.data, c.pos)
 	if next == 0 {
@@ -50,8 +50,8 @@ func (c *cursor) nextUint() uint64 {
 	return v
 }
 
-// entries yields a cursor at each entry of the tables in batches of a type. The caller must move the cursor to the
-// end of the entry.
+// entries yields a cursor at each entry in the table batches of one type. The caller must move the cursor to the end of the
+// entry.
 func (g *Generation) entries(batches EventType) iter.Seq[*cursor] {
 	return func(yield func(*cursor) bool) {
 		for _, b := range g.tables {
