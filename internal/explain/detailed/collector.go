@@ -19,8 +19,10 @@ type Sum struct {
 	merged     collector
 }
 
-// New returns a Sum that collects at most slowest slow requests of a group; if slowest is not positive, it collects nothing.
-func New(slowest int) *Sum { return &Sum{maxSlowest: slowest, merged: collector{maxSlowest: slowest}} }
+// New returns a Sum that collects at most maxSlowest slow requests of a group; if maxSlowest is not positive, it collects nothing.
+func New(maxSlowest int) *Sum {
+	return &Sum{maxSlowest: maxSlowest, merged: collector{maxSlowest: maxSlowest}}
+}
 
 // NewAdder implements pass.Sum.
 func (s *Sum) NewAdder(stage *path.Stage) path.Adder {

@@ -198,7 +198,7 @@ func (d *Detector) observedHolds(s Interval) (held []Interval, isKnown bool) {
 
 // knownHold returns the part of a silence in which the process is known to have been stopped by something other than a quota
 // (KnownHolds); false if there is none.
-func (d *Detector) knownHold(s Interval) (Interval, bool) {
+func (d *Detector) knownHold(s Interval) (held Interval, ok bool) {
 	i, _ := slices.BinarySearchFunc(d.KnownHolds, s.Start, func(h Interval, t int64) int { return cmp.Compare(h.End, t+1) })
 	if i == len(d.KnownHolds) || d.KnownHolds[i].Start >= s.End {
 		return Interval{}, false

@@ -135,7 +135,7 @@ func newTable(s *path.Stage) *table {
 	}
 }
 
-// Add implements pass.Adder.
+// Add implements path.Adder.
 func (t *table) Add(w *path.WalkResult) {
 	if w.Form == path.CutAtStart {
 		// Its handler may be known, but its latency is not.

@@ -161,7 +161,7 @@ func (v *view) offCPUNS(rep *report.Report, unthrottled []step) (total int64) {
 
 // busyNS returns the running time of goroutines in [from, to), relative to the trace's start, from the report's series; false
 // if it has none.
-func busyNS(rep *report.Report, from, to int64) (int64, bool) {
+func busyNS(rep *report.Report, from, to int64) (ns int64, ok bool) {
 	r := rep.Runtime.Series
 	if r == nil || len(r.Running) == 0 || r.StepNS <= 0 {
 		return 0, false

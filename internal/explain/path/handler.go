@@ -12,7 +12,7 @@ import (
 )
 
 // groupOf returns the group of the request that was just walked, and a frame of its handler (0 if unknown).
-func (s *Stage) groupOf(r *request.Request) (GroupID, tracefmt.FrameID) {
+func (s *Stage) groupOf(r *request.Request) (id GroupID, handlerFrame tracefmt.FrameID) {
 	k, frame := s.groupKey(r)
 	return s.IDs.GroupID(k), frame
 }

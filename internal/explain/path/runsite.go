@@ -46,7 +46,7 @@ func (s *Stage) EachConcurrentRun(from, to int64, waiter uint64, f func(site tra
 
 // SampleInterval returns a part of [from, to) that is at most maxLength long, at a pseudo-random position. The position depends
 // only on from, so it is the same in every run of the program.
-func SampleInterval(from, to, maxLength int64) (int64, int64) {
+func SampleInterval(from, to, maxLength int64) (partFrom, partTo int64) {
 	if d := to - from; d > maxLength {
 		from += int64(sample.Spread(uint64(from))>>1) % (d - maxLength)
 		to = from + maxLength

@@ -151,7 +151,7 @@ func (s *Sum) NeedsWalk(r *request.Request) bool {
 	return len(s.workers) > 0 && r.End < s.workers[0].sliceEnd
 }
 
-// Add implements pass.Adder.
+// Add implements path.Adder.
 func (p *workerSum) Add(w *path.WalkResult) {
 	p.addLateRuns(w) // without steps, as of a path.Joined, it adds nothing
 	if w.Form != path.Whole || w.Observer || w.Req.Open || w.Req.End >= p.sliceEnd {

@@ -10,7 +10,7 @@ import (
 // QueueWait returns the first wait of a chain that is in one of the queues of a group (by its id): the queue, and the index of
 // the wait in the chain; nil if none is. If the chain leads into another request of this process, over the network, only the
 // waits of that request count.
-func (s *Speller) QueueWait(group string, chain []path.ChainWait) (*report.Queue, int) {
+func (s *Speller) QueueWait(group string, chain []path.ChainWait) (queue *report.Queue, waitIndex int) {
 	queues := s.Queues[group]
 	if len(queues) == 0 {
 		return nil, 0

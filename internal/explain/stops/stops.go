@@ -49,7 +49,7 @@ func (s *Sum) NewAdder(*path.Stage) path.Adder {
 	return p
 }
 
-// Add implements pass.Adder.
+// Add implements path.Adder.
 func (p *adder) Add(w *path.WalkResult) {
 	if w.Observer || w.Form == path.Piece || w.Form == path.CutAtStart || !w.Req.IsServed() {
 		return

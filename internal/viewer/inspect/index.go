@@ -113,7 +113,7 @@ func (x *Index) NewAdder(stage *path.Stage) path.Adder {
 	return b
 }
 
-// Add implements pass.Adder.
+// Add implements path.Adder.
 func (b *buffer) Add(w *path.WalkResult) {
 	if w.Observer || w.Form != path.Whole && w.Form != path.Joined {
 		return
