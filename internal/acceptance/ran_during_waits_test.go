@@ -47,7 +47,8 @@ func TestWhatRanIsNamedBySamples(t *testing.T) {
 			}
 		}
 	}
-	check.True(t, all != 0 && named/all >= 0.9, "scan and decode ran for %.0f of %.0f ns of the waits", named, all)
+	// The rest ran without a sample of its own: a sample is taken each 10 ms of CPU time.
+	check.True(t, all != 0 && named/all >= 0.8, "scan and decode ran for %.0f of %.0f ns of the waits", named, all)
 }
 
 // TestWhatRanIsEqualForCalls: what ran while a handler's requests waited for a P is the same whether the requests are found by
