@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -419,6 +420,17 @@ func TestObservedCPUWaits(t *testing.T) {
 		}
 		check.Equal(t, got, c.want, "%s", c.name)
 	}
+	in := newInput(process.Stats{}, groupWith(waited(report.CauseCPUWait, "first"), waited(report.CauseCPUWait, "second")))
+	in.Report.Kernel = &report.Kernel{Coverage: 1, RunningNS: 10e9, CPUNS: 9e9, CPUWaitNS: 1e9, Processes: []report.ProcessShare{{Process: "first", Share: 0.5}, {Process: "second", Share: 0.05}, {Process: "third", Share: 0.04}, {Process: "fourth", Share: 0.41}}}
+	list := checkBusyMachine(in)
+	check.True(t, len(list) == 1 && strings.Contains(list[0].Title, "first") && len(list[0].Evidence) == 4, "%+v", list)
+	in.Report.Kernel.CPUWaitNS = 5e8
+	_, ok := measureOtherLoad(in)
+	check.True(t, ok, "others had a CPU for 5 %% of the running time")
+	for _, k := range []report.Kernel{{Coverage: 1, CPUNS: 1, CPUWaitNS: 1}, {Coverage: 1, RunningNS: 1}} {
+		load, ok := observedLoad(&k)
+		check.True(t, !ok && load == otherLoad{}, "%+v", load)
+	}
 }
 
 // TestObservedOwnThreads: by the kernel's events, more Ps than CPUs cost the time in which the service's own threads had the CPU,
@@ -461,6 +473,67 @@ func TestOtherLoadShares(t *testing.T) {
 		if hasOtherLoad != c.hasOtherLoad || hasOtherLoad && (math.Abs(n.waitShare-c.waitShare) > 0.005 || math.Abs(n.lostShare-c.lostShare) > 0.005) {
 			t.Errorf("%s: %v %+v, want %v, off %v, lost %v", c.name, hasOtherLoad, n, c.hasOtherLoad, c.waitShare, c.lostShare)
 		}
+	}
+}
+
+// TestMeasureOtherLoad: what other processes took, by which of the kernel's counters there are, and from which bounds on it counts. Two CPUs
+// were in use for two seconds, for one by the service, whose goroutines ran for four and whose threads waited for two.
+func TestMeasureOtherLoad(t *testing.T) {
+	base := func() *Input {
+		in := newInput(process.Stats{Procs: 2, BusyNS: 4e9})
+		in.Report.Host = hostSpan(hostWith(2, 4e9, 2e9, 1e9), 2e9)
+		in.Report.Host.Lost.MachineNS = ptr(int64(4e9))
+		return in
+	}
+	type lost = report.Lost
+	const none = "0 0 0, 0 CPUs, 0 false"
+	for _, c := range []struct {
+		change func(*lost)
+		host   func(*report.Host)
+		want   string // waitShare wakeShare lostShare, cpus, confidence, and whether it counts
+	}{
+		{nil, nil, "0.5 0.75 0.375, 1.5 CPUs, 0.9 true"},
+		{nil, func(h *report.Host) { h.FromNS, h.ToNS = 1e9, 3e9 }, "0.5 0.75 0.375, 1.5 CPUs, 0.9 true"},
+		{nil, func(h *report.Host) { h.ToNS = h.FromNS }, none},
+		{func(l *lost) { l.BusyNS = nil }, nil, none},
+		{func(l *lost) { l.BusyNS = ptr(int64(0)) }, nil, none},
+		{func(l *lost) { l.CPUNS = nil }, nil, none},
+		{func(l *lost) { l.RunDelayNS = nil }, nil, none},
+		{func(l *lost) { l.RunDelayNS = ptr(int64(4e8)) }, nil, "0.2143 0.75 0.075, 1.5 CPUs, 0.9 false"},
+		{func(l *lost) { l.RunDelayNS = ptr(int64(4e8 - 1)) }, nil, none},
+		{func(l *lost) { l.RunQueueNS = ptr(int64(1e9)) }, nil, "0.375 0.75 0.1875, 1.5 CPUs, 0.9 true"},
+		{func(l *lost) { l.QuotaNS = ptr(int64(0)) }, nil, "0.5 0.75 0.375, 1.5 CPUs, 0.9 true"},
+		{func(l *lost) { l.QuotaNS = ptr(int64(1)) }, nil, none},
+		{func(l *lost) { l.QuotaNS, l.RunQueueNS = ptr(int64(1e9)), ptr(int64(2e9)) }, nil, "0.5 0.75 0.375, 1.5 CPUs, 0.9 true"},
+		{func(l *lost) { l.LongDelayNS = ptr(int64(1e9)) }, nil, "0.375 0.375 0.375, 1.5 CPUs, 0.9 true"},
+		{func(l *lost) { l.LongDelayNS = ptr(int64(9e9)) }, nil, "0.5 0.75 0.375, 1.5 CPUs, 0.9 true"},
+		{func(l *lost) { l.MachineNS = ptr(int64(1e9)) }, nil, "0.6667 1 0.5, 0 CPUs, 0.9 false"},
+		{func(l *lost) { l.MachineNS = ptr(int64(1)) }, nil, "0.6667 1 0.5, 0 CPUs, 0.9 false"},
+		{func(l *lost) { l.MachineNS, l.RunDelayNS = ptr(int64(26e8)), ptr(int64(1e9)) }, nil, "0.3077 0.6154 0.1538, 0.8 CPUs, 0.9 true"},
+		{func(l *lost) { l.MachineNS, l.RunDelayNS = ptr(int64(26e8-1)), ptr(int64(1e9)) }, nil, "0.3077 0.6154 0.1538, 0.8 CPUs, 0.9 false"},
+		{nil, func(h *report.Host) { h.Facts.CPUs = 5 }, "0.5 0.75 0.375, 1.5 CPUs, 0.9 false"},
+		{func(l *lost) { l.PressureNS = ptr(int64(4e8)) }, func(h *report.Host) { h.Facts.CPUs = 5 }, "0.5 0.75 0.375, 1.5 CPUs, 0.9 true"},
+		{func(l *lost) { l.PressureNS = ptr(int64(4e8 - 1)) }, func(h *report.Host) { h.Facts.CPUs = 5 }, "0.5 0.75 0.375, 1.5 CPUs, 0.9 false"},
+		{func(l *lost) { l.MachineNS = ptr(int64(18e8)) }, nil, "0.2963 0.4444 0.2222, 0.4 CPUs, 0.9 true"},
+		{func(l *lost) { l.MachineNS = ptr(int64(18e8 - 1)) }, nil, "0.2963 0.4444 0.2222, 0.4 CPUs, 0.9 false"},
+		{func(l *lost) { l.MachineNS = nil }, nil, "0.5 0.75 0.375, 0 CPUs, 0.7 true"},
+		{nil, func(h *report.Host) { h.Facts.CPUs = 0 }, "0.6667 1 0.5, 0 CPUs, 0.7 true"},
+		{func(l *lost) { l.MachineNS = nil }, func(h *report.Host) { h.Facts.Parallelism = 1 }, "0.5 0.75 0.375, 0 CPUs, 0.7 false"},
+		{func(l *lost) { l.MachineNS = nil }, func(h *report.Host) { h.Facts.Parallelism = 0 }, "0.5 0.75 0.375, 0 CPUs, 0.7 false"},
+		{func(l *lost) { l.MachineNS = nil }, func(h *report.Host) { h.Quota.Periods, h.Quota.ThrottledPeriods = 2, 1 }, none},
+		{func(l *lost) { l.MachineNS = nil }, func(h *report.Host) { h.Quota.Periods, h.Quota.ThrottledPeriods = 3, 1 }, "0.5 0.75 0.375, 0 CPUs, 0.7 true"},
+		{func(l *lost) { l.MachineNS, l.CPUNS, l.RunDelayNS = nil, ptr(int64(2e9)), ptr(int64(16e8)) }, nil, "0.2222 0.5 0.2, 0 CPUs, 0.7 true"},
+		{func(l *lost) { l.MachineNS, l.CPUNS, l.RunDelayNS = nil, ptr(int64(2e9)), ptr(int64(16e8-2)) }, nil, "0.2222 0.5 0.2, 0 CPUs, 0.7 false"},
+	} {
+		in := base()
+		if c.change != nil {
+			c.change(&in.Report.Host.Lost)
+		}
+		if c.host != nil {
+			c.host(in.Report.Host)
+		}
+		load, ok := measureOtherLoad(in)
+		check.Equal(t, fmt.Sprintf("%.4g %.4g %.4g, %.4g CPUs, %g %v", load.waitShare, load.wakeShare, load.lostShare, load.cpus, load.confidence, ok), c.want, "%+v", in.Report.Host)
 	}
 }
 
