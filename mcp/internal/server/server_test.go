@@ -20,6 +20,7 @@ import (
 
 	"github.com/whylate/whylate/internal/cli"
 	"github.com/whylate/whylate/internal/judge/compare"
+	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
@@ -364,6 +365,10 @@ func TestAnswersFit(t *testing.T) {
 	e := newExplanation("x", r)
 	if n := jsonSize(e); n > maxAnswer || len(e.Findings) == 0 || len(e.Findings)+e.MoreFindings != len(r.Findings) || strings.Contains(e.Findings[0].Title, "\x1b") {
 		t.Errorf("%d bytes, %d findings and %d more", n, len(e.Findings), e.MoreFindings)
+	}
+	f := &e.Findings[0]
+	for text, bound := range map[string]int{f.Title: maxText, f.Fix: maxText, f.Evidence[0]: maxText, f.Site: 2 * maxName, f.File: 2 * maxName, f.Groups[0]: maxName, e.Groups[0].Name: maxName, e.Verdict[0].Text: 2 * maxText, e.Verdict[0].Group: maxName} {
+		check.True(t, termtext.Width(text) <= bound && termtext.Width(text) > bound-8, "%d columns, want %d: %s", termtext.Width(text), bound, text)
 	}
 	p := newPath(&r.Groups[0], &r.Groups[0].Slowest[0])
 	if n := jsonSize(p); n > maxAnswer || len(p.Segments) == 0 || len(p.Segments)+p.Shortened != 500 {
