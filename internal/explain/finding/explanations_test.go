@@ -47,6 +47,26 @@ func TestForcedGCOnBusyMachine(t *testing.T) {
 	}
 }
 
+// TestQuotaFirst: a quota that throttled half of the periods comes before computing of the same severity, which is at most as loud as the
+// quota and says why.
+func TestQuotaFirst(t *testing.T) {
+	for severity, statements := range map[report.Severity]int{report.SeverityHigh: 1, report.SeverityMedium: 1, report.SeverityLow: 0} {
+		in := newInput(process.Stats{})
+		in.Report.Host = &report.Host{}
+		in.Report.Host.Quota.Periods, in.Report.Host.Quota.ThrottledPeriods = 2, 1
+		got := subtractExplained(in, []Verdict{
+			{Gain: Gain{TotalNS: 100, Slow: Loss{NS: 50}}, Finding: report.Finding{Code: report.RuleComputes, Cause: report.CauseCPU, Severity: severity}},
+			{Gain: Gain{TotalNS: 10, Slow: Loss{NS: 5}}, Finding: report.Finding{Code: report.RuleThrottled, Severity: report.SeverityMedium}},
+		})
+		want := report.SeverityMedium
+		if severity == report.SeverityLow {
+			want = severity
+		}
+		check.True(t, len(got) == 2 && got[0].Severity == want && len(got[0].Evidence) == statements, "%s: %+v", severity, got)
+		check.Equal(t, got[1].Gain.TotalNS > 100 && got[1].Gain.Slow.NS == 50, severity != report.SeverityLow, "%s: %+v", severity, got[1].Gain)
+	}
+}
+
 // TestStoppedFirst: a process that did not run comes before what its requests waited for while it ran.
 func TestStoppedFirst(t *testing.T) {
 	verdict := func(code report.RuleCode, severity report.Severity, ns int64) Verdict {

@@ -90,6 +90,13 @@ func TestAffectedShare(t *testing.T) {
 		}
 		vs := rulesByCode(report.RuleRetransmissions)[0].Run(&Input{Report: &report.Report{Groups: []report.Group{g}, Host: h}})
 		must.Equal(t, len(vs), 1, "%v: verdicts", c.requests)
+		lines := func(sockets ...report.HostSocket) int {
+			h.Network.Sockets = sockets
+			vs := rulesByCode(report.RuleRetransmissions)[0].Run(&Input{Report: &report.Report{Groups: []report.Group{g}, Host: h}})
+			return len(vs[0].Finding.Evidence)
+		}
+		with, without := report.HostSocket{Local: "a", Remote: "b", Retransmitted: 1}, report.HostSocket{Local: "a", Remote: "b"}
+		check.True(t, lines(with, without, with) == lines()+1 && lines(with, with, with, with) == lines()+3, "sockets in %d lines", lines(with, with, with, with))
 		i := slices.IndexFunc(vs[0].Finding.Evidence, func(e report.Evidence) bool { return e.Text == "share of the 4 slowest requests that met it" })
 		if i < 0 || vs[0].Finding.Evidence[i].Value != c.want || vs[0].Gain.Slow.Share > c.want {
 			t.Errorf("%v: %+v, %v of slow requests", c.requests, vs[0].Finding.Evidence, vs[0].Gain.Slow.Share)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/report"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/findings.md")
@@ -20,4 +21,12 @@ func TestPage(t *testing.T) {
 	}
 	want := must.Have(os.ReadFile(file))(t)
 	check.Equal(t, got, string(want), "%s differs from the rules: go test ./internal/explain/finding -update", file)
+}
+
+// TestRuleByCode: only a code of a rule has one.
+func TestRuleByCode(t *testing.T) {
+	r, ok := RuleByCode(All(), report.RuleSleep)
+	check.True(t, ok && r.Code == report.RuleSleep, "%+v", r)
+	r, ok = RuleByCode(All(), "WL0000")
+	check.True(t, !ok && r == nil, "%+v", r)
 }

@@ -425,6 +425,11 @@ func TestObservedCPUWaits(t *testing.T) {
 	list := checkBusyMachine(in)
 	check.True(t, len(list) == 1 && strings.Contains(list[0].Title, "first") && len(list[0].Evidence) == 4, "%+v", list)
 	in.Report.Kernel.CPUWaitNS = 5e8
+	for i := range in.Report.Groups[0].Bands {
+		in.Report.Groups[0].Bands[i].Causes[1].TotalNS *= 2
+	}
+	list = checkBusyMachine(in)
+	check.True(t, len(list) == 1 && strings.Contains(list[0].Title, "second"), "%+v", list)
 	_, ok := measureOtherLoad(in)
 	check.True(t, ok, "others had a CPU for 5 %% of the running time")
 	for _, k := range []report.Kernel{{Coverage: 1, CPUNS: 1, CPUWaitNS: 1}, {Coverage: 1, RunningNS: 1}} {
