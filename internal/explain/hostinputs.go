@@ -64,6 +64,7 @@ type hostLog struct {
 	bytes int
 }
 
+// A hostLine is one sample of the kernel's counters, as JSON without its clocks.
 type hostLine struct {
 	time int64 // on the trace's clock
 	text string

@@ -16,7 +16,7 @@ import (
 
 // withoutRemotes returns a copy of a group in which time inside other services counts as time of the network waits for them;
 // false if it has no such time. Rules judge each service by its own report.
-func withoutRemotes(g *report.Group) (report.Group, bool) {
+func withoutRemotes(g *report.Group) (result report.Group, hasRemotes bool) {
 	out := *g
 	out.Bands = slices.Clone(g.Bands)
 	isChanged := false

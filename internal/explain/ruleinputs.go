@@ -99,7 +99,7 @@ func readAllocs(source io.Reader, sp *spell.Speller) (*allocs.Profile, []report.
 // that waits for the lock, minNS the least duration of the holder's own wait. The holder waits for something else, not for a
 // lock, in a method of the same type or in the same function. Of several, it returns the one with the shortest wait: its site,
 // and the reason and duration of that wait.
-func lockHolderFinder(window *timeline.Window, sp *spell.Speller) func(lockFunc string, minNS int64) (*report.Site, string, int64) {
+func lockHolderFinder(window *timeline.Window, sp *spell.Speller) func(lockFunc string, minNS int64) (site *report.Site, reason string, waitNS int64) {
 	return func(lockFunc string, minNS int64) (site *report.Site, reason string, waitNS int64) {
 		if len(window.Gens) == 0 {
 			return nil, "", 0

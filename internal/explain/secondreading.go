@@ -19,6 +19,7 @@ type selfWaits struct {
 	peersByText map[string]selfPeer // by the waiting group's text; includes unproven ones, which no path follows
 }
 
+// A selfPeer is the peer of a group, with the serving groups by texts that are valid in each reading.
 type selfPeer struct {
 	peers.Peer
 	serverTexts []string // texts of the serving groups

@@ -45,6 +45,7 @@ type remotes struct {
 	needAnswerTimes bool
 }
 
+// A remoteServer has the requests of a called service, and the relation of its clock to the caller's.
 type remoteServer struct {
 	*exchange.Server
 	exchange.Link

@@ -31,6 +31,7 @@ type workSelection struct {
 	shown groups.Selection
 }
 
+// A workKey identifies the work of a group.
 type workKey struct {
 	kind request.Kind
 	name tracefmt.StringID

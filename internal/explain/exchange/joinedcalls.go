@@ -19,6 +19,7 @@ type Call struct {
 // Calls collects the calls of the requests that are walked. It implements pass.Sum.
 type Calls struct{ adders []*callAdder }
 
+// A callAdder collects the calls of one worker.
 type callAdder struct{ calls []Call }
 
 // NewAdder implements pass.Sum.

@@ -44,7 +44,7 @@ type pairing struct {
 // searchOffset returns a link with a smaller error for server s, whose clock is known to about maxWallErrorNS (l). It tries at
 // which offset of the clocks the exchanges of whole connections have requests. It returns false if no offset fits twice as well
 // as all others.
-func (c *Clients) searchOffset(s *Server, l Link) (Link, bool) {
+func (c *Clients) searchOffset(s *Server, l Link) (link Link, found bool) {
 	conns := make([]*clientConnection, 0, len(c.readerOrder))
 	for _, id := range c.readerOrder {
 		conns = append(conns, c.readers[id])

@@ -277,6 +277,7 @@ type causeTableKey struct {
 	cause path.CauseID
 }
 
+// A rowKey identifies a row of a report's table of causes.
 type rowKey struct {
 	service    string
 	cause      report.CauseName

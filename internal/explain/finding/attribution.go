@@ -66,7 +66,8 @@ type candidateKey struct {
 	causeSite causeSite // for all other rules
 }
 
-// An attribution assigns each route to a cause of one group to one candidate, or to none.
+// An attribution divides the time of one group among candidates: each route to a cause belongs to one candidate, or to none. The
+// find functions fill the maps, in the order of attributionOf.
 type attribution struct {
 	in             *Input
 	group          *report.Group
@@ -224,7 +225,7 @@ func (a *attribution) canonicalWait(k waitKey) waitKey {
 
 // contendedWait returns the first wait of a route at which requests queue: a lock, or a queue that
 // findQueueWaits found. It returns false if the route has none.
-func (a *attribution) contendedWait(via []report.Via) (waitKey, bool) {
+func (a *attribution) contendedWait(via []report.Via) (first waitKey, ok bool) {
 	for i := range via {
 		wait := waitKeyOf(&via[i])
 		if isLockWait(wait) || a.queueWaits[wait] {

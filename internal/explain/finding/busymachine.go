@@ -6,7 +6,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// An otherLoad is what other processes on this machine took from the service's threads.
+// An otherLoad is what the CPU use of other processes of the machine cost the service's threads.
 type otherLoad struct {
 	waitShare  float64 // share of the threads' runnable time in which they waited for a CPU that other processes used
 	wakeShare  float64 // share of the time from a thread's wake-up until it ran that is due to other processes
@@ -20,7 +20,7 @@ type otherLoad struct {
 // returns false if threads hardly waited for CPUs, or if the service's own threads, or a quota, explain the waits. With events of
 // the kernel it is exact (observedLoad). Without the machine's total CPU time it assumes that other processes used all that the
 // service left, and demands twice as much waiting.
-func measureOtherLoad(in *Input) (otherLoad, bool) {
+func measureOtherLoad(in *Input) (result otherLoad, ok bool) {
 	if k := in.Report.Kernel; k.IsComplete() {
 		return observedLoad(k)
 	}
@@ -77,7 +77,7 @@ func measureOtherLoad(in *Input) (otherLoad, bool) {
 // observedLoad returns the load of other processes according to the kernel's scheduling events: the waits of the service's
 // threads for a CPU, without those for the service's own threads. It returns false if other processes took less than
 // threshold.MinorShare of the goroutines' running time.
-func observedLoad(k *report.Kernel) (otherLoad, bool) {
+func observedLoad(k *report.Kernel) (result otherLoad, ok bool) {
 	if k.RunningNS <= 0 || k.CPUNS+k.CPUWaitNS <= 0 {
 		return otherLoad{}, false
 	}

@@ -164,7 +164,7 @@ func isLimitFull(stats *process.Stats) bool {
 // growthAdvice returns advice to let the heap grow, and the change that predictions assume. If the goal is close to the live
 // heap, a memory limit probably bounds it and a larger GOGC has no effect: the advice is to raise the limit. Otherwise it is
 // twice the usual GOGC or more, with a number if enough cycles were measured.
-func growthAdvice(stats *process.Stats) (string, []predict.Change) {
+func growthAdvice(stats *process.Stats) (text string, changes []predict.Change) {
 	gc := &stats.GC
 	half := []predict.Change{predict.Halve(report.FamilyGC, "")}
 	if gc.FullCycles > 0 || gc.MeasuredCycles > 0 && gc.LiveBytes > 0 && 100*(gc.GoalBytes-gc.LiveBytes) <= lowGOGC*gc.LiveBytes {

@@ -255,7 +255,7 @@ func (a *attribution) sharedWork(cand *candidate, top *causeRoute) *report.Site 
 	return work.Line
 }
 
-// A lockHold is what the holder of a lock does while others wait for the lock.
+// A lockHold describes what the holder of a lock does while others wait for the lock.
 type lockHold struct {
 	holder    *report.Site // the line where the holder is
 	work      *report.Site // the innermost line that is in the package of the function that took the lock; nil: unknown

@@ -54,7 +54,8 @@ func newLittleLaw(requests int, durationNS, queuedNS int64, holdNS float64) litt
 	return l
 }
 
-// A poolFacts is the known facts about a pool that requests queue for.
+// A poolFacts has what is known about a pool that requests queue for: by Little's law, by the slots' own events, or by the
+// servers.
 type poolFacts struct {
 	littleLaw
 	kind           poolKind
@@ -239,8 +240,8 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 // slotChanges returns the changes that give a pool enough slots, and their text: the sufficient number at each line where
 // requests wait for a slot or, if the number of slots is unknown, that no request queues. It returns no change if holders compute
 // and the Ps have no room for more of them.
-func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolFacts, queue *report.Queue) ([]predict.Change, string) {
-	changes := []predict.Change{}
+func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolFacts, queue *report.Queue) (changes []predict.Change, text string) {
+	changes = []predict.Change{}
 	if isClientWork(top, facts) {
 		if line := a.movableWork(cand, top); a.in.predict(a.group.ID, predict.Unlock(predict.SiteText(line, top.Cause.Cause))) != nil {
 			return append(changes, predict.Unlock(predict.SiteText(line, top.Cause.Cause))), textOf("phrase change-unlock-slot")

@@ -82,7 +82,7 @@ func (in *Input) severity(v *Verdict) report.Severity {
 // decideSeverity returns the severity of a verdict, "" if it is below all thresholds, and which requests and which threshold
 // decided it. Slow requests, all requests, and the other band of slow requests are tried in this order, for the highest severity
 // first.
-func (in *Input) decideSeverity(v *Verdict) (report.Severity, *report.Decided) {
+func (in *Input) decideSeverity(v *Verdict) (severity report.Severity, decided *report.Decided) {
 	if v.Fact {
 		return report.SeverityInfo, nil
 	}

@@ -42,7 +42,7 @@ func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 // answer, a name server, an opening, a handshake) decides title and fix; the final switch selects among advice about the calls:
 // missing answers, delayed acknowledgements, openings, sequences, parallel calls. The verdict is empty if the report of another
 // service has the finding.
-func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
+func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenBusy bool) {
 	top := &cand.routes[0]
 	awaited, fix, isAnswer, assumption := textOf("phrase peer-answer"), textOf("fix slow-peer"), false, textKey("")
 	calls, opens := attr.peerCallsAt(top), attr.connOpensOf(cand)

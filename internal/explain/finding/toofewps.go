@@ -33,7 +33,7 @@ func usableCPUs(facts *report.HostFacts) float64 {
 
 // runDelayShare returns the time that the process's threads waited for a CPU, by the kernel's counters, as a share of the
 // goroutines' running time; false if it is not known.
-func runDelayShare(in *Input) (float64, bool) {
+func runDelayShare(in *Input) (share float64, ok bool) {
 	host := in.Report.Host
 	if host == nil || host.Lost.RunDelayNS == nil || host.Lost.BusyNS == nil || *host.Lost.BusyNS <= 0 {
 		return 0, false

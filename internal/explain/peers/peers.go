@@ -41,6 +41,7 @@ type Sum struct {
 	peerByGroup  map[path.GroupID]Peer // see PeerOf
 }
 
+// A groupSpan is a wait or request with its worker's number of its group.
 type groupSpan struct {
 	answers.Span
 	groupID path.GroupID

@@ -41,6 +41,7 @@ type http1Source struct {
 	workerOutputs [][]Request
 }
 
+// A connPhase is what a connection's goroutine does: waiting for a request, or serving one.
 type connPhase uint8
 
 const (
@@ -200,7 +201,7 @@ func (conn *http1Conn) beginNext(c *collector, out *[]Request, t int64) {
 // firstRequestWake returns when a connection that was idle at the start of the trace got its first request: at the end of its
 // only wait before the background read, which precedes the handler. It returns false if the network did not end that wait or
 // another wait followed.
-func (conn *http1Conn) firstRequestWake(c *collector, g *timeline.Gen, before int64) (int64, bool) {
+func (conn *http1Conn) firstRequestWake(c *collector, g *timeline.Gen, before int64) (wakeTime int64, ok bool) {
 	if !g.First {
 		return 0, false
 	}

@@ -59,6 +59,7 @@ type newStream struct {
 	dead      bool
 }
 
+// A stream is an open request of HTTP/2 or gRPC, on the goroutine that was created for it.
 type stream struct {
 	openRequest
 	kind    Kind
@@ -95,7 +96,7 @@ const lookback = 2e9
 
 // lastWait returns the last wait of goroutine id that ended before t, at most lookback before t; false if there is none. spans is
 // a buffer.
-func lastWait(c *collector, id uint64, t int64, spans *[]timeline.Span) (timeline.Span, bool) {
+func lastWait(c *collector, id uint64, t int64, spans *[]timeline.Span) (wait timeline.Span, found bool) {
 	wakeTime, ok := c.window.LastWake(id, t-lookback, t)
 	if !ok {
 		return timeline.Span{}, false

@@ -23,6 +23,7 @@ type identityFinder struct {
 	pending     map[uint64]*Identity // by goroutine: logged since the last task began on it
 }
 
+// A taskIdentity has the ids that were logged for one user task.
 type taskIdentity struct {
 	Identity                 // logged in the task
 	preceding      *Identity // logged on its goroutine just before it

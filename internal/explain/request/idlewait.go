@@ -8,6 +8,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
+// A waitStats counts the waits of a loop's goroutines at one stack. chooseIdleWait chooses the idle wait by it.
 type waitStats struct {
 	count   int
 	totalNS int64

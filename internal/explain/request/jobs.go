@@ -39,6 +39,7 @@ type jobSource struct {
 	droppedLoops map[uint64]bool
 }
 
+// A job is a goroutine whose whole life may be one unit of work.
 type job struct {
 	openRequest
 	startStack   tracefmt.StackID // of the start function
@@ -69,6 +70,7 @@ type jobKey struct {
 	starterFrame tracefmt.FrameID
 }
 
+// A jobKind counts the goroutines of one jobKey, until it is decided whether they are jobs.
 type jobKind struct {
 	*originStats
 	index    int  // in jobSource.kindList

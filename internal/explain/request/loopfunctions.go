@@ -33,7 +33,7 @@ type loopFunc struct {
 
 // loopFuncAt returns the function that loops on a goroutine which waits at stack id, and a frame of it. It is the outermost
 // function that does not only launch goroutines (followers). The function is nil if loops there are of no interest.
-func (l *loopSource) loopFuncAt(c *collector, goroutine *loopGoroutine, id tracefmt.StackID) (*loopFunc, tracefmt.FrameID) {
+func (l *loopSource) loopFuncAt(c *collector, goroutine *loopGoroutine, id tracefmt.StackID) (loop *loopFunc, frame tracefmt.FrameID) {
 	// With a common path, all stacks have the same function.
 	if goroutine.cachedStack == id || goroutine.cachedStack != 0 && len(goroutine.commonPath) > 0 {
 		return goroutine.cachedFunc, goroutine.cachedFrame

@@ -96,6 +96,7 @@ type loopGoroutine struct {
 	cachedFrame tracefmt.FrameID
 }
 
+// An iterationState is the open iteration of a looping goroutine.
 type iterationState struct {
 	start         int64            // 0 if idle or unknown
 	lastIdleStart int64            // when the last idle wait began
@@ -519,11 +520,11 @@ func (l *loopSource) endIteration(
 
 // matchIdleWait returns the loop in which an observed goroutine waits, and whether this is the loop's idle wait. The loop is nil
 // if the goroutine does not wait; a system call counts as a wait only in a benchmark's loop.
-func (l *loopSource) matchIdleWait(c *collector, goroutine *loopGoroutine, obs *observation) (*loopFunc, bool) {
+func (l *loopSource) matchIdleWait(c *collector, goroutine *loopGoroutine, obs *observation) (loop *loopFunc, isIdleWait bool) {
 	if obs.state != timeline.Waiting && obs.state != timeline.Syscall {
 		return nil, false
 	}
-	loop, _ := l.loopFuncAt(c, goroutine, obs.stack)
+	loop, _ = l.loopFuncAt(c, goroutine, obs.stack)
 	return loop, loop != nil && loop.idleWait == c.canonicalStack(obs.stack) && (obs.state == timeline.Waiting || loop.isBenchmark)
 }
 

@@ -18,6 +18,7 @@ import (
 //	whylate.mark/1 span                       the request's own ids, as a traceparent
 const markPrefix = "whylate.mark/1 "
 
+// A markVerb is what a user log of service/mark does: begin or end a mark, or give the ids of its span.
 type markVerb uint8
 
 const (
@@ -54,12 +55,14 @@ type markSource struct {
 	keys      map[tracefmt.StringID]markKey
 }
 
+// An openMark is a mark that has begun.
 type openMark struct {
 	openRequest
 	name tracefmt.StringID
 	id   Identity
 }
 
+// An endedMark is a mark that has ended and was not emitted yet.
 type endedMark struct {
 	openMark
 	endTime int64

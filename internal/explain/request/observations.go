@@ -15,6 +15,8 @@ type observation struct {
 	observedWait // if the state is a wait
 }
 
+// An observedState is the part of an observation that all states have. isCreatorStack says that the stack is that of the
+// goroutine's creation, not its own.
 type observedState struct {
 	start          int64
 	stack          tracefmt.StackID
@@ -24,6 +26,7 @@ type observedState struct {
 	isCreatorStack bool
 }
 
+// An observedWait is the part of an observation that only waits have: when the wait ended, and which goroutine ended it where.
 type observedWait struct {
 	end        int64
 	waker      uint64

@@ -16,6 +16,7 @@ type regionSource struct {
 	open        map[uint64][]region
 }
 
+// A region is a user region that has begun.
 type region struct {
 	openRequest
 	name        tracefmt.StringID

@@ -29,6 +29,7 @@ type startSource struct {
 	byGoroutine map[uint64]*startStats // goroutines that were counted
 }
 
+// A startStats measures the goroutines of one start function.
 type startStats struct {
 	Start
 	innerCounts map[tracefmt.FrameID]int // how often each frame appeared after another

@@ -26,6 +26,7 @@ type taskSource struct {
 	represents map[tracefmt.StringID]bool
 }
 
+// A task is a user task that has begun.
 type task struct {
 	openRequest
 	goroutine     uint64 // on which the task began
@@ -34,6 +35,7 @@ type task struct {
 	isHandlerSpan bool
 }
 
+// An endedTask is a user task that has ended and was not emitted yet, because the request around it is open.
 type endedTask struct {
 	openRequest
 	request       Request

@@ -20,6 +20,7 @@ type callSource struct {
 	repeatedCalls int // calls that may be several
 }
 
+// A userCall is an open call of a function that the user named.
 type userCall struct {
 	openRequest
 	end        int64

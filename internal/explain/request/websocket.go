@@ -50,6 +50,7 @@ type messageReader struct {
 	waitStack     tracefmt.StackID
 }
 
+// A readPhase is what a goroutine that reads messages does: waiting for a message, or handling one.
 type readPhase uint8
 
 const (

@@ -33,6 +33,7 @@ type iterationContent struct {
 	ownedFrame tracefmt.FrameID
 }
 
+// An iterationWait is a wait within an iteration: its stack, when it began, and when the goroutine ran again.
 type iterationWait struct {
 	stack          tracefmt.StackID
 	start, resumed int64

@@ -55,14 +55,14 @@ func serviceQueues(r *report.Report, service string) (list []*report.Queue) {
 
 // QueueWait returns the first wait of a chain that is in one of the queues, with that queue; nil if none is. Only waits in this
 // service, after the last in-process answer, count.
-func QueueWait(queues []*report.Queue, via []report.Via) (*report.Queue, *report.Via) {
+func QueueWait(queues []*report.Queue, via []report.Via) (queue *report.Queue, wait *report.Via) {
 	waits, _ := report.DivideAtServices(via)
 	waits, _ = AfterLastAnswer(waits)
 	return queueWaitIn(queues, waits)
 }
 
 // queueWaitIn returns the first wait of a chain that is a wait in one of the queues, with that queue; nil if none is.
-func queueWaitIn(queues []*report.Queue, via []report.Via) (*report.Queue, *report.Via) {
+func queueWaitIn(queues []*report.Queue, via []report.Via) (queue *report.Queue, wait *report.Via) {
 	for i := range via {
 		for _, q := range queues {
 			if q.Contains(&via[i]) {
