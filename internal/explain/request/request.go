@@ -5,8 +5,8 @@
 // A service needs no instrumentation. Each way to find requests is a source, in a file that can be read alone: source.go
 // says how to add one. Earlier sources have precedence:
 //
-//   - marks.go: marks of service/mark; tasks.go: user tasks; regions.go: user regions outside of tasks
-//   - http1.go: the goroutines of net/http.(*conn).serve
+//   - servicemarks.go: marks of service/mark; usertasks.go: user tasks; userregions.go: user regions outside of tasks
+//   - http1connections.go: the goroutines of net/http.(*conn).serve
 //   - http2streams.go, grpcworkers.go: HTTP/2 and gRPC, one goroutine a stream or workers
 //   - websocket.go: messages of WebSockets
 //   - batchrun.go: the run of a batch program, whose jobs and iterations nothing waits for
@@ -15,7 +15,8 @@
 //   - hangingrequests.go: requests that last as long as the trace
 //   - startsuggestions.go: start functions to choose from, if nothing is found
 //
-// If the user names functions (Options.MatchFunc), their calls (usercalls.go) are the only requests.
+// The sources share a collector (requestcollector.go); finder.go runs them in stages. If the user names functions
+// (Options.MatchFunc), their calls (usercalls.go) are the only requests.
 //
 // Frames and function names decide most questions: package knowledge has the roles of functions, namer.go finds the
 // handler that names a request.
