@@ -40,7 +40,7 @@ const (
 	// A Switch from a thread to itself is none: it shows that another process's thread has that CPU when a thread of the
 	// service begins to wait, on another CPU, behind one of the service's own.
 	Switch Kind = iota + 1
-	// Wakeup: Thread can run and is in the run queue of CPU B. A is the thread that woke it, 0 for an interrupt. C is the
+	// Wakeup: Thread can run and is in the run queue of CPU B. A is the thread that woke it, 0 for an interrupt, -1 for a timer. C is the
 	// thread on CPU B then, -1 if unknown. D has the bits WakeupNew and WakeupBySoftirq, and from bit 2 on the
 	// nanoseconds between the demand to wake it and now: an interrupt to an idle CPU is between them.
 	Wakeup
@@ -166,8 +166,9 @@ type Thread struct {
 	Comm    string `json:"comm,omitempty"`
 	Process string `json:"process,omitempty"`
 	Cgroup  uint64 `json:"cgroup,omitempty"`
-	// Own marks the threads of the service.
-	Own bool `json:"own,omitempty"`
+	// Own marks the threads of the service, IsPeer those of processes at the other end of its connections: see Socket.
+	Own    bool `json:"own,omitempty"`
+	IsPeer bool `json:"peer,omitempty"`
 }
 
 // A Stack has names of kernel functions, the innermost first.
@@ -184,10 +185,13 @@ type Cgroup struct {
 	PeriodNS  int64  `json:"period_ns,omitempty"`
 }
 
-// A Socket is a socket that events name. Its addresses are of the form host:port.
+// A Socket is a socket that events name. Its addresses are of the form host:port. Peer is, for a socket of another process of
+// the host, the service's socket at the other end of the connection. The service opened that connection, and switches and wakes of
+// all threads of the process are recorded from its first read or write on.
 type Socket struct {
 	ID       uint64 `json:"id"`
 	Protocol string `json:"protocol,omitempty"`
 	Local    string `json:"local,omitempty"`
 	Remote   string `json:"remote,omitempty"`
+	Peer     uint64 `json:"peer,omitempty"`
 }

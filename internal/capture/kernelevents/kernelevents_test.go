@@ -18,10 +18,10 @@ import (
 
 var sampleTables = Tables{
 	Start: 1e9, End: 3e9, PID: 9227, NSPID: 1, CPUs: 2, ClockOffsetNS: -5, IsThrottleExact: true, Calls: map[int32]string{0: "read", 202: "futex"},
-	Threads: []Thread{{TID: 9227, NSTID: 1, PID: 9227, Comm: "orders", Process: "orders", Cgroup: 7, Own: true}, {TID: 44, PID: 44, Comm: "python3", Process: "python3"}},
+	Threads: []Thread{{TID: 9227, NSTID: 1, PID: 9227, Comm: "orders", Process: "orders", Cgroup: 7, Own: true}, {TID: 44, PID: 44, Comm: "python3", Process: "python3", IsPeer: true}},
 	Stacks:  []Stack{{[]string{"io_schedule", "filemap_fault"}}, {[]string{"futex_wait"}}},
 	Cgroups: []Cgroup{{ID: 7, Path: "/kube/x", Container: "orders", QuotaNS: 4e7, PeriodNS: 1e8}},
-	Sockets: []Socket{{ID: 3, Protocol: "tcp", Local: "10.0.0.1:80", Remote: "10.0.0.2:4711"}},
+	Sockets: []Socket{{ID: 3, Protocol: "tcp", Local: "10.0.0.1:80", Remote: "10.0.0.2:4711"}, {ID: 4, Protocol: "unix", Peer: 3}},
 }
 
 // someEvents returns n events of all kinds in order of time.

@@ -20,7 +20,7 @@ const (
 
 	eventBytes      = 48
 	threadNameBytes = 40
-	socketNameBytes = 64
+	socketNameBytes = 72
 	stackDepth      = 32
 )
 
@@ -48,6 +48,7 @@ type eventLog struct {
 	threads     map[int32]*kernelevents.Thread
 	processes   map[int32]process
 	sockets     map[uint64]int64 // numbers from 1 by the programs' numbers
+	peers       map[int32]bool   // processes that have used a socket with a peer
 	stacks      map[int64]int64  // numbers from 1 by the programs' numbers
 	stackIDs    []int64
 	events      int64
@@ -61,7 +62,7 @@ type eventLog struct {
 }
 
 func newEventLog(pid int, hasHostPIDs bool) *eventLog {
-	l := &eventLog{pid: pid, hasHostPIDs: hasHostPIDs, groups: map[string]uint64{}, threads: map[int32]*kernelevents.Thread{}, processes: map[int32]process{}, sockets: map[uint64]int64{}, stacks: map[int64]int64{}}
+	l := &eventLog{pid: pid, hasHostPIDs: hasHostPIDs, groups: map[string]uint64{}, threads: map[int32]*kernelevents.Thread{}, processes: map[int32]process{}, sockets: map[uint64]int64{}, peers: map[int32]bool{}, stacks: map[int64]int64{}}
 	l.writer, _ = kernelevents.NewWriter(&l.data) // writing to memory cannot fail
 	l.lastDrain = host.MonotonicNS()
 	l.tables.CPUs = runtime.NumCPU()
@@ -113,6 +114,9 @@ func (l *eventLog) addEvent(e kernelevents.Event) {
 		if e.A == 0 {
 			return // its name was lost
 		}
+		if th := l.threads[e.Thread]; th != nil && l.tables.Sockets[e.A-1].Peer != 0 {
+			l.peers[th.PID] = true
+		}
 	}
 	l.events++
 	_ = l.writer.Add(e)
@@ -151,6 +155,7 @@ func (l *eventLog) addSocket(b []byte) {
 	u16 := func(i int) uint16 { return binary.LittleEndian.Uint16(b[i:]) }
 	family, protocol := u16(10), u16(12)
 	s := kernelevents.Socket{ID: uint64(len(l.sockets) + 1), Protocol: protocolName(family, protocol)}
+	s.Peer = uint64(l.sockets[binary.LittleEndian.Uint64(b[64:])])
 	size := map[uint16]int{2: 4, 10: 16}[family]
 	if local, ok := netip.AddrFromSlice(b[32 : 32+size]); ok {
 		remote, _ := netip.AddrFromSlice(b[48 : 48+size])
@@ -218,7 +223,7 @@ func (l *eventLog) finishTables(stackOf func(id int64) []uint64) {
 		if leader := l.threads[thread.PID]; thread.Process == "" && leader != nil {
 			thread.Process = leader.Comm // it has ended, or is outside of this PID namespace
 		}
-		thread.Process = cmp.Or(thread.Process, thread.Comm)
+		thread.Process, thread.IsPeer = cmp.Or(thread.Process, thread.Comm), l.peers[thread.PID]
 		l.tables.Threads = append(l.tables.Threads, *thread)
 	}
 	slices.SortFunc(l.tables.Threads, func(a, b kernelevents.Thread) int { return cmp.Compare(a.TID, b.TID) })

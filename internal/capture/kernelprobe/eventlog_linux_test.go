@@ -89,9 +89,16 @@ func rawSocket(id uint64, family, protocol, local, remote uint16, localAddr, rem
 	return b
 }
 
+// rawPeer returns a UNIX socket of another process that is connected to a socket of the service.
+func rawPeer(id, peer uint64) []byte {
+	b := rawSocket(id, 1, 0, 0, 0, nil, nil)
+	binary.LittleEndian.PutUint64(b[64:], peer)
+	return b
+}
+
 // logOf returns the log of records about process 100, which is process 7 in its namespace.
 func logOf(records ...[]byte) *eventLog {
-	l := &eventLog{groups: map[string]uint64{}, threads: map[int32]*kernelevents.Thread{}, processes: map[int32]process{}, sockets: map[uint64]int64{}, stacks: map[int64]int64{}}
+	l := &eventLog{groups: map[string]uint64{}, threads: map[int32]*kernelevents.Thread{}, processes: map[int32]process{}, sockets: map[uint64]int64{}, peers: map[int32]bool{}, stacks: map[int64]int64{}}
 	l.writer, _ = kernelevents.NewWriter(&l.data)
 	l.setPID(100)
 	for _, r := range records {
@@ -108,6 +115,7 @@ func TestRecords(t *testing.T) {
 		rawEvent(20, 1, 0, 55, 101, 0, 0, 0),
 		rawEvent(30, 1, 0, 101, 0, 2|16, 1+77, 5), // its stack has the number 77
 		rawSocket(connection, 2, 6, 8080, 40000, []byte{127, 0, 0, 1}, []byte{10, 0, 0, 9}),
+		rawPeer(3<<32|2, connection), rawEvent(35, 8, 0, 55, 3<<32|2, 5, 0),
 		rawSocket(second, 10, 6, 80, 4, net16("::ffff:1.2.3.4"), net16("2001:db8::1")),
 		rawEvent(40, 6, 0, 0, connection, 100, 1100),
 		rawEvent(50, 7, 0, 101, second, 100, 0, 1100),
@@ -123,19 +131,20 @@ func TestRecords(t *testing.T) {
 		{Time: 10, Kind: kernelevents.Wakeup, CPU: 1, Thread: 101, A: 55, C: 55, D: 1<<2 | 2},
 		{Time: 20, Kind: kernelevents.Switch, Thread: 55, A: 101},
 		{Time: 30, Kind: kernelevents.Switch, Thread: 101, B: 2 | 16, C: 1, D: 5},
+		{Time: 35, Kind: kernelevents.Send, Thread: 55, A: 2, B: 5},
 		{Time: 40, Kind: kernelevents.Arrival, A: 1, B: 100, C: 1100},
-		{Time: 50, Kind: kernelevents.Read, Thread: 101, A: 2, B: 100, D: 1100},
+		{Time: 50, Kind: kernelevents.Read, Thread: 101, A: 3, B: 100, D: 1100},
 		{Time: 1000, Kind: kernelevents.Lost, A: 3, B: 0},
 	}
 	check.True(t, slices.Equal(got, want), "events\n%+v\nwant\n%+v", got, want)
 	if want := []kernelevents.Thread{
-		{TID: 54, PID: 54, Comm: "python3", Process: "python3"}, {TID: 55, PID: 54, Comm: "worker", Process: "python3"},
+		{TID: 54, PID: 54, Comm: "python3", Process: "python3", IsPeer: true}, {TID: 55, PID: 54, Comm: "worker", Process: "python3", IsPeer: true},
 		{TID: 100, NSTID: 7, PID: 100, Comm: "orders", Process: "orders", Own: true}, {TID: 101, NSTID: 8, PID: 100, Comm: "orders", Process: "orders", Own: true},
 	}; !slices.Equal(r.Tables.Threads, want) {
 		t.Errorf("threads %+v, want %+v", r.Tables.Threads, want)
 	}
 	if want := []kernelevents.Socket{
-		{ID: 1, Protocol: "tcp", Local: "127.0.0.1:8080", Remote: "10.0.0.9:40000"}, {ID: 2, Protocol: "tcp", Local: "1.2.3.4:80", Remote: "[2001:db8::1]:4"},
+		{ID: 1, Protocol: "tcp", Local: "127.0.0.1:8080", Remote: "10.0.0.9:40000"}, {ID: 2, Protocol: "unix", Peer: 1}, {ID: 3, Protocol: "tcp", Local: "1.2.3.4:80", Remote: "[2001:db8::1]:4"},
 	}; !slices.Equal(r.Tables.Sockets, want) {
 		t.Errorf("sockets %+v, want %+v", r.Tables.Sockets, want)
 	}

@@ -2,6 +2,7 @@ package kernelprobe
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -41,7 +42,11 @@ func child(kind, arg string) error {
 		}
 		fmt.Println("ready")
 	case "echo": // what arrives is sent back
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		network := "tcp"
+		if strings.HasPrefix(arg, "/") {
+			network = "unix"
+		}
+		l, err := net.Listen(network, cmp.Or(arg, "127.0.0.1:0"))
 		if err != nil {
 			return err
 		}
@@ -55,6 +60,24 @@ func child(kind, arg string) error {
 			}
 		}()
 		fmt.Println(l.Addr())
+	case "ask": // asks an echo service every 3 ms
+		network := "tcp"
+		if strings.HasPrefix(arg, "/") {
+			network = "unix"
+		}
+		c, err := net.Dial(network, arg)
+		if err != nil {
+			return err
+		}
+		fmt.Println("ready")
+		go func() {
+			for b := make([]byte, 100); ; time.Sleep(3 * time.Millisecond) {
+				if _, err := c.Write(b); err != nil {
+					return
+				}
+				_, _ = io.ReadFull(c, b)
+			}
+		}()
 	case "fault": // touches cold pages of a file, one each 2 ms
 		f, err := os.Open(arg)
 		if err != nil {
@@ -329,6 +352,43 @@ func TestArrival(t *testing.T) {
 		}
 	}
 	check.True(t, late <= 2, "%d of %d arrivals are not at the sender's time", late, len(messages))
+}
+
+// TestPeer: of a process that serves the service's connections, the reads, writes and switches are recorded, and its sockets name the
+// service's ends; a client of the service is no peer.
+func TestPeer(t *testing.T) {
+	needKernel(t)
+	for _, listen := range []string{"", "[::1]:0", filepath.Join(t.TempDir(), "socket")} {
+		addr, peer := startChild(t, "echo "+listen, nil)
+		_, pid := startChild(t, "ask "+addr, nil)
+		data := recordWhile(t, pid, func() { time.Sleep(300 * time.Millisecond) })
+		var reads, sends, arrivals, switches int
+		forEachEvent(t, data, func(e *kernelevents.Event, tables *kernelevents.Tables) {
+			isPeer := slices.ContainsFunc(tables.Threads, func(x kernelevents.Thread) bool { return x.TID == e.Thread && x.PID == int32(peer) && x.IsPeer })
+			hasPeer := e.A >= 1 && e.A <= int64(len(tables.Sockets)) && tables.Sockets[e.A-1].Peer != 0
+			switch {
+			case e.Kind == kernelevents.Read && isPeer && hasPeer:
+				reads++
+			case e.Kind == kernelevents.Send && isPeer && hasPeer:
+				sends++
+			case e.Kind == kernelevents.Arrival && hasPeer:
+				arrivals++
+			case e.Kind == kernelevents.Switch && isPeer:
+				switches++
+			}
+		})
+		tables := must.Have(kernelevents.NewReader(data))(t).Tables
+		for _, s := range tables.Sockets {
+			if s.Peer != 0 && (s.Peer > uint64(len(tables.Sockets)) || tables.Sockets[s.Peer-1].Local != s.Remote || tables.Sockets[s.Peer-1].Peer != 0) {
+				t.Errorf("%q: socket %+v of %+v", addr, s, tables.Sockets)
+			}
+		}
+		check.True(t, min(reads, sends, arrivals, switches) >= 30, "%q: %d reads, %d sends, %d arrivals and %d switches of the peer", addr, reads, sends, arrivals, switches)
+		// The other way round the asking process is a client.
+		for _, x := range must.Have(kernelevents.NewReader(recordWhile(t, peer, func() { time.Sleep(100 * time.Millisecond) })))(t).Tables.Threads {
+			check.False(t, x.IsPeer, "%q: a client is a peer: %+v", addr, x)
+		}
+	}
 }
 
 // TestDiskWait: page faults of a file that is not in memory are uninterruptible sleeps with the kernel's stack.

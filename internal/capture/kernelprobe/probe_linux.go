@@ -41,6 +41,7 @@ var tracepoints = []tracepoint{
 	{"softirq_entry", []string{"softirq_entry"}, "the time of interrupts"},
 	{"softirq_exit", []string{"softirq_exit"}, "the time of interrupts"},
 	{"hrtimer_expire_entry", []string{"hrtimer_expire_entry"}, "when a quota was refilled"},
+	{"hrtimer_expire_exit", []string{"hrtimer_expire_exit"}, "which sleeps of peers a timer ended"},
 	{"sk_data_ready", []string{"sk_data_ready"}, "when bytes arrived"},
 	{"sock_recv_length", []string{"sock_recv_length"}, "which bytes a request had to wait for"},
 	{"sock_send_length", []string{"sock_send_length"}, "when an answer was sent"},

@@ -162,6 +162,11 @@ struct sock {
 	__u16 sk_protocol;
 };
 
+struct unix_sock {
+	void *addr;
+	struct sock *peer;
+};
+
 struct tcp_sock {
 	__u32 rcv_nxt;
 	__u32 copied_seq;

@@ -11,6 +11,8 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define MAX_CPUS 1024 // a power of two
 #define MAX_TARGETS 4
 #define STACK_DEPTH 32
+#define MAX_PEERS 64
+#define WOKEN_BY_TIMER -1 // in place of a waker
 #define MAX_STILL_NS 5000000000ULL // without a sign of the recorder nothing is recorded any more
 
 // Kinds of records. Those below FIRST_NAME are events of kernelevents.Kind in the order of its constants.
@@ -69,12 +71,20 @@ struct socket_name {
 	__u16 _pad[3];
 	__u64 id;
 	__u8 local[16], remote[16];
+	__u64 peer; // of another process's socket: the service's one that it is connected to
+};
+
+// The addresses and ports of a connection, or the address of a UNIX socket, that the other end has.
+struct connection {
+	__u64 local, remote;
+	__u32 network; // of loopback addresses, which each network namespace has
+	__u16 local_port, remote_port;
 };
 
 // What is known about a thread of the service.
 struct thread {
 	__s32 queued_cpu;      // in whose queue it is, + 1; 0: in none
-	__u32 waker;
+	__s32 waker;
 	__u64 queued_time;     // since when
 	__u64 waking_time;     // of its last sched_waking
 	__u64 throttled_queue; // the cfs_rq whose throttled clock is throttled_base
@@ -96,6 +106,8 @@ struct cpu {
 	__u64 softirq_time; // in the running thread of the service since it was switched in
 	__u64 task;         // the running thread
 	__u32 is_own;       // it belongs to the service
+	__u32 is_peer;      // it belongs to a peer
+	__u32 in_timer;
 	__u32 _pad;
 };
 
@@ -125,6 +137,22 @@ struct {
 	__type(key, __u64);
 	__type(value, struct socket);
 } sockets SEC(".maps");
+
+// The other ends of the service's connections to others, with the service's sockets.
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct connection);
+	__type(value, __u64);
+} other_ends SEC(".maps");
+
+// Peers: other processes of this host that have read from or written to the other end of a connection.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_PEERS);
+	__type(key, __u32);
+	__type(value, __u8);
+} peers SEC(".maps");
 
 // Ports on which the service listens.
 struct {
@@ -160,6 +188,7 @@ __u64 heartbeat = 0;             // when the recorder last read events
 __u64 lost = 0;
 __u64 lost_stacks = 0;
 __u32 has_throttled_clock = 0;
+__u32 has_connections = 0, has_peers = 0;
 // Of both.
 struct cpu cpus[MAX_CPUS] = {};
 __u64 last_group = 0;
@@ -171,6 +200,16 @@ static __always_inline bool is_target(__u32 process)
 	for (int i = 0; i < MAX_TARGETS; i++)
 		found |= targets[i] == process;
 	return found && process;
+}
+
+static __always_inline bool is_peer(__u32 process)
+{
+	return has_peers && process && bpf_map_lookup_elem(&peers, &process);
+}
+
+static __always_inline bool is_watched(__u32 process)
+{
+	return is_target(process) || is_peer(process);
 }
 
 static __always_inline struct cpu *cpu_of(__u32 n)
@@ -202,7 +241,7 @@ static __always_inline void emit(__u64 time, __u16 kind, __u32 thread, __s64 a, 
 }
 
 // emit_name sends a thread's name and process once.
-static __always_inline void emit_name(struct task_struct *p)
+static __noinline void emit_name(struct task_struct *p)
 {
 	__u32 tid = BPF_CORE_READ(p, pid);
 	__u8 one = 1;
@@ -406,12 +445,15 @@ static __always_inline int switched(void *ctx, bool preempt, struct task_struct 
 	__u32 n = bpf_get_smp_processor_id();
 	struct cpu *cpu = cpu_of(n);
 	__u32 from = prev->pid, to = next->pid;
-	bool from_ours = is_target(prev->tgid), to_ours = is_target(next->tgid);
+	bool to_ours = is_target(next->tgid), to_peer = !to_ours && is_peer(next->tgid);
 	__u32 before = cpu->running;
+	bool is_known = before == from + 1;
+	bool from_watched = is_known ? cpu->is_own || cpu->is_peer : is_watched(prev->tgid);
 	cpu->running = to + 1;
 	cpu->task = (__u64)next;
 	cpu->is_own = to_ours;
-	if (!from_ours && !to_ours && (__s32)cpu->queued <= 0)
+	cpu->is_peer = to_peer;
+	if (!from_watched && !to_ours && !to_peer && (__s32)cpu->queued <= 0)
 		return 0;
 	__u64 now = bpf_ktime_get_ns();
 	if (now > heartbeat && now - heartbeat > MAX_STILL_NS) {
@@ -422,9 +464,9 @@ static __always_inline int switched(void *ctx, bool preempt, struct task_struct 
 	__s64 stack = 0, softirq = 0;
 	emit_name(prev);
 	emit_name(next);
-	if (before && before != from + 1)
+	if (before && !is_known)
 		emit_missed_switch(prev, before - 1, now);
-	if (from_ours) {
+	if (from_watched) {
 		softirq = cpu->softirq_time;
 		struct thread *t = thread_of(from);
 		if (state == RUNNABLE) {
@@ -454,7 +496,7 @@ static __always_inline int switched(void *ctx, bool preempt, struct task_struct 
 			}
 		}
 	}
-	if (to_ours) {
+	if (to_ours || to_peer) {
 		struct thread *t = thread_of(to);
 		if (t && !t->queued_cpu)
 			emit_missed_wakeup(next, n, now);
@@ -462,7 +504,7 @@ static __always_inline int switched(void *ctx, bool preempt, struct task_struct 
 	emit(now, SWITCH, from, to, state, stack, softirq);
 	cpu->softirq_time = 0;
 	cpu->softirq_start = 0;
-	if (to_ours) {
+	if (to_ours || to_peer) {
 		struct thread *t = thread_of(to);
 		if (t) {
 			leave_queue(t);
@@ -473,6 +515,8 @@ static __always_inline int switched(void *ctx, bool preempt, struct task_struct 
 				t->throttled_queue = 0;
 			}
 		}
+	}
+	if (to_ours) {
 		if ((__s32)cpu->queued > 0)
 			emit_others(n, now);
 		watch_group(next);
@@ -505,13 +549,14 @@ SEC("tp_btf/sched_waking")
 int sched_waking(__u64 *ctx)
 {
 	struct task_struct *p = (struct task_struct *)ctx[0];
-	if (!enabled || !is_target(p->tgid))
+	if (!enabled || !is_watched(p->tgid))
 		return 0;
 	struct thread *t = thread_of(p->pid);
 	if (!t)
 		return 0;
 	t->waking_time = bpf_ktime_get_ns();
-	t->waker = cpu_of(bpf_get_smp_processor_id())->in_softirq ? 0 : (__u32)bpf_get_current_pid_tgid();
+	struct cpu *cpu = cpu_of(bpf_get_smp_processor_id());
+	t->waker = cpu->in_timer ? WOKEN_BY_TIMER : cpu->in_softirq ? 0 : (__u32)bpf_get_current_pid_tgid();
 	return 0;
 }
 
@@ -524,7 +569,7 @@ static __always_inline __u32 cpu_of_thread(struct task_struct *p)
 
 static __always_inline int woken(struct task_struct *p, bool is_new)
 {
-	if (!enabled || !is_target(p->tgid))
+	if (!enabled || !is_watched(p->tgid))
 		return 0;
 	// A wake of a thread that is still on its CPU, about to sleep, only makes it stay there.
 	if (BPF_CORE_READ_BITFIELD_PROBED(p, on_cpu)) // its size has changed since 6.18
@@ -534,9 +579,9 @@ static __always_inline int woken(struct task_struct *p, bool is_new)
 		return 0;
 	__u64 now = bpf_ktime_get_ns();
 	__u64 flags = is_new;
-	__u32 waker = t->waker;
+	__s32 waker = t->waker;
 	if (t->waking_time) {
-		if (!waker)
+		if (waker <= 0)
 			flags |= 2;
 		flags |= (now - t->waking_time) << 2;
 	} else {
@@ -550,7 +595,7 @@ static __always_inline int woken(struct task_struct *p, bool is_new)
 	if (is_new)
 		emit_name(p);
 	emit(now, WAKEUP, p->pid, waker, n, (__s64)cpu_of(n)->running - 1, flags);
-	if (cpu_of(n)->is_own)
+	if (cpu_of(n)->is_own && is_target(p->tgid))
 		emit_others(n, now);
 	return 0;
 }
@@ -571,7 +616,7 @@ SEC("tp_btf/sched_migrate_task")
 int sched_migrate_task(__u64 *ctx)
 {
 	struct task_struct *p = (struct task_struct *)ctx[0];
-	if (!enabled || !is_target(p->tgid))
+	if (!enabled || !is_watched(p->tgid))
 		return 0;
 	__u32 tid = p->pid, dest = (int)ctx[1];
 	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
@@ -581,7 +626,7 @@ int sched_migrate_task(__u64 *ctx)
 	enter_queue(t, dest, t->queued_time);
 	__u64 now = bpf_ktime_get_ns();
 	emit(now, MIGRATE, tid, before, dest, (__s64)cpu_of(dest)->running - 1, 0);
-	if (cpu_of(dest)->is_own)
+	if (cpu_of(dest)->is_own && is_target(p->tgid))
 		emit_others(dest, now);
 	return 0;
 }
@@ -629,12 +674,21 @@ int hrtimer_expire_entry(__u64 *ctx)
 	__u64 timer = ctx[0];
 	if (!enabled)
 		return 0;
+	cpu_of(bpf_get_smp_processor_id())->in_timer = 1;
 	__u64 *group = bpf_map_lookup_elem(&timers, &timer);
 	if (group)
 		emit(bpf_ktime_get_ns(), REFILL, 0, *group, 0, 0, 0);
 	return 0;
 }
 
+SEC("tp_btf/hrtimer_expire_exit")
+int hrtimer_expire_exit(__u64 *ctx)
+{
+	cpu_of(bpf_get_smp_processor_id())->in_timer = 0;
+	return 0;
+}
+
+#define AF_UNIX 1
 #define AF_INET 2
 #define AF_INET6 10
 #define TCP_LISTEN 10
@@ -645,15 +699,79 @@ static __always_inline bool is_tcp(struct sock *sk)
 	return (sk->__sk_common.skc_family == AF_INET || sk->__sk_common.skc_family == AF_INET6) && sk->sk_protocol == IPPROTO_TCP;
 }
 
+static __always_inline struct sock *unix_peer(struct sock *sk)
+{
+	return BPF_CORE_READ((struct unix_sock *)sk, peer);
+}
+
+// address_of folds an address of IPv6. That of a connection of IPv4 is its last four bytes.
+static __always_inline __u64 address_of(struct in6_addr *a)
+{
+	__u64 halves[2] = {};
+	bpf_probe_read_kernel(halves, sizeof(halves), a);
+	if (!halves[0] && (__u32)halves[1] == 0xffff0000)
+		return halves[1] >> 32;
+	return (halves[0] ^ halves[1] * 31) | 1ULL << 63;
+}
+
+static __always_inline bool is_loopback(__u64 address)
+{
+	return address >> 32 ? address == ((1ULL << 56) * 31 | 1ULL << 63) : (address & 0xff) == 127;
+}
+
+// connection_of describes a connection as one of its ends sees it, or as the other end does. is_found is false for other sockets.
+static __noinline bool connection_of(struct sock *sk, bool is_reversed, struct connection *c)
+{
+	struct sock_common *k = &sk->__sk_common;
+	__builtin_memset(c, 0, sizeof(*c));
+	if (k->skc_family == AF_UNIX) {
+		c->local = (__u64)(is_reversed ? unix_peer(sk) : sk);
+		return c->local;
+	}
+	if (!is_tcp(sk))
+		return false;
+	__u64 local, remote;
+	if (k->skc_family == AF_INET) {
+		local = k->skc_rcv_saddr;
+		remote = k->skc_daddr;
+	} else {
+		local = address_of(&k->skc_v6_rcv_saddr);
+		remote = address_of(&k->skc_v6_daddr);
+	}
+	if (is_loopback(remote))
+		c->network = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+	__u16 port = k->skc_num, remote_port = __builtin_bswap16(k->skc_dport);
+	c->local = is_reversed ? remote : local;
+	c->remote = is_reversed ? local : remote;
+	c->local_port = is_reversed ? remote_port : port;
+	c->remote_port = is_reversed ? port : remote_port;
+	return true;
+}
+
+// watch_other_end notes the other end of a connection that the service opened.
+static __always_inline void watch_other_end(struct sock *sk, __u64 id)
+{
+	struct connection c;
+	__u16 port = sk->__sk_common.skc_num;
+	if (sk->__sk_common.skc_family == AF_UNIX ? BPF_CORE_READ((struct unix_sock *)sk, addr) != 0 : bpf_map_lookup_elem(&ports, &port) != 0)
+		return; // its other end is a client
+	if (!connection_of(sk, true, &c))
+		return;
+	has_connections = 1;
+	bpf_map_update_elem(&other_ends, &c, &id, BPF_ANY);
+}
+
 // socket_of returns the number of a socket; 0 if it has none, and add is false. The address of a closed socket may be that of a new one, with
-// other ports.
-static __always_inline __u64 socket_of(struct sock *sk, bool add)
+// other ports. peer is the service's socket that it is connected to, 0 for one of the service.
+static __noinline __u64 socket_of(struct sock *sk, bool add, __u64 peer)
 {
 	__u64 key = (__u64)sk;
 	struct sock_common *c = &sk->__sk_common;
-	__u32 ports = (__u32)c->skc_num << 16 | c->skc_dport;
+	__u32 ports = (__u32)c->skc_num << 16 | c->skc_dport, remote = c->skc_daddr;
+	if (c->skc_family == AF_UNIX)
+		remote = (__u64)unix_peer(sk) >> 4;
 	struct socket *s = bpf_map_lookup_elem(&sockets, &key);
-	if (s && s->ports == ports && s->remote == c->skc_daddr)
+	if (s && s->ports == ports && s->remote == remote)
 		return s->id;
 	if (!add)
 		return 0;
@@ -663,7 +781,7 @@ static __always_inline __u64 socket_of(struct sock *sk, bool add)
 		return 0;
 	}
 	__u32 n = bpf_get_smp_processor_id();
-	struct socket new = {.id = (__u64)(n + 1) << 32 | ++cpu_of(n)->sockets, .ports = ports, .remote = c->skc_daddr};
+	struct socket new = {.id = (__u64)(n + 1) << 32 | ++cpu_of(n)->sockets, .ports = ports, .remote = remote};
 	__builtin_memset(name, 0, sizeof(*name));
 	name->time = bpf_ktime_get_ns();
 	name->kind = SOCKET_NAME;
@@ -672,6 +790,7 @@ static __always_inline __u64 socket_of(struct sock *sk, bool add)
 	name->local_port = c->skc_num;
 	name->remote_port = c->skc_dport;
 	name->id = new.id;
+	name->peer = peer;
 	if (name->family == AF_INET) {
 		bpf_probe_read_kernel(name->local, 4, &c->skc_rcv_saddr);
 		bpf_probe_read_kernel(name->remote, 4, &c->skc_daddr);
@@ -681,7 +800,37 @@ static __always_inline __u64 socket_of(struct sock *sk, bool add)
 	}
 	bpf_ringbuf_submit(name, BPF_RB_NO_WAKEUP);
 	bpf_map_update_elem(&sockets, &key, &new, BPF_ANY);
+	if (!peer)
+		watch_other_end(sk, new.id);
 	return new.id;
+}
+
+// used_socket returns the number of a socket that the current thread has used: one of the service, or the other end of one. The process at
+// the other end is a peer from then on; 0: it is neither.
+static __always_inline __u64 used_socket(struct sock *sk, __u64 current)
+{
+	__u32 process = current >> 32;
+	if (is_target(process))
+		return socket_of(sk, true, 0);
+	if (!has_connections)
+		return 0;
+	__u64 id = socket_of(sk, false, 0);
+	if (!id) {
+		struct connection c;
+		__u64 *own = connection_of(sk, false, &c) ? bpf_map_lookup_elem(&other_ends, &c) : 0;
+		if (!own)
+			return 0;
+		id = socket_of(sk, true, *own);
+	}
+	if (!is_peer(process)) {
+		__u8 one = 1;
+		if (bpf_map_update_elem(&peers, &process, &one, BPF_ANY))
+			return 0; // there are too many
+		has_peers = 1;
+		cpu_of(bpf_get_smp_processor_id())->is_peer = 1;
+	}
+	emit_name((struct task_struct *)bpf_get_current_task());
+	return id;
 }
 
 // is_served reports whether a connection came to a port on which the service listens.
@@ -699,9 +848,9 @@ int sk_data_ready(__u64 *ctx)
 	if (!enabled)
 		return 0;
 	struct sock *sk = (struct sock *)ctx[0];
-	__u64 id = socket_of(sk, false);
+	__u64 id = socket_of(sk, false, 0);
 	if (!id && is_served(sk))
-		id = socket_of(sk, true);
+		id = socket_of(sk, true, 0);
 	if (!id)
 		return 0;
 	__u32 next = 0, unread = 0;
@@ -719,9 +868,9 @@ int sock_recv_length(__u64 *ctx)
 	struct sock *sk = (struct sock *)ctx[0];
 	int size = ctx[1], flags = ctx[2];
 	__u64 current = bpf_get_current_pid_tgid();
-	if (!enabled || size < 0 || !is_target(current >> 32))
+	if (!enabled || size < 0)
 		return 0;
-	__u64 id = socket_of(sk, true);
+	__u64 id = used_socket(sk, current);
 	__u32 position = is_tcp(sk) ? BPF_CORE_READ((struct tcp_sock *)sk, copied_seq) : 0;
 	if (id)
 		emit(bpf_ktime_get_ns(), READ, (__u32)current, id, size, flags, position);
@@ -734,9 +883,9 @@ int sock_send_length(__u64 *ctx)
 	struct sock *sk = (struct sock *)ctx[0];
 	int size = ctx[1];
 	__u64 current = bpf_get_current_pid_tgid();
-	if (!enabled || size < 0 || !is_target(current >> 32))
+	if (!enabled || size < 0)
 		return 0;
-	__u64 id = socket_of(sk, true);
+	__u64 id = used_socket(sk, current);
 	__u32 position = is_tcp(sk) ? BPF_CORE_READ((struct tcp_sock *)sk, write_seq) : 0;
 	if (id)
 		emit(bpf_ktime_get_ns(), SEND, (__u32)current, id, size, position, 0);
@@ -749,7 +898,7 @@ int tcp_retransmit_skb(__u64 *ctx)
 	if (!enabled)
 		return 0;
 	struct sock *sk = (struct sock *)ctx[0];
-	__u64 id = socket_of(sk, is_served(sk));
+	__u64 id = socket_of(sk, is_served(sk), 0);
 	if (id)
 		emit(bpf_ktime_get_ns(), RETRANSMIT, 0, id, BPF_CORE_READ((struct tcp_sock *)sk, snd_una), 0, 0);
 	return 0;
