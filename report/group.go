@@ -156,6 +156,9 @@ type Cause struct {
 	Observed bool `json:"observed,omitempty"`
 	// WayTo is the service to or from which the call was on its way, if that service's recording shows when it served it.
 	WayTo string `json:"way_to,omitempty"`
+	// PeerStates divide, for a wait for the network, the time for which the kernel's events show what the process at the other end of
+	// the connection did, the largest first.
+	PeerStates []PeerState `json:"peer_states,omitempty"`
 	// AheadWork is, for cause queue, the work of those ahead that Via leads to; each of Routes has its own.
 	AheadWork *Work `json:"behind,omitempty"`
 }

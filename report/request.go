@@ -53,7 +53,9 @@ type Segment struct {
 	Service    string    `json:"service,omitempty"` // see Cause.Service
 	// ServiceGoroutine is the goroutine of Service that spent the time, if it is known. Goroutine waited for Service.
 	ServiceGoroutine uint64 `json:"service_goroutine,omitempty"`
-	WayTo            string `json:"way_to,omitempty"` // the service to or from which the call was on its way
+	// Peer says what the process at the other end of the connection did: see PeerState.
+	Peer  string `json:"peer,omitempty"`
+	WayTo string `json:"way_to,omitempty"` // the service to or from which the call was on its way
 	// ClockErrorNS is by how much the time on the way there may be longer, and that back shorter, or the reverse: the clocks of both
 	// services are known so well.
 	ClockErrorNS int64 `json:"clock_error_ns,omitempty"`

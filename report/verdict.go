@@ -43,6 +43,8 @@ type VerdictCause struct {
 	RanMeanwhile []Share       `json:"ran_meanwhile,omitempty"`
 	// Processes are, for cause cpu-wait, the processes that had the CPU, the largest share first.
 	Processes []ProcessShare `json:"processes,omitempty"`
+	// PeerStates are as in Cause, with shares of this cause's time.
+	PeerStates []PeerState `json:"peer_states,omitempty"`
 	// Observed is as in Cause.
 	Observed bool `json:"observed,omitempty"`
 	// InSentence reports whether the sentence contains this cause. Words says what the time was spent on, Text the same with places.

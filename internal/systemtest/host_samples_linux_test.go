@@ -38,6 +38,10 @@ func runChild(kind, arg string) error {
 		if err := serveCalls(arg); err != nil {
 			return err
 		}
+	case "asker":
+		if err := serveAsker(arg); err != nil {
+			return err
+		}
 	case "backend":
 		var percent, delayMS int
 		if _, err := fmt.Sscan(arg, &percent, &delayMS); err != nil {

@@ -102,6 +102,8 @@ func (p *page) chain(g *report.Group, r *report.Request) {
 		spans = append(spans, padRight(names.CauseStyle(s.longest.Cause), causeName(s.longest.Cause), causeColumn-1))
 		if way := s.longest.WayTo; way != "" {
 			spans = append(spans, span{plain, "on the way to " + termtext.Head(way, 20) + clockError(s.longest.ClockErrorNS) + " "})
+		} else if s.longest.Peer != "" {
+			spans = append(spans, span{plain, termtext.Head(s.longest.Peer, max(20, p.width/2)) + " "})
 		} else if s.longest.Kind != "" && s.longest.Cause != report.CauseQueue {
 			spans = append(spans, span{plain, termtext.Head(s.longest.Kind, 20) + " "})
 		}

@@ -140,7 +140,7 @@ func rangesWithin(segs []cause.Segment, limit int64) iter.Seq2[int, int] {
 func (r *Request) joinedSegment(from, to int, sp *spell.Speller) report.Segment {
 	list := r.Segments[from:to]
 	joined := &report.Joined{Count: len(list), Causes: map[report.CauseName]int64{}}
-	isSame, longest := true, from
+	isSame, isOneState, longest := true, true, from
 	nsByG := map[uint64]int64{}
 	queue := r.queueWait(from).queue
 	for i := range list {
@@ -154,6 +154,7 @@ func (r *Request) joinedSegment(from, to int, sp *spell.Speller) report.Segment 
 		joined.Causes[name] += segment.End - segment.Start
 		nsByG[segment.G] += segment.End - segment.Start
 		isSame = isSame && r.queueWait(from+i).queue == queue && (queue != nil || segment.Code == list[0].Code && segment.Site == list[0].Site && segment.Remote == list[0].Remote)
+		isOneState = isOneState && segment.Kind == list[0].Kind
 		if l := &r.Segments[longest]; segment.End-segment.Start > l.End-l.Start {
 			longest = from + i
 		}
@@ -168,6 +169,9 @@ func (r *Request) joinedSegment(from, to int, sp *spell.Speller) report.Segment 
 	if !isSame {
 		seg.Site, seg.Via, seg.Kind, seg.AheadWork = nil, []report.Via{}, "", nil
 		seg.Service, seg.ServiceGoroutine, seg.WayTo = "", 0, ""
+	}
+	if !isOneState {
+		seg.Peer = ""
 	}
 	if len(joined.Causes) > 1 {
 		seg.Cause = report.CauseOther

@@ -45,7 +45,7 @@ func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenBusy bool) {
 	top := &cand.routes[0]
 	awaited, fix, isAnswer, assumption := textOf("phrase peer-answer"), textOf("fix slow-peer"), false, textKey("")
-	calls, opens := attr.peerCallsAt(top), attr.connOpensOf(cand)
+	calls, opens, observed := attr.peerCallsAt(top), attr.connOpensOf(cand), observedPeerOf(cand)
 	asksOnce := attr.asksOnce(calls)
 	if asksOnce {
 		fix = textOf("fix asked-once")
@@ -149,6 +149,13 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 		return v, true
 	case isParallel && attr.group.Peer == nil:
 		rewriteForParallelCalls(&v, calls)
+	case observed.isKnown():
+		observed.describe(&v, !asksOnce)
+		v.Confidence = max(v.Confidence, 0.95)
+		if observed.waiting < threshold.HalfShare {
+			v.MaxSeverityByAll = report.SeverityLow // it works on the answer: no evidence that it can be faster
+		}
+		return v, true
 	case attr.group.Count >= threshold.MedianSample:
 		v.isOneAnswer = true
 		v.MaxSeverityByAll = report.SeverityLow // slow requests wait as long as others: no evidence that the peer can be faster

@@ -22,6 +22,7 @@ type causeRow struct {
 	nsBySite  map[rowSite]int64
 	nsByChain map[chainKey]int64
 	nsByCall  map[tracefmt.StringID]int64
+	nsByPeer  map[tracefmt.StringID]int64 // by state of the peer, for time of which it is known
 	causeIDs  []path.CauseID
 }
 
@@ -145,6 +146,9 @@ func (w rowWriter) causeRows(
 	merged := map[causeRowKey]*causeRow{}
 	addCell := func(id int32, causeKey *path.CauseKey, site rowSite, cellSum cell) {
 		key := causeRowKey{cause: causeKey.Code.Cause(), inbound: causeKey.Inbound, kind: causeKey.Kind}
+		if key.cause == cause.Network {
+			key.kind = 0 // it is the peer's state
+		}
 		remote := w.sp.Remote(causeKey.Remote)
 		if remote != nil {
 			key.remoteRow = remote.Row
@@ -162,10 +166,13 @@ func (w rowWriter) causeRows(
 		}
 		row := merged[key]
 		if row == nil {
-			row = &causeRow{nsBySite: map[rowSite]int64{}, nsByChain: map[chainKey]int64{}, nsByCall: map[tracefmt.StringID]int64{}}
+			row = &causeRow{nsBySite: map[rowSite]int64{}, nsByChain: map[chainKey]int64{}, nsByCall: map[tracefmt.StringID]int64{}, nsByPeer: map[tracefmt.StringID]int64{}}
 			merged[key] = row
 		}
 		row.nsByCall[causeKey.Call] += cellSum.ns
+		if key.cause == cause.Network && causeKey.Kind != 0 {
+			row.nsByPeer[causeKey.Kind] += cellSum.ns
+		}
 		row.cell.add(&cellSum)
 		if v := variance[id]; v > 0 {
 			share := float64(cellSum.ns) / float64(sums[id].ns)
@@ -207,6 +214,7 @@ func (w rowWriter) causeRows(
 			Kind:         w.sp.Kind(key.cause, key.kind, key.inbound), Call: row.mainCall(w.sp),
 		}
 		out.Via, out.Routes = w.routes(row.nsByChain, group.starter.frame)
+		out.PeerStates = w.sp.PeerStates(row.nsByPeer, row.ns)
 		if remote := w.sp.Remote(key.remoteRow); remote != nil && !remote.IsWay {
 			out.Service, out.Cause, out.Kind, out.Site, out.SiteFrom, out.Call = remote.Service, remote.Cause, remote.Kind, remote.Site, remote.SiteFrom, remote.Call
 			if len(out.Routes) == 0 {

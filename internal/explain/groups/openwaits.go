@@ -89,6 +89,9 @@ func (w rowWriter) openWaitRows(os openWaits, starter tracefmt.FrameID) []report
 		k := w.stage.IDs.Cause(id).WithSettledCause(w.sp.Settlement)
 		serviceSite := w.sp.ServiceFrame(k.Site, w.stage.IDs.Chain(k.Chain), starter)
 		key := waitKey{k.Code.Cause(), k.Inbound, k.Site, serviceSite, k.Call, k.Kind}
+		if key.cause == cause.Network {
+			key.kind = 0 // it is the peer's state
+		}
 		entry.GetOrAdd(merged, key).add(o)
 		if first, ok := ids[key]; !ok || id < first {
 			ids[key] = id

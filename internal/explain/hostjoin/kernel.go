@@ -70,6 +70,9 @@ func longestFreezes(freezes []freeze.Interval, w Window) (out [][2]int64) {
 	return out
 }
 
+// leastPeerShare is the least share of a wait for which the state of the peer must be known.
+const leastPeerShare = 0.95
+
 // markObserved sets Observed of the report's cause rows that the kernel's events show. Rows of causes cpu, syscall and throttle
 // are sums over all time, so they are observed only if the events are complete.
 func markObserved(rep *report.Report, isComplete bool) {
@@ -80,6 +83,12 @@ func markObserved(rep *report.Report, isComplete bool) {
 				c.Observed = true
 			case report.CauseSchedPoll:
 				c.Observed = c.Kind == report.Arrived
+			case report.CauseNetwork:
+				share := 0.0
+				for k := range c.PeerStates {
+					share += c.PeerStates[k].Share
+				}
+				c.Observed = share >= leastPeerShare
 			case report.CauseCPU, report.CauseSyscall, report.CauseThrottle:
 				c.Observed = isComplete
 			}

@@ -3,6 +3,7 @@ package path
 import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/threadstate"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
 // SplitBuffers are reusable memory for Split.
@@ -54,7 +55,18 @@ func (s *Stage) addByThread(buffers *SplitBuffers, segment *cause.Segment) {
 			start = part.End
 		}
 	}
+	addPeer := func(from, to int64, state tracefmt.StringID) {
+		addUntil(from)
+		part := *segment
+		part.Start, part.End, part.Kind = max(start, from), to, state
+		if part.Start < part.End {
+			buffers.byThread = append(buffers.byThread, part)
+			start = part.End
+		}
+	}
 	switch code := segment.Code.Cause(); {
+	case code == cause.Network && !segment.Inbound && threads.HasPeers():
+		threads.EachPeerState(segment.G, segment.Start, segment.End, addPeer)
 	case code == cause.Network, code == cause.SchedPoll:
 		if a, ok := threads.ArrivalBefore(segment.G, segment.Start); ok && segment.Start < a.WokenAt {
 			segment.Code = cause.Code(cause.SchedPoll)

@@ -17,7 +17,10 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/threadstate"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -157,6 +160,9 @@ func (s *Speller) Segment(g *cause.Segment, vias []path.ChainWait, starter trace
 		StartNS: g.Start - s.Start, DurationNS: g.End - g.Start, Goroutine: g.G, Cause: Cause(g.Code.Cause()), Via: s.Vias(vias),
 		Kind: s.Kind(g.Code.Cause(), g.Kind, g.Inbound),
 	}
+	if x, ok := threadstate.ParsePeerState(s.Syms.String(g.Kind)); ok && seg.Cause == report.CauseNetwork {
+		seg.Peer = x.Process + ": " + names.PeerState(&x)
+	}
 	seg.Site = s.SiteFor(g.Site, s.ServiceFrame(g.Site, vias, starter), seg.Via)
 	if remote := s.Remote(g.Remote); remote != nil && remote.IsWay {
 		seg.WayTo = remote.Service
@@ -180,6 +186,29 @@ func (s *Speller) Kind(c cause.Cause, kind tracefmt.StringID, inbound bool) stri
 	}
 	return s.Syms.String(kind)
 }
+
+// PeerStates returns the states of peers in a sum by symbol, the largest first, with their shares of a whole.
+func (s *Speller) PeerStates(nsByState map[tracefmt.StringID]int64, wholeNS int64) (out []report.PeerState) {
+	for id, ns := range nsByState {
+		if x, ok := threadstate.ParsePeerState(s.Syms.String(id)); ok && ns > 0 {
+			if float64(ns) < threshold.NoiseShare*float64(wholeNS) {
+				x.Detail = ""
+			}
+			x.TotalNS = ns
+			out = report.AddPeerState(out, x)
+		}
+	}
+	for i := range out {
+		out[i].Share, out[i].Text = min(1, float64(out[i].TotalNS)/float64(max(1, wholeNS))), names.PeerState(&out[i])
+	}
+	slices.SortFunc(out, func(a, b report.PeerState) int {
+		return cmp.Or(cmp.Compare(b.TotalNS, a.TotalNS), cmp.Compare(a.Process, b.Process), cmp.Compare(a.State, b.State), cmp.Compare(a.Detail, b.Detail))
+	})
+	return out[:min(len(out), maxPeerStates)]
+}
+
+// maxPeerStates bounds the list that PeerStates returns.
+const maxPeerStates = 12
 
 // maxShares bounds the functions that Shares returns.
 const maxShares = 5

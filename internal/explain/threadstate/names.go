@@ -16,6 +16,7 @@ type names struct {
 	tables  *kernelevents.Tables
 	threads map[int32]*kernelevents.Thread // by number on the host
 	pids    map[string]map[int32]bool      // by name of a process, the processes with that name
+	peers   map[string]map[int32]bool      // the same for peers
 	cgroups map[uint64]*kernelevents.Cgroup
 	ownName string // container of the own process
 	// name by thread, of those that were interned
@@ -30,7 +31,7 @@ type sleepKey struct {
 // init indexes the recording's tables of threads and control groups.
 func (n *names) init(tables *kernelevents.Tables) {
 	*n = names{
-		tables: tables, threads: map[int32]*kernelevents.Thread{}, pids: map[string]map[int32]bool{}, cgroups: map[uint64]*kernelevents.Cgroup{},
+		tables: tables, threads: map[int32]*kernelevents.Thread{}, pids: map[string]map[int32]bool{}, peers: map[string]map[int32]bool{}, cgroups: map[uint64]*kernelevents.Cgroup{},
 		texts: map[int32]tracefmt.StringID{0: 0, -1: 0}, sleeps: map[sleepKey]tracefmt.StringID{},
 	}
 	for i := range tables.Cgroups {
@@ -39,15 +40,23 @@ func (n *names) init(tables *kernelevents.Tables) {
 	for i := range tables.Threads {
 		th := &tables.Threads[i]
 		n.threads[th.TID] = th
-		name := processName(th)
-		if n.pids[name] == nil {
-			n.pids[name] = map[int32]bool{}
+		addPID(n.pids, th)
+		if th.IsPeer {
+			addPID(n.peers, th)
 		}
-		n.pids[name][th.PID] = true
 		if c := n.cgroups[th.Cgroup]; th.Own && c != nil {
 			n.ownName = cmp.Or(n.ownName, c.Container)
 		}
 	}
+}
+
+// addPID adds the process of a thread to those of its name.
+func addPID(pids map[string]map[int32]bool, th *kernelevents.Thread) {
+	name := processName(th)
+	if pids[name] == nil {
+		pids[name] = map[int32]bool{}
+	}
+	pids[name][th.PID] = true
 }
 
 // processName returns the name of a thread's process. A kernel worker's name is cut at the slash, so that kworker/1:2 and
@@ -77,9 +86,14 @@ func (n *names) processText(tid int32) string {
 	if th.Own {
 		return report.OwnThreads
 	}
+	return n.textAmong(th, n.pids)
+}
+
+// textAmong names the process of a thread among processes, by name.
+func (n *names) textAmong(th *kernelevents.Thread, pids map[string]map[int32]bool) string {
 	name := processName(th)
 	text := name
-	if count := len(n.pids[name]); count > 1 {
+	if count := len(pids[name]); count > 1 {
 		text = fmt.Sprintf("%s (%d processes)", name, count)
 	} else if th.PID > 0 {
 		text = fmt.Sprintf("%s (pid %d)", name, th.PID)

@@ -3,6 +3,7 @@ package threadstate
 import (
 	"github.com/whylate/whylate/internal/capture/kernelevents"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
 )
 
 // maxPollDelayNS is how long after an arrival a wake of a thread on the same CPU is still attributed to the arrival: both are
@@ -17,34 +18,43 @@ func (t *Tracker) addEvent(syms *tracefmt.Symbols, e *kernelevents.Event) {
 			t.recordOtherProcess(syms, e)
 			return
 		}
-		if th := t.threads[e.Thread]; th != nil {
+		if th := t.thread(syms, e.Thread); th != nil {
 			t.leaveCPU(syms, th, e)
 		}
-		if th := t.threads[int32(e.A)]; th != nil {
+		if th := t.thread(syms, int32(e.A)); th != nil {
+			if th.peer != "" {
+				t.nameWait(syms, th, e.Time)
+			}
 			th.enter(change{time: e.Time, cpu: e.CPU, kind: OnCPU})
 		}
 		t.recordOccupant(syms, e.CPU, e.Time, int32(e.A))
 	case kernelevents.Wakeup:
-		th := t.threads[e.Thread]
+		th := t.thread(syms, e.Thread)
 		if th == nil {
 			return
 		}
-		if last := t.lastCPU[e.CPU]; e.D&kernelevents.WakeupBySoftirq != 0 && last.socket != 0 && e.Time-last.time <= maxPollDelayNS {
+		if th.peer != "" {
+			t.wakePeer(syms, th, e)
+		} else if last := t.lastCPU[e.CPU]; e.D&kernelevents.WakeupBySoftirq != 0 && last.socket != 0 && e.Time-last.time <= maxPollDelayNS {
 			arrivals := t.sockets[last.socket].arrivals
 			arrivals[len(arrivals)-1].poller = th.tid
 		}
 		if th.current == OnCPU || th.current == Waiting || th.current == Throttled {
 			return // it had not slept yet
 		}
-		th.enterRunQueue(change{time: e.Time - e.WakeupDelay(), cpu: int32(e.B), kind: Waiting})
+		next := change{time: e.Time - e.WakeupDelay(), cpu: int32(e.B), kind: Waiting}
+		if th.peer != "" {
+			next.name = t.peerState(syms, th, report.PeerCPUWait, "")
+		}
+		th.enterRunQueue(next)
 		t.recordOccupant(syms, int32(e.B), e.Time-e.WakeupDelay(), int32(e.C))
 	case kernelevents.Migrate:
-		if th := t.threads[e.Thread]; th != nil && (th.current == Waiting || th.current == Throttled) {
-			th.enter(change{time: e.Time, cpu: int32(e.B), kind: th.current})
+		if th := t.thread(syms, e.Thread); th != nil && (th.current == Waiting || th.current == Throttled) {
+			th.enter(change{time: e.Time, cpu: int32(e.B), kind: th.current, name: th.changes[len(th.changes)-1].name})
 			t.recordOccupant(syms, int32(e.B), e.Time, int32(e.C))
 		}
 	case kernelevents.Throttled:
-		if th := t.threads[e.Thread]; th != nil {
+		if th := t.thread(syms, e.Thread); th != nil {
 			th.throttle(e.Time, e.A)
 		}
 	case kernelevents.Refill:
@@ -60,14 +70,30 @@ func (t *Tracker) addEvent(syms *tracefmt.Symbols, e *kernelevents.Event) {
 		}
 	case kernelevents.Arrival:
 		s := t.socket(uint64(e.A))
+		if s.ownEnd != 0 {
+			if s.open.arrived == 0 {
+				s.open.arrived = e.Time
+			}
+			return
+		}
 		s.arrivals = append(s.arrivals, arrival{time: e.Time, position: uint32(e.C)})
 		t.lastCPU[e.CPU] = lastArrival{uint64(e.A), e.Time}
 	case kernelevents.Read:
-		if th := t.threads[e.Thread]; th != nil && e.B > 0 {
+		if th := t.threads[e.Thread]; th == nil {
+			t.usePeerSocket(syms, e)
+		} else if e.B > 0 {
 			th.reads = append(th.reads, read{time: e.Time, socket: uint64(e.A), length: e.B, end: uint32(e.D)})
 		}
+	case kernelevents.Send:
+		if t.threads[e.Thread] == nil {
+			t.usePeerSocket(syms, e)
+		} else if s := t.sockets[uint64(e.A)]; s != nil && s.otherEnd != 0 {
+			s.sends = append(s.sends, e.Time)
+		}
 	case kernelevents.Retransmit:
-		t.sums.addRetransmission(e.Time, uint64(e.A))
+		if t.socket(uint64(e.A)).ownEnd == 0 {
+			t.sums.addRetransmission(e.Time, uint64(e.A))
+		}
 	case kernelevents.Softirq:
 		t.sums.softirqNS += e.B
 	case kernelevents.Lost:
@@ -89,10 +115,12 @@ func (t *Tracker) socket(id uint64) *socket {
 // leaveCPU sets the state of thread th after a context switch away from it: waiting for a CPU, throttled, sleeping, on disk or
 // stopped.
 func (t *Tracker) leaveCPU(syms *tracefmt.Symbols, th *thread, e *kernelevents.Event) {
-	if th.current == Unknown && len(th.changes) == 0 {
-		th.enter(change{time: t.Start(), cpu: e.CPU, kind: OnCPU}) // it had the CPU when the events began
+	if th.peer == "" {
+		if th.current == Unknown && len(th.changes) == 0 {
+			th.enter(change{time: t.Start(), cpu: e.CPU, kind: OnCPU}) // it had the CPU when the events began
+		}
+		t.sums.softirqNS += e.D
 	}
-	t.sums.softirqNS += e.D
 	state := kernelevents.State(e.B)
 	next := change{time: e.Time, cpu: e.CPU}
 	switch {
@@ -102,6 +130,9 @@ func (t *Tracker) leaveCPU(syms *tracefmt.Symbols, th *thread, e *kernelevents.E
 		next.kind = Waiting
 		if state&kernelevents.QuotaUsedUp != 0 {
 			next.kind = Throttled
+		}
+		if th.peer != "" {
+			next.name = t.peerState(syms, th, report.PeerCPUWait, "")
 		}
 		th.enterRunQueue(next)
 		return
@@ -114,7 +145,10 @@ func (t *Tracker) leaveCPU(syms *tracefmt.Symbols, th *thread, e *kernelevents.E
 	default:
 		next.kind = Unknown
 	}
-	if next.kind == Disk || next.kind == Asleep {
+	if th.peer != "" && (next.kind == Disk || next.kind == Asleep) {
+		call, _ := state.Call()
+		next.name, next.isPoll, next.isLock = t.sleepOfPeer(syms, th, state, int32(e.C)), isPoll(t.tables.Calls[call]), t.tables.Calls[call] == "futex"
+	} else if next.kind == Disk || next.kind == Asleep {
 		next.name, next.isFault = t.names.internSleep(syms, state, int32(e.C))
 	}
 	th.enter(next)
@@ -199,12 +233,15 @@ func (t *Tracker) recordOtherProcess(syms *tracefmt.Symbols, e *kernelevents.Eve
 // invalidateFrom sets all states from a time on to unknown, because the kernel lost events after that. The next event of each thread
 // gives it a state.
 func (t *Tracker) invalidateFrom(from int64) {
-	for _, th := range t.threads {
+	t.eachThread(func(th *thread) {
 		for len(th.changes) > 0 && th.changes[len(th.changes)-1].time > from {
 			th.changes = th.changes[:len(th.changes)-1]
 		}
 		th.enter(change{time: from, kind: Unknown})
 		th.readyIndex = len(th.changes)
+	})
+	for _, s := range t.sockets {
+		s.open, s.last = exchange{}, exchange{}
 	}
 	for _, c := range t.cpus {
 		if n := len(c.occupants); n > 0 {
@@ -215,9 +252,9 @@ func (t *Tracker) invalidateFrom(from int64) {
 
 // endAllStates ends all states at the end of the events.
 func (t *Tracker) endAllStates() {
-	for _, th := range t.threads {
+	t.eachThread(func(th *thread) {
 		if n := len(th.changes); n > 0 && th.changes[n-1].time < t.End() {
 			th.enter(change{time: t.End(), kind: Unknown})
 		}
-	}
+	})
 }

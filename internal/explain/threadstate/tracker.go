@@ -36,6 +36,7 @@ type Tracker struct {
 	otherCPUs []occupant // other processes that had CPUs when a thread of this process began to wait behind another thread of this process
 	sockets   map[uint64]*socket
 	names     names
+	peers     peers
 	gens      []generation
 	sums      sums
 	lastCPU   map[int32]lastArrival // by CPU
@@ -61,13 +62,18 @@ type change struct {
 	cpu  int32 // the CPU that it has or waits for
 	kind Kind
 	// name and isFault are those of an Interval, for Disk and Asleep.
+	// For a thread of a peer, name is the index of its state if it sleeps or waits for a CPU.
 	name    tracefmt.StringID
 	isFault bool
+	// Of a thread of a peer that sleeps: what woke it, and whether its system call waits for one of several things, or for a lock.
+	isPoll, isLock bool
+	waker          int32
 }
 
 // A thread is a thread of the own process, with its states in order of time.
 type thread struct {
 	tid     int32
+	peer    string // of a thread of a peer: the name of its process
 	number  uint64 // in the trace
 	changes []change
 	// current is its state, since the last element of changes.
@@ -89,6 +95,15 @@ type occupant struct {
 // A socket has the arrivals of one connection.
 type socket struct {
 	arrivals []arrival
+	// otherEnd is, for a socket of the process, the other end of the connection in a peer, and sends the times of writes to it.
+	otherEnd uint64
+	sends    []int64
+	// ownEnd is, for a socket of a peer, the other end of the connection. open is the exchange that is not complete yet, last the one
+	// before if no event since then is missing.
+	ownEnd    uint64
+	exchanges []exchange
+	open      exchange
+	last      exchange
 }
 
 // An arrival is the arrival of bytes at a socket.
@@ -133,6 +148,7 @@ func New(data []byte) (*Tracker, error) {
 		}
 	}
 	t.names.init(t.tables)
+	t.initPeers()
 	t.sums.init()
 	return t, nil
 }
@@ -206,7 +222,7 @@ func (t *Tracker) Drop(before int64) {
 		i++
 	}
 	t.gens = slices.Delete(t.gens, 0, i)
-	for _, th := range t.threads {
+	t.eachThread(func(th *thread) {
 		if n := indexBefore(th.changes, before, func(c *change) int64 { return c.time }); n > 1000 && n > len(th.changes)/2 {
 			th.readyIndex -= n
 			th.changes = slices.Delete(th.changes, 0, n)
@@ -214,7 +230,7 @@ func (t *Tracker) Drop(before int64) {
 		if n := indexBefore(th.reads, before, func(r *read) int64 { return r.time }); n > 1000 && n > len(th.reads)/2 {
 			th.reads = slices.Delete(th.reads, 0, n)
 		}
-	}
+	})
 	for _, c := range t.cpus {
 		if n := indexBefore(c.occupants, before, func(o *occupant) int64 { return o.time }); n > 1000 && n > len(c.occupants)/2 {
 			c.occupants = slices.Delete(c.occupants, 0, n)
@@ -231,6 +247,12 @@ func (t *Tracker) Drop(before int64) {
 	for _, s := range t.sockets {
 		if n := indexBefore(s.arrivals, before, func(a *arrival) int64 { return a.time }); n > 100 && n > len(s.arrivals)/2 {
 			s.arrivals = slices.Delete(s.arrivals, 0, n)
+		}
+		if n := indexBefore(s.sends, before, func(time *int64) int64 { return *time }); n > 100 && n > len(s.sends)/2 {
+			s.sends = slices.Delete(s.sends, 0, n)
+		}
+		if n := indexBefore(s.exchanges, before, func(x *exchange) int64 { return x.sent }); n > 100 && n > len(s.exchanges)/2 {
+			s.exchanges = slices.Delete(s.exchanges, 0, n)
 		}
 	}
 }

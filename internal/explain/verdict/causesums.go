@@ -171,6 +171,10 @@ func addSites(cause *report.VerdictCause, parts []rowPart) {
 		if cause.Cause == report.CauseCPUWait {
 			addProcess(cause, row.Kind, part.ns)
 		}
+		for _, x := range row.PeerStates {
+			x.TotalNS = int64(float64(x.TotalNS) * float64(part.ns) / float64(max(1, row.TotalNS)))
+			cause.PeerStates = report.AddPeerState(cause.PeerStates, x)
+		}
 		for _, s := range row.RanMeanwhile {
 			if s.Site != nil && cause.TotalNS > 0 {
 				concurrentSite[s.Site.Key()] = s.Site
@@ -186,6 +190,11 @@ func addSites(cause *report.VerdictCause, parts []rowPart) {
 			cause.Sites = append(cause.Sites, p.site)
 		}
 	}
+	for i := range cause.PeerStates {
+		x := &cause.PeerStates[i]
+		x.Share = min(1, float64(x.TotalNS)/float64(max(1, cause.TotalNS)))
+	}
+	slices.SortStableFunc(cause.PeerStates, func(a, b report.PeerState) int { return cmp.Compare(b.TotalNS, a.TotalNS) })
 	for site, share := range concurrentShare {
 		if share >= threshold.NoiseShare {
 			cause.RanMeanwhile = append(cause.RanMeanwhile, report.Share{Site: concurrentSite[site], Share: min(share, 1)})

@@ -41,6 +41,8 @@ func activity(cause *report.VerdictCause) string {
 		return "waiting for a name server"
 	case cause.Cause == report.CauseNetwork && cause.Kind == "inbound":
 		return "waiting for the client"
+	case cause.Cause == report.CauseNetwork && cause.Kind == "outbound" && len(cause.PeerStates) > 0:
+		return "waiting for " + names.PeerDoing(cause.PeerStates)
 	case cause.Cause == report.CauseNetwork && cause.Kind == "outbound":
 		return "waiting for a peer on the network"
 	case cause.Cause == report.CauseCPUWait && len(cause.Processes) > 0:

@@ -28,6 +28,7 @@ type segmentRow struct {
 	DurationNS       int64            `json:"duration_ns"`
 	Goroutine        uint64           `json:"goroutine"`
 	Kind             string           `json:"kind,omitempty"`
+	Peer             string           `json:"peer,omitempty"`
 	RequestID        string           `json:"request_id"`
 	Service          string           `json:"service,omitempty"`
 	ServiceGoroutine uint64           `json:"service_goroutine,omitempty"`
@@ -43,5 +44,5 @@ func rowOfRequest(g *report.Group, q *report.Request) requestRow {
 }
 
 func rowOfSegment(request string, s *report.Segment) segmentRow {
-	return segmentRow{s.AheadWork, s.Cause, s.ClockErrorNS, s.DurationNS, s.Goroutine, s.Kind, request, s.Service, s.ServiceGoroutine, s.Site, s.StartNS, "segment", s.Via, s.WayTo}
+	return segmentRow{s.AheadWork, s.Cause, s.ClockErrorNS, s.DurationNS, s.Goroutine, s.Kind, s.Peer, request, s.Service, s.ServiceGoroutine, s.Site, s.StartNS, "segment", s.Via, s.WayTo}
 }

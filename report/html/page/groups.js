@@ -74,7 +74,7 @@ export function bandCauses() {
           percent(r.share), duration(r.total_ns / b.count),
           [number(r.requests), r.cause === 'other' ? null : listing('list', { ...of, cause: r.cause, function: r.site ? r.site.func : '' }, 'list the requests of this band with this cause and this function on their path')],
           h('div', null, r.site ? siteNode(r.site) : h('span', { class: 'dim' }, r.cause === 'other' ? 'the rest' : 'no place known'), siteFrom(r),
-            r.routes && r.routes.length ? routes(r).map(x => h('div', { class: 'route' }, h('span', { class: 'num' }, percent(x.total_ns / r.total_ns)), viaNode(x.via) || h('span', { class: 'dim' }, 'on its own goroutine'), behindNode(x.behind))) : [viaNode(r.via), behindNode(r.behind)], ranNode(r.ran_meanwhile))]), { class: 'causes' }),
+            r.routes && r.routes.length ? routes(r).map(x => h('div', { class: 'route' }, h('span', { class: 'num' }, percent(x.total_ns / r.total_ns)), viaNode(x.via) || h('span', { class: 'dim' }, 'on its own goroutine'), behindNode(x.behind))) : [viaNode(r.via), behindNode(r.behind)], peerNode(r.peer_states), ranNode(r.ran_meanwhile))]), { class: 'causes' }),
       !all && (b.causes.length > rows.length || rows.some(r => r.routes && routes(r).length < Math.min(5, r.routes.length))) ? h('p', null, h('button', { type: 'button', onclick: () => { all = true; draw(); } }, `Show all ${count(b.causes.length, 'cause')} and the waits before them`)) : null);
   };
   onChange(c => { if (c.has('group') || c.has('band')) draw(); });
@@ -85,6 +85,11 @@ export function bandCauses() {
 // behindNode shows what those ahead in a queue do.
 function behindNode(work) {
   return work ? h('div', { class: 'dim', 'data-behind': work.cause }, 'behind others ', about(work.cause).words, work.site ? [about(work.cause).at, siteNode(work.site)] : null) : null;
+}
+
+// peerNode shows what the processes at the other end of connections did during a wait.
+function peerNode(states) {
+  return (states || []).filter((x, i) => i < 5 && x.share >= 0.01).map(x => h('div', { class: 'dim', 'data-peer': x.state }, h('span', { class: 'num' }, percent(x.share)), ` ${brief(x.process, 80)}: ${brief(x.text, 120)}`));
 }
 
 // siteFrom says from which data the line of running time is known: without CPU samples, the line of a short run is only inferred.

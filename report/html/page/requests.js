@@ -38,7 +38,7 @@ export function detail(r, i, longest) {
   return h('div', { class: 'detail', role: 'group', 'aria-label': 'Chosen segment', 'aria-live': 'polite' },
     h('h4', null, h('i', { class: 'chip ' + causeClass(x.cause) }), `${duration(x.duration_ns)} ${spentOn(x)}`, h('span', { class: 'dim' }, ` · ${longest ? 'the longest, ' : ''}segment ${i + 1} of ${r.segments.length}`)),
     h('dl', null,
-      row('cause', clean(x.cause), x.kind ? ` (${brief(x.kind)})` : ''), x.call ? row('call', h('code', null, brief(x.call, 200))) : null, row('share', `${percent(x.duration_ns / r.latency_ns)} of the request`),
+      row('cause', clean(x.cause), x.kind ? ` (${brief(x.kind)})` : ''), x.call ? row('call', h('code', null, brief(x.call, 200))) : null, x.peer ? row('peer', brief(x.peer, 200)) : null, row('share', `${percent(x.duration_ns / r.latency_ns)} of the request`),
       row('from', `${exact(x.start_ns - r.start_ns)} after its start`), row('lasted', exact(x.duration_ns)), row('goroutine', x.service ? goroutineOf(x) : String(x.goroutine)),
       x.joined ? row('joined', `${count(x.joined.count, 'short segment')}: `, partsOf(x).map(([c, ns], k) => [k ? ', ' : '', about(c).short, ' ', duration(ns)])) : null,
       x.site ? row('site', siteButton(x.site, siteText(x.site))) : null,

@@ -197,7 +197,7 @@ export class Waterfall {
   facts(i) {
     const x = this.request.segments[i];
     return [h('i', { class: 'chip ' + causeClass(x.cause) }), h('strong', null, `${duration(x.duration_ns)} ${spentOn(x)}`), x.kind && !leftOut(x) && x.cause !== 'queue' ? h('span', { class: 'kind' }, brief(x.kind, 40)) : null, h('br'),
-      x.site ? [place(x.site), h('br')] : null, h('span', { class: 'dim' }, `${percent(x.duration_ns / this.request.latency_ns)} of the request, from ${duration(x.start_ns - this.request.start_ns)}, ${goroutineOf(x)}`),
+      x.peer ? [brief(x.peer, 160), h('br')] : null, x.site ? [place(x.site), h('br')] : null, h('span', { class: 'dim' }, `${percent(x.duration_ns / this.request.latency_ns)} of the request, from ${duration(x.start_ns - this.request.start_ns)}, ${goroutineOf(x)}`),
       x.joined ? [h('br'), h('span', { class: 'dim' }, `${count(x.joined.count, 'short segment')}: ${partsOf(x).map(([c, ns]) => `${about(c).short} ${percent(ns / x.duration_ns)}`).join(', ')}`)] : null,
       (x.via || []).map(v => [h('br'), h('span', { class: 'dim' }, `via ${clean(waitWords(v.wait))} ${place(v.site)}`)]),
       x.behind ? [h('br'), h('span', { class: 'dim' }, `behind others ${about(x.behind.cause).words}${x.behind.site ? about(x.behind.cause).at + place(x.behind.site) : ''}`)] : null];
@@ -441,6 +441,6 @@ export function tickText(t, span) {
 
 // segmentRows returns the rows of the table that belongs to a waterfall.
 export function segmentRows(r) {
-  return r.segments.map(x => [exact(x.start_ns - r.start_ns), exact(x.duration_ns), percent(x.duration_ns / r.latency_ns), clean(x.cause) + (x.kind ? ` (${clean(x.kind)})` : '') + (x.joined ? ` (${x.joined.count} joined: ${partsOf(x).map(([c, ns]) => `${clean(c)} ${exact(ns)}`).join(', ')})` : ''), 'G' + x.goroutine, siteText(x.site),
+  return r.segments.map(x => [exact(x.start_ns - r.start_ns), exact(x.duration_ns), percent(x.duration_ns / r.latency_ns), clean(x.cause) + (x.kind ? ` (${clean(x.kind)})` : '') + (x.peer ? ` ${clean(x.peer)}` : '') + (x.joined ? ` (${x.joined.count} joined: ${partsOf(x).map(([c, ns]) => `${clean(c)} ${exact(ns)}`).join(', ')})` : ''), 'G' + x.goroutine, siteText(x.site),
     (x.via || []).map(v => `${clean(v.wait)} ${siteText(v.site)}`).join(' → ')]);
 }
