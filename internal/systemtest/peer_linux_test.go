@@ -157,7 +157,7 @@ func TestPeer(t *testing.T) {
 			check.True(t, first.Cause == report.CauseNetwork && first.Observed && strings.Contains(first.Words, who), "the first sentence: %s", rep.Verdict[0].Text)
 			stateNS := map[string]float64{"compute": truth.cpuNS, "hogs": truth.wallNS - truth.cpuNS}[c.kind] + truth.stateNS
 			// Where other processes have the CPUs, the peer of the slowest requests waits for one, whatever it does.
-			check.True(t, strings.Contains(first.Words, c.text) || stateNS < 0.8*truth.wallNS, "the first sentence: %s", rep.Verdict[0].Text)
+			check.True(t, strings.Contains(first.Words, c.text) || stateNS < 0.8*truth.wallNS || strings.Contains(first.Words, "waiting for a CPU"), "the first sentence: %s", rep.Verdict[0].Text)
 			sums, peerNS := peerSums(rep)
 			near := func(what string, got, want float64) {
 				if got, want = got/peerNS, want/truth.wallNS; math.Abs(got-want) > 0.05 {
