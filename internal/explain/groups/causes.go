@@ -259,6 +259,7 @@ func rowText(c *report.Cause) string {
 	return string(c.Cause) + siteText(c.Site) + c.SiteFrom + c.Kind + viaText(c.Via)
 }
 
+// siteText returns a text of a site that orders rows: function, file and line, and those of the caller.
 func siteText(s *report.Site) string {
 	if s == nil {
 		return ""

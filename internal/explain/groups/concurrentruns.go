@@ -98,6 +98,8 @@ const (
 	maxSlow         = 64
 )
 
+// slowerFirst orders requests by latency, the slowest first, then by start and goroutine, so that the order does not depend on
+// the workers.
 func slowerFirst(a, b *slowRequest) int {
 	return cmp.Or(cmp.Compare(b.latency, a.latency), cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g))
 }

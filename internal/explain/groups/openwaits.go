@@ -33,7 +33,7 @@ func longest(list []int64, added ...int64) []int64 {
 	return list[:min(len(list), maxOpenTimes)]
 }
 
-// add adds the requests of another openWait.
+// add adds the requests of another openWait: their number, and the longest of their times.
 func (w *openWait) add(addend *openWait) {
 	if w.count == 0 || addend.oldestStart < w.oldestStart {
 		w.oldestStart = addend.oldestStart

@@ -109,6 +109,7 @@ func (g *group) blockByNumber(number int64) *block {
 	return b
 }
 
+// merge adds the requests of another block.
 func (b *block) merge(addend *block) {
 	b.latencies.merge(&addend.latencies)
 	b.causes.Merge(&addend.causes)
@@ -135,7 +136,8 @@ func newTable(s *path.Stage) *table {
 	}
 }
 
-// Add implements path.Adder.
+// Add adds a request, or a piece of one, to its group: open waits, latency and causes, depending on how much of it was walked.
+// It implements path.Adder.
 func (t *table) Add(w *path.WalkResult) {
 	if w.Form == path.CutAtStart {
 		// Its handler may be known, but its latency is not.
@@ -319,7 +321,7 @@ type Sum struct {
 // New returns an empty Sum.
 func New() *Sum { return new(Sum) }
 
-// NewAdder implements pass.Sum.
+// NewAdder implements pass.Sum: it returns an empty table for one worker, whose requests stage walks.
 func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 	t := newTable(stage)
 	s.tables = append(s.tables, t)

@@ -411,7 +411,8 @@ func totalLength(intervals []interval) (ns int64) {
 	return ns
 }
 
-// merge adds a sum of another generation with the same key.
+// merge adds a sum of another generation with the same key. Numbers and times are added; slots and simultaneous waiters are
+// maxima.
 func (s *slotWaitSum) merge(addend *slotWaitSum) {
 	s.waits += addend.waits
 	s.wakeInstants += addend.wakeInstants

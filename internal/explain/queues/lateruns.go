@@ -41,7 +41,7 @@ type lateRun struct {
 	exactGroup bool  // one of the requests is of a group of which all requests are walked
 }
 
-// plus combines the records that two workers have of one late run.
+// plus combines what two workers recorded about the same late run: the requests and waiting times are added.
 func (r lateRun) plus(addend lateRun) lateRun {
 	if r == (lateRun{}) {
 		return addend

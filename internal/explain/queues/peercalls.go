@@ -8,7 +8,6 @@ import (
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
-	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -39,14 +38,6 @@ type PeerCalls struct {
 	ConnOpenFunc                          string
 }
 
-// DelaysAcks reports whether the answers come in two parts, and the sender's kernel keeps the second part back until the first
-// one is acknowledged (Nagle's algorithm with delayed acknowledgements). A pause in the sender's program would not have this
-// length in nearly all answers, and not only before the second part.
-func (c *PeerCalls) DelaysAcks() bool {
-	return c.AckDelays >= threshold.MedianSample && float64(c.AckDelays) >= threshold.MostShare*float64(c.LaterParts) &&
-		float64(c.ShortAckDelays) >= threshold.NoticeableShare*float64(c.AckDelays)
-}
-
 // A peerCallKey identifies the calls of one group that wait for their answers at one pair of sites (see PeerCalls).
 type peerCallKey struct {
 	group path.GroupID
@@ -64,107 +55,6 @@ type peerCallSum struct {
 	connOpens                            connOpenSum
 }
 
-// A fanOutSum adds up the goroutines that requests start for parallel calls.
-type fanOutSum struct{ goroutines, lastNS, othersNS int64 }
-
-// A connOpenSum adds up the parts of waits in which connections are opened.
-type connOpenSum struct {
-	ns, requests int64
-	longestNS    int64
-	longestFunc  tracefmt.StringID // function of the longest one
-}
-
-// ConnOpens describes the connections that a group's requests open.
-type ConnOpens struct {
-	Site  *report.Site // where the request with the longest opening began to open its connection; nil if another goroutine did
-	Wait  *report.Site // where that request waits for it
-	NS    int64        // critical-path time of opening connections, on all goroutines; part of TotalNS, the requests' latencies
-	Count int64        // number of requests that open a connection, of Requests
-
-	TotalNS, Requests int64
-}
-
-// A groupOpenSum adds up the connections that requests of a group open. The fields are those of ConnOpens.
-type groupOpenSum struct {
-	ns, count, totalNS, requests, longestNS int64
-	site, wait                              tracefmt.FrameID
-}
-
-// add adds a request's or a worker's sum, multiplied by a weight; longestNS and its sites are those of the longest opening.
-func (o *groupOpenSum) add(addend *groupOpenSum, weight int64) {
-	o.ns, o.count = o.ns+addend.ns*weight, o.count+addend.count*weight
-	o.totalNS, o.requests = o.totalNS+addend.totalNS*weight, o.requests+addend.requests*weight
-	if addend.longestNS > o.longestNS || addend.longestNS == o.longestNS && addend.site < o.site {
-		o.longestNS, o.site, o.wait = addend.longestNS, addend.site, addend.wait
-	}
-}
-
-// addConnOpens adds the time that a request spent on opening connections, and where. If another goroutine dials, the site is
-// the line that started it.
-func (p *workerSum) addConnOpens(w *path.WalkResult, waits []critpath.FollowedWait) {
-	request := groupOpenSum{totalNS: w.Req.End - w.Req.Start, requests: 1}
-	opener, longestStep := tracefmt.StackID(0), int64(0)
-	for i := range w.Steps {
-		step := &w.Steps[i]
-		if k := step.Kind; k != critpath.CPU && k != critpath.Runnable && k != critpath.Syscall && k != critpath.Network {
-			continue
-		}
-		if stack := p.openingStack(step, waits); stack != 0 {
-			ns := step.End - step.Start
-			if request.ns += ns; ns > longestStep {
-				opener, longestStep = stack, ns
-			}
-		}
-	}
-	all := entry.GetOrAdd(p.connOpens, w.Group)
-	if request.ns > 0 {
-		request.count, request.longestNS = 1, request.ns
-	}
-	if request.ns > all.longestNS {
-		request.wait = p.stage.Sites.SiteOf(opener)
-		p.stage.Win.Children(w.Req.G, w.Req.Start, w.Req.End, func(child uint64, born int64) bool {
-			birth, ok := p.stage.Win.Born(child, born+1)
-			if ok = ok && p.stage.Syms.OpensConnection(birth.Stack); ok {
-				request.site = p.stage.Sites.SiteOf(birth.Stack)
-			}
-			return !ok
-		})
-	}
-	all.add(&request, w.Weight)
-}
-
-// A laterPartSum adds up the waits for later parts of answers. The fields are those of PeerCalls.
-type laterPartSum struct{ waits, ackDelays, shortAckDelays, ackDelayNS int64 }
-
-// Linux acknowledges a segment at the latest 40 ms after it arrived (TCP_DELACK_MIN in net/tcp.h), at the next tick of its
-// clock: 10 ms later at 100 ticks a second. Nagle's algorithm in the sender keeps the next small segment until then. The
-// goroutine begins to wait somewhat after the segment arrived.
-const (
-	minAckDelayNS      = 38e6
-	maxShortAckDelayNS = 42e6
-	maxAckDelayNS      = 52e6
-)
-
-// add adds a wait of ns for a later part of an answer. isSecond: the wait before was for the first part. A wait far shorter
-// than an acknowledgement delay is ignored: the part arrived together with the first one.
-func (s *laterPartSum) add(ns int64, isSecond bool) {
-	if threshold.FarFactor*ns < minAckDelayNS {
-		return
-	}
-	if s.waits++; isSecond && ns >= minAckDelayNS && ns <= maxAckDelayNS {
-		s.ackDelays, s.ackDelayNS = s.ackDelays+1, s.ackDelayNS+ns
-		if ns <= maxShortAckDelayNS {
-			s.shortAckDelays++
-		}
-	}
-}
-
-// merge adds another sum, multiplied by a weight.
-func (s *laterPartSum) merge(addend *laterPartSum, weight int64) {
-	s.waits, s.ackDelays = s.waits+addend.waits*weight, s.ackDelays+addend.ackDelays*weight
-	s.shortAckDelays, s.ackDelayNS = s.shortAckDelays+addend.shortAckDelays*weight, s.ackDelayNS+addend.ackDelayNS*weight
-}
-
 // add adds another sum of the same sites, multiplied by a weight.
 func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
 	s.requests += addend.requests * weight
@@ -179,14 +69,6 @@ func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
 	s.fanOut.lastNS += addend.fanOut.lastNS * weight
 	s.fanOut.othersNS += addend.fanOut.othersNS * weight
 	s.connOpens.add(&addend.connOpens, weight)
-}
-
-// add adds another sum, multiplied by a weight.
-func (o *connOpenSum) add(addend *connOpenSum, weight int64) {
-	o.ns, o.requests = o.ns+addend.ns*weight, o.requests+addend.requests*weight
-	if addend.longestNS > o.longestNS || addend.longestNS == o.longestNS && addend.longestFunc < o.longestFunc {
-		o.longestNS, o.longestFunc = addend.longestNS, addend.longestFunc
-	}
 }
 
 // requestCalls are the calls that one request makes with the same stack.
@@ -359,20 +241,6 @@ func (p *workerSum) hasWrittenRequest(g uint64, from, to int64) bool {
 	})
 }
 
-// openingStack returns the stack that shows that a step is part of opening a connection (dial, handshake, name resolution): its
-// own or that of the outermost such wait in its chain; 0 if it is not.
-func (p *workerSum) openingStack(step *critpath.Step, waits []critpath.FollowedWait) (opener tracefmt.StackID) {
-	if step.OpensConnection(p.stage.Syms) {
-		opener = step.Stack
-	}
-	for k := step.FollowedWait; k >= 0; k = waits[k].Parent {
-		if p.stage.Syms.OpensConnection(waits[k].Stack) {
-			opener = waits[k].Stack
-		}
-	}
-	return opener
-}
-
 // isUnanswered reports whether a deadline ended the network wait steps[0]. After any other event of the poller, package
 // internal/poll repeats the read or write that had to wait. After a deadline it does not, so the goroutine's next system call
 // on a socket is another one.
@@ -385,8 +253,9 @@ func isUnanswered(p *workerSum, steps []critpath.Step) bool {
 	return false
 }
 
-// isRepeatedCall reports whether a system call repeats the operation that waited for the poller: below the frames of package
-// internal/poll, or of the system call to connect, both stacks have the same callers.
+// isRepeatedCall reports whether a system call (stack call) repeats the read, write or connect that had to wait for the poller
+// (stack wait): the same function of package internal/poll made both, with the same callers. For connect it is the caller of
+// the poller.
 func (p *workerSum) isRepeatedCall(wait, call tracefmt.StackID) bool {
 	isPoller := func(f tracefmt.FrameID) bool {
 		roles := p.stage.Sites.RolesOf(f)
@@ -409,51 +278,6 @@ func (p *workerSum) isRepeatedCall(wait, call tracefmt.StackID) bool {
 	return slices.Equal(waiting[:common], calling[:common])
 }
 
-// findFanOut measures the goroutines that a request started in parallel and waited for until time resumed. lastG is the one
-// that ended last; the others have the same start function, or had ended by then. The sum is empty if there are fewer than two,
-// or if they ran one after the other.
-func (p *workerSum) findFanOut(w *path.WalkResult, lastG uint64, resumed int64) (sum fanOutSum) {
-	win := p.stage.Win
-	lastBirth, ok := win.Born(lastG, resumed)
-	if !ok || lastBirth.Creator != w.Req.G || lastBirth.Time < w.Req.Start {
-		return sum
-	}
-	firstEnd, children := resumed, 0 // firstEnd is when the first of them ended
-	win.Children(w.Req.G, w.Req.Start, resumed, func(child uint64, born int64) bool {
-		if children++; children > 4*maxRequestWaits {
-			return false
-		}
-		birth, ok := win.Born(child, born+1)
-		done, ended := win.Death(child, born)
-		if ended = ended && done <= resumed; !ended {
-			done = resumed
-		}
-		if !ok || birth.Start != lastBirth.Start && (!ended || p.startsInStdlib(birth.Start)) {
-			return true
-		}
-		if born >= firstEnd {
-			sum = fanOutSum{} // one after the other, not in parallel
-			return false
-		}
-		sum.goroutines++
-		sum.othersNS += done - born
-		firstEnd = min(firstEnd, done)
-		return true
-	})
-	if sum.goroutines < 2 {
-		return fanOutSum{}
-	}
-	sum.lastNS = resumed - lastBirth.Time
-	sum.othersNS = max(0, sum.othersNS-sum.lastNS) / (sum.goroutines - 1)
-	return sum
-}
-
-// startsInStdlib reports whether a goroutine starts with a function of the standard library.
-func (p *workerSum) startsInStdlib(start tracefmt.StackID) bool {
-	frames := p.stage.Syms.Stack(start)
-	return len(frames) == 0 || p.stage.Sites.RolesOf(frames[0]).Has(knowledge.Stdlib)
-}
-
 // mergePeerCalls adds the peer calls and connection openings of all workers, by the report's groups, to those of the first
 // worker.
 func (s *Sum) mergePeerCalls(ts []path.Translation) {
@@ -472,14 +296,6 @@ func (s *Sum) mergePeerCalls(ts []path.Translation) {
 		}
 	}
 	s.workers[0].connOpens = opens
-}
-
-// ConnOpens returns the connections that a group's requests open. Merge must have been called.
-func (s *Sum) ConnOpens(sp *spell.Speller, group path.GroupID) (out ConnOpens) {
-	if o := s.workers[0].connOpens[group]; o != nil {
-		out = ConnOpens{Site: sp.Site(o.site), Wait: sp.Site(o.wait), NS: o.ns, Count: o.count, TotalNS: o.totalNS, Requests: o.requests}
-	}
-	return out
 }
 
 // PeerCalls returns the peer calls of a group's requests, the longest total answer time first. Merge must have been called.

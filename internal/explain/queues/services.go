@@ -255,8 +255,9 @@ func (s *Sum) aggregateServices() {
 	}
 }
 
-// add adds the services of one server, sorted by start, and returns the end of the last one. Last services of requests that end
-// together (within threshold.IdleCheckNS) count as one batch. requests has the goroutines that serve requests.
+// add adds the services of one server, sorted by start, to the sum of their key, and returns the end of the last one. Requests
+// whose last services end together (within threshold.IdleCheckNS) count as one batch. requests has the goroutines that serve
+// requests.
 func (s *serviceSum) add(list []*service, requests map[uint64]struct{}) (lastEnd int64) {
 	_, servesRequest := requests[list[0].server]
 	if s.servers == nil {

@@ -36,6 +36,8 @@ const (
 	maxSlotLanes         = 32
 )
 
+// slowerFirst orders requests by latency, the slowest first, then by start and goroutine, so that the order does not depend on
+// the workers.
 func slowerFirst(a, b *queuedRequest) int {
 	return cmp.Or(cmp.Compare(b.end-b.start, a.end-a.start), cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g))
 }

@@ -10,7 +10,10 @@
 //	slotholders.go  who held the slots of a pool while a slow request waited for one
 //	longwaits.go    the longest wait of a request: does it wait for work that it handed over, or for news
 //	streams.go      requests that write parts of the answer between their waits
-//	peercalls.go    calls to a peer from one line, in sequence or in parallel
+//	peercalls.go    calls to a peer from one line, one after the other
+//	fanout.go       calls to peers on goroutines that a request starts in parallel
+//	connopens.go    connections that requests open
+//	delayedacks.go  answers that wait for a delayed acknowledgement
 //	siblings.go     locks that goroutines of one and the same request hold
 //	holderlines.go  the line below which the holder of a lock works
 //	limiters.go     the rate at which a limiter lets requests through
@@ -98,7 +101,7 @@ func New() *Sum {
 	}
 }
 
-// NewAdder implements pass.Sum.
+// NewAdder implements pass.Sum: it returns an empty workerSum for one worker, whose requests stage walks.
 func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 	p := &workerSum{
 		stage: stage, requestGoroutines: make(map[uint64]struct{}),
@@ -121,7 +124,9 @@ const (
 	laterSlicesFrom       = 6_000
 )
 
-// BeginGeneration implements pass.GenerationBeginner.
+// BeginGeneration sets the slice of a generation: requests that end before sliceEnd are summed up, about maxSliceRequests of
+// them, fewer after many slices. It empties the workers' records of the generation before. It implements
+// pass.GenerationBeginner.
 func (s *Sum) BeginGeneration(reqs []request.Request) {
 	s.aggregation.Wait()
 	s.workers[0].lateRuns.sliceWeight = 1
@@ -151,7 +156,8 @@ func (s *Sum) NeedsWalk(r *request.Request) bool {
 	return len(s.workers) > 0 && r.End < s.workers[0].sliceEnd
 }
 
-// Add implements path.Adder.
+// Add passes a walked request to each kind of sum, if the request ended in the slice. Late runs are recorded for all requests.
+// It implements path.Adder.
 func (p *workerSum) Add(w *path.WalkResult) {
 	p.addLateRuns(w) // without steps, as of a path.Joined, it adds nothing
 	if w.Form != path.Whole || w.Observer || w.Req.Open || w.Req.End >= p.sliceEnd {
@@ -173,7 +179,8 @@ func (p *workerSum) Add(w *path.WalkResult) {
 	}
 }
 
-// EndGeneration implements pass.GenerationEnder.
+// EndGeneration starts to aggregate, in the background, what the workers recorded in a generation, and merges the late runs. It
+// implements pass.GenerationEnder.
 func (s *Sum) EndGeneration() {
 	clear(s.requestGoroutines)
 	for _, p := range s.workers {

@@ -38,6 +38,7 @@ type lockedSum struct {
 // A transactionWork is the site of a wait, and the line below it in the function that began the transaction; 0 if it has none.
 type transactionWork struct{ site, line tracefmt.FrameID }
 
+// plus adds another sum of the same key, in place. A nil sum counts as empty.
 func (s *lockedSum) plus(addend *lockedSum) *lockedSum {
 	if s == nil {
 		return addend

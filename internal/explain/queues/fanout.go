@@ -1,0 +1,55 @@
+package queues
+
+import (
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// A fanOutSum adds up the goroutines that requests start for parallel calls.
+type fanOutSum struct{ goroutines, lastNS, othersNS int64 }
+
+// findFanOut measures the goroutines that a request started in parallel and waited for until time resumed. lastG is the one
+// that ended last; the others have the same start function, or had ended by then. The sum is empty if there are fewer than two,
+// or if they ran one after the other.
+func (p *workerSum) findFanOut(w *path.WalkResult, lastG uint64, resumed int64) (sum fanOutSum) {
+	win := p.stage.Win
+	lastBirth, ok := win.Born(lastG, resumed)
+	if !ok || lastBirth.Creator != w.Req.G || lastBirth.Time < w.Req.Start {
+		return sum
+	}
+	firstEnd, children := resumed, 0 // firstEnd is when the first of them ended
+	win.Children(w.Req.G, w.Req.Start, resumed, func(child uint64, born int64) bool {
+		if children++; children > 4*maxRequestWaits {
+			return false
+		}
+		birth, ok := win.Born(child, born+1)
+		done, ended := win.Death(child, born)
+		if ended = ended && done <= resumed; !ended {
+			done = resumed
+		}
+		if !ok || birth.Start != lastBirth.Start && (!ended || p.startsInStdlib(birth.Start)) {
+			return true
+		}
+		if born >= firstEnd {
+			sum = fanOutSum{} // one after the other, not in parallel
+			return false
+		}
+		sum.goroutines++
+		sum.othersNS += done - born
+		firstEnd = min(firstEnd, done)
+		return true
+	})
+	if sum.goroutines < 2 {
+		return fanOutSum{}
+	}
+	sum.lastNS = resumed - lastBirth.Time
+	sum.othersNS = max(0, sum.othersNS-sum.lastNS) / (sum.goroutines - 1)
+	return sum
+}
+
+// startsInStdlib reports whether a goroutine starts with a function of the standard library.
+func (p *workerSum) startsInStdlib(start tracefmt.StackID) bool {
+	frames := p.stage.Syms.Stack(start)
+	return len(frames) == 0 || p.stage.Sites.RolesOf(frames[0]).Has(knowledge.Stdlib)
+}
