@@ -103,7 +103,7 @@ func (a *analysis) reportLimit(r *resource, loadPerS float64) report.Limit {
 	return out
 }
 
-// groupShares returns each group's share of a resource's demand, the largest first.
+// groupShares returns each group's share of a resource's demand, the largest first, given the demand by group.
 func (a *analysis) groupShares(weights map[path.GroupID]float64) []report.LimitShare {
 	sum := 0.0
 	for _, w := range weights {

@@ -186,8 +186,8 @@ func (a *analysis) leafSpans(lines map[tracefmt.Line]bool) (out []leafSpan) {
 
 // measureLeaves sets the demand for a lock or pool whose holders are in leaves at known lines (r.lines). Every request passes
 // these lines, not only while others wait, so all of them count. The number of slots is the largest number of requests there at
-// once, if the resource was that full whenever a request had to wait. leadNS is further time that a holder which waited needs.
-// It returns the reason if the resource cannot be judged, else "".
+// once, if the resource was that full whenever a request had to wait; a lock that was not counts as several locks. leadNS is
+// further time that a holder which waited needs. It returns the reason if the resource cannot be judged, else "".
 func (a *analysis) measureLeaves(r *resource, q *heldQueue, leadNS float64) string {
 	spans := a.leafSpans(r.lines)
 	// At the limit, each holder has waited: it must wake up first.

@@ -67,7 +67,8 @@ func (a *analysis) applyChanges(changes []Change, perSecond float64) (load float
 	return load, nil
 }
 
-// changeCPU changes the number of CPUs, GOMAXPROCS or the quota in the CPU resource.
+// changeCPU sets the servers of the CPU resource to another number of CPUs, GOMAXPROCS or quota. The smallest of the three is
+// the limit. It returns an error if the recording does not show the CPU time.
 func (a *analysis) changeCPU(s predict.Setting) error {
 	i := slices.IndexFunc(a.resources, (*resource).isCPU)
 	if i < 0 {

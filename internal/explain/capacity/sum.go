@@ -113,7 +113,7 @@ type worker struct {
 // New returns an empty Sum.
 func New() *Sum { return &Sum{servers: make(map[uint64]*server)} }
 
-// NewAdder implements pass.Sum.
+// NewAdder implements pass.Sum: it returns an empty worker, whose requests stage walks.
 func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 	p := &worker{sum: s, stage: stage, number: int32(len(s.workers))}
 	s.workers = append(s.workers, p)
@@ -127,7 +127,8 @@ const (
 	maxServers       = 256
 )
 
-// BeginGeneration implements pass.GenerationBeginner.
+// BeginGeneration sets the slice of a generation, in which all requests are recorded: about maxSliceRequests of them, and
+// maxRequests in all. It implements pass.GenerationBeginner.
 func (s *Sum) BeginGeneration(reqs []request.Request) {
 	since := int64(0)
 	if s.isWhole {
@@ -141,7 +142,8 @@ func (s *Sum) BeginGeneration(reqs []request.Request) {
 // NeedsWalk implements pass.Chooser: all requests of the slice are walked.
 func (s *Sum) NeedsWalk(r *request.Request) bool { return r.End <= s.to }
 
-// Add implements path.Adder. It records a complete request of the slice.
+// Add records a complete request of the slice: its running and ready time, its leaves (waits that no goroutine ended, system
+// calls), and its waits for other goroutines. It implements path.Adder.
 func (p *worker) Add(w *path.WalkResult) {
 	r := w.Req
 	if w.Form != path.Whole || w.Observer || r.Open || r.End > p.sum.to || r.Kind == request.Run {

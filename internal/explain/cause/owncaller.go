@@ -132,7 +132,7 @@ func (p *Placer) opensConnection(id tracefmt.StackID) bool {
 // isOwn reports whether a frame belongs to the service's own code.
 func (p *Placer) isOwn(f tracefmt.FrameID) bool { return p.ownFrames.get(f, p.findOwn) == 1 }
 
-// findOwn is isOwn without its cache.
+// findOwn computes isOwn for the cache: a frame of the main module's packages, and not in code that cgo generated.
 func (p *Placer) findOwn(f tracefmt.FrameID) memoBool {
 	fr := p.syms.Frame(f)
 	return memoBoolOf(!isCgoGlue(p.syms.String(fr.File)) && p.modules.IsOwn(p.syms.String(fr.Func), p.syms.String(fr.File)))

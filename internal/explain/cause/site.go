@@ -38,7 +38,9 @@ func (s *Sites) HasRole(id tracefmt.StackID, role knowledge.Role) bool {
 // outermost informative frame, such as a handshake, or the handler that net/http calls.
 func (s *Sites) SiteOf(id tracefmt.StackID) tracefmt.FrameID { return s.sites.get(id, s.findSite) }
 
-// findSite is SiteOf without its cache.
+// findSite computes SiteOf: the frame that a Placer set; else the innermost frame with role NonStdlib; else the outermost TLS
+// handshake; else the function that net/http's pass-through handlers call; else the outermost frame that is not the stack's
+// base.
 func (s *Sites) findSite(id tracefmt.StackID) tracefmt.FrameID {
 	if f := s.syms.Place(id); f != 0 {
 		return f
@@ -82,7 +84,7 @@ func (s *Sites) isAllStdlib(id tracefmt.StackID) bool {
 	return s.stdlibStacks.get(id, s.findAllStdlib) == 1
 }
 
-// findAllStdlib is isAllStdlib without its cache.
+// findAllStdlib computes isAllStdlib for the cache.
 func (s *Sites) findAllStdlib(id tracefmt.StackID) memoBool {
 	f := s.SiteOf(id)
 	return memoBoolOf(f == 0 || s.IsStdlib(s.syms.Frame(f).Func))

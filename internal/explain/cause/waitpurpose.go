@@ -14,7 +14,8 @@ import (
 // send.
 func (s *Sites) CallOf(id tracefmt.StackID) tracefmt.StringID { return s.calls.get(id, s.findCall) }
 
-// findCall is CallOf without its cache.
+// findCall computes CallOf: the innermost function with role Operation, else the outermost write to a connection, else the
+// standard-library function that the site calls.
 func (s *Sites) findCall(id tracefmt.StackID) tracefmt.StringID {
 	frames := s.syms.Stack(id)
 	write := tracefmt.StringID(0)
@@ -53,7 +54,7 @@ func (s *Sites) SocketCall(id tracefmt.StackID) tracefmt.StringID {
 	return s.socketCalls.get(id, s.findSocket)
 }
 
-// findSocket is SocketCall without its cache.
+// findSocket computes SocketCall: the innermost function with role Socket.
 func (s *Sites) findSocket(id tracefmt.StackID) tracefmt.StringID {
 	for _, f := range s.syms.Stack(id) {
 		if s.RolesOf(f).Has(knowledge.Socket) {
@@ -67,7 +68,7 @@ func (s *Sites) findSocket(id tracefmt.StackID) tracefmt.StringID {
 // calls.
 func (s *Sites) CCall(id tracefmt.StackID) tracefmt.StringID { return s.cCalls.get(id, s.findCCall) }
 
-// findCCall is CCall without its cache.
+// findCCall computes CCall: the innermost function that calls C, before any frame of Go code.
 func (s *Sites) findCCall(id tracefmt.StackID) tracefmt.StringID {
 	for _, f := range s.syms.Stack(id) {
 		frame := s.syms.Frame(f)

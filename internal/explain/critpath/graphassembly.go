@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// assemble converts the parts and links to a graph; nil if that is not possible.
+// assemble converts the parts and links to a graph with nodes in topological order. It returns nil if that is not possible, or
+// if the graph does not reproduce the trace's times.
 func (b *graphBuilder) assemble() *Graph {
 	slices.SortFunc(b.parts[1:], func(x, y *graphPart) int { return cmp.Or(cmp.Compare(x.g, y.g), cmp.Compare(x.start, y.start)) })
 	// Of several links between the same instants, the first remains: one that is not soft, with its wait.

@@ -24,7 +24,7 @@ func New(maxSlowest int) *Sum {
 	return &Sum{maxSlowest: maxSlowest, merged: collector{maxSlowest: maxSlowest}}
 }
 
-// NewAdder implements pass.Sum.
+// NewAdder implements pass.Sum: it returns an empty collector for one worker, whose requests stage walks.
 func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 	k := &collector{maxSlowest: s.maxSlowest, stage: stage}
 	s.collectors = append(s.collectors, k)
@@ -79,7 +79,8 @@ func (k *collector) group(id path.GroupID) *groupRequests {
 	return g
 }
 
-// Add implements path.Adder. It collects a request if it is among the slowest of its group so far, or in the sample.
+// Add collects a request in full if it is among the slowest of its group so far, or in the group's random sample. It implements
+// path.Adder.
 func (k *collector) Add(w *path.WalkResult) {
 	if k.maxSlowest <= 0 || !w.IsComplete() {
 		return
@@ -106,10 +107,13 @@ func (k *collector) Add(w *path.WalkResult) {
 	}
 }
 
+// slowerFirst orders requests by latency, the slowest first, then by start and goroutine, so that the order does not depend on
+// the workers.
 func slowerFirst(a, b *Request) int {
 	return cmp.Or(cmp.Compare(b.End-b.Start, a.End-a.Start), cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G))
 }
 
+// smallerKeyFirst orders requests by their sample keys.
 func smallerKeyFirst(a, b *Request) int {
 	return cmp.Compare(sampleKey(a.Start, a.G), sampleKey(b.Start, b.G))
 }

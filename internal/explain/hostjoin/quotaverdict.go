@@ -8,7 +8,7 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// cgroupStat converts a sample's quota counters to the form of package cgroup.
+// cgroupStat converts a sample's quota counters to a cgroup.Stat, in which Has says which of them the sample contains.
 func cgroupStat(sample *host.Sample) *cgroup.Stat {
 	stat := &cgroup.Stat{}
 	if sample.Periods != nil && sample.ThrottledNS != nil {

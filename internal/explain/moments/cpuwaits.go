@@ -28,6 +28,7 @@ type waitHistogram struct {
 // from the grain's start, in ns, with the same signs.
 type edge struct{ waiters, offsets int64 }
 
+// A page holds the changes of adjacent grains.
 type page [grainsPerPage]edge
 
 // add adds a wait from from to to, as often as weight says.

@@ -53,14 +53,15 @@ type Sum struct {
 // New returns an empty Sum.
 func New() *Sum { return new(Sum) }
 
-// NewAdder implements pass.Sum.
+// NewAdder implements pass.Sum: it returns an empty adder for one worker, whose requests stage walks.
 func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 	p := &adder{stage: stage}
 	s.adders = append(s.adders, p)
 	return p
 }
 
-// Merge combines the records of all workers, by the merged ids of groups and causes.
+// Merge combines the records of all workers by the merged ids of groups and causes: the slowest requests, the numbers of
+// requests that began, and the waits for a P.
 func (s *Sum) Merge(ts []path.Translation) {
 	for i, p := range s.adders {
 		for id, record := range p.groups {
@@ -107,7 +108,8 @@ func (p *adder) recordOf(id path.GroupID) *groupRecord {
 	return *k
 }
 
-// Add implements path.Adder.
+// Add records when a request began and, if it was walked to its end, its waits for a P and, if it is one of the slowest, the
+// request with its largest cause. It implements path.Adder.
 func (p *adder) Add(w *path.WalkResult) {
 	if w.Form == path.NotWalked {
 		p.recordOf(w.Group).countBegin(w.Start/threshold.TimeSliceNS, w.Weight)

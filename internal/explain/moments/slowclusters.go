@@ -73,8 +73,8 @@ func slowClusters(record *groupRecord, g *report.Group, durationNS int64) (found
 	return found, total
 }
 
-// selectSlowest returns the slow requests that are examined: at most the slowest percent, each far slower than the median.
-// total is the number of requests that they represent.
+// selectSlowest returns the slow requests that are examined: the slowest percent (at least threshold.MedianSample requests), as
+// far as they are far slower than the median. total is the number of requests that they represent.
 func (k *groupRecord) selectSlowest(g *report.Group) (list []*slowRequest, total int64) {
 	n := max(int64(threshold.MedianSample), int64(g.Count/100))
 	for _, r := range k.slowest.Sorted() {
@@ -93,7 +93,8 @@ func (s *Sum) CountOpenIntervals(id path.GroupID, leastNS int64) (n int) {
 	return s.recordOf(id).countOpenIntervals(leastNS)
 }
 
-// countOpenIntervals is Sum.CountOpenIntervals for one group.
+// countOpenIntervals returns the number of separate intervals in which stored requests of latency leastNS or more were open; 0
+// for a nil record.
 func (k *groupRecord) countOpenIntervals(leastNS int64) (n int) {
 	if k == nil {
 		return 0

@@ -292,7 +292,7 @@ func (p *Pass) Answers() func(g uint64, start int64) []critpath.Answer {
 	return p.answers.AnswersSoFar()
 }
 
-// createWorkers creates the workers, each with a stage and an adder of every sum.
+// createWorkers creates the workers, each with a stage and an adder of every sum. With Options.InOrder there is only one.
 func (p *Pass) createWorkers() {
 	workerCount := p.options.Workers
 	if p.options.InOrder {

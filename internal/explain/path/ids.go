@@ -73,6 +73,7 @@ type chainKey struct {
 	ChainWait
 }
 
+// A chain is a wait with the chain before it, and its length.
 type chain struct {
 	chainKey
 	depth         int
@@ -169,7 +170,8 @@ func (x *IDs) chainID(key chainKey) ChainID {
 	return cached.id
 }
 
-// findChain is chainID without its cache.
+// findChain looks up or assigns the id of a chain, see chainID. In a chain that is too long it drops the last wait but one,
+// because the first waits and the last one are more informative.
 func (x *IDs) findChain(key chainKey) ChainID {
 	parent := &x.chains[key.parent]
 	if parent.depth >= maxChainLength && !parent.leadsToAnswer {

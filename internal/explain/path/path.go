@@ -330,7 +330,8 @@ func (s *Stage) readyTime(r *request.Request, steps []critpath.Step) (readyNS, p
 	return readyNS, pollGapNS
 }
 
-// sumByCause sets CauseIDs, CauseTimes and LongPWaits of a result from its segments.
+// sumByCause sets CauseIDs (the cause of each segment), CauseTimes (the total time of each cause) and LongPWaits of a result
+// from its segments.
 func (s *Stage) sumByCause(w *WalkResult) {
 	s.causeIDs, s.causeTimes, s.longPWaits = s.causeIDs[:0], s.causeTimes[:0], s.longPWaits[:0]
 	for i := range w.Segments {

@@ -60,7 +60,8 @@ func (s *Stage) HasListed(r *request.Request) bool {
 	return pieces != nil && pieces.isFull()
 }
 
-// addPiece adds the result of a piece to the earlier pieces of its request.
+// addPiece adds the result of a piece to the earlier pieces of its request: cause times, best handler, and segments. Beyond
+// maxPartialSegments, segments are only added up by cause and site.
 func (s *Stage) addPiece(w *WalkResult) {
 	r := w.Req
 	pieces := s.joined[r.PieceKey]

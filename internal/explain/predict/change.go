@@ -206,7 +206,7 @@ func ChangeOf(data *report.Change) Change {
 	return c
 }
 
-// String formats the change as --what-if accepts it.
+// String formats the change in the syntax of --what-if, such as sleep@main.go:27=50%. It is the inverse of Parse.
 func (c Change) String() string {
 	switch c.Kind {
 	case report.ChangeSlots, report.ChangeCalls:

@@ -40,6 +40,7 @@ func (f *Facts) predictGOGC(setting Setting, refuse refuseFunc) (change *effect,
 	return f.cyclesEffect(ratio, fmt.Sprintf("GOGC is about %.0f, from live heap and goal; a memory limit is assumed not to bind", currentGOGC), newHeadroom+float64(f.LiveBytes), refuse)
 }
 
+// timesText returns "once" or "N times".
 func timesText(n int) string {
 	if n == 1 {
 		return "once"

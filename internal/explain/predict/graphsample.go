@@ -58,6 +58,7 @@ func (r *smallestKeys) excludes(stratum int, key uint64) bool {
 	return isFull && largest < key
 }
 
+// A stratum is the requests of one latency range: their number and the sampled graphs.
 type stratum struct {
 	count    int64
 	graphs   *sample.TopN[*Graph] // those with the smallest keys

@@ -25,7 +25,7 @@ func (s *Samples) smallestKeysOf(g path.GroupKey) *smallestKeys {
 	return entry.GetOrAdd(s.keysByGroup, g)
 }
 
-// NewAdder implements pass.Sum.
+// NewAdder implements pass.Sum: it returns the sampler of one worker, whose requests stage walks.
 func (s *Samples) NewAdder(stage *path.Stage) path.Adder {
 	p := &sampler{samples: s, stage: stage, builder: NewBuilder(stage)}
 	s.samplers = append(s.samplers, p)
@@ -61,8 +61,8 @@ type sampler struct {
 	pending []*Sample
 }
 
-// Add implements path.Adder: it adds a request whose complete path is known to the sample of its group. A path that was joined
-// from pieces is stored as a chain at once, because the window no longer contains it.
+// Add adds a request whose complete path is known to the sample of its group. A path that was joined from pieces is stored as a
+// chain at once, because the window no longer contains it. It implements path.Adder.
 func (p *sampler) Add(w *path.WalkResult) {
 	if !w.IsComplete() {
 		return

@@ -47,6 +47,7 @@ type Model struct {
 	calls    map[string][]CallSum // by the group's id
 }
 
+// A group is a group of the report with its measured percentiles in ns (nil: unknown) and its sampled graphs.
 type group struct {
 	id       string
 	sample   *Sample
@@ -55,6 +56,7 @@ type group struct {
 	graphs   []weightedGraph
 }
 
+// A weightedGraph is a sampled graph with the number of requests that it represents.
 type weightedGraph struct {
 	*Graph
 	weight float64
@@ -261,6 +263,7 @@ func unchangedPrediction(g *group, changes []Change) *report.Predicted {
 	return out
 }
 
+// exactEstimate returns an estimate without a range.
 func exactEstimate(ns int64) report.Estimate { return report.Estimate{Est: ns, Low: ns, High: ns} }
 
 // retimeAll computes, for each sampled request of a group, the latencies with the changes and the exposure to them.

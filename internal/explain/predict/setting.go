@@ -21,7 +21,7 @@ const (
 	Quota      = "quota"      // CPUs
 )
 
-// String formats a setting as --what-if accepts it.
+// String formats a setting in the syntax of --what-if, such as GOMEMLIMIT=900MiB.
 func (s Setting) String() string {
 	switch {
 	case s.Name == GOGC && math.IsInf(s.Value, 1):
@@ -134,7 +134,7 @@ type Refusal struct {
 	Reason string
 }
 
-// Error implements error.
+// Error returns the sentence for the user: which what-if is not answered, and why.
 func (r *Refusal) Error() string {
 	return fmt.Sprintf("what-if %s is not answered: %s", r.Change, r.Reason)
 }

@@ -47,6 +47,7 @@ func (m *Model) effectWeights(e *effect) []float64 {
 	return out
 }
 
+// oneIf returns 1 for true and 0 for false.
 func oneIf(b bool) float64 {
 	if b {
 		return 1

@@ -40,13 +40,13 @@ func NewCollector() *Collector {
 	return &Collector{eventsPerPart: eventsPerPart, runsByStart: make(map[tracefmt.StackID]*Run), herds: make(map[tracefmt.StackID]*Herd), openWakeups: make(map[tracefmt.StackID]*herdWakeup), workerTimes: make(map[tracefmt.StringID]int64)}
 }
 
-// AddGeneration implements pass.Listener. It adds in the background.
+// AddGeneration implements pass.Listener. It adds the generation in the background, until FinishGeneration.
 func (c *Collector) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, _ bool) {
 	c.syms = syms
 	c.background.Go(func() { c.Add(g) })
 }
 
-// FinishGeneration implements pass.GenerationFinisher.
+// FinishGeneration implements pass.GenerationFinisher: it waits until the generation was added.
 func (c *Collector) FinishGeneration() { c.background.Wait() }
 
 // Add adds a generation to all sums. Only one goroutine at a time may call it. Others may read the generation during the call.

@@ -339,7 +339,7 @@ func mostFrequentSite(counts map[tracefmt.FrameID]int, sp *spell.Speller) (site 
 	return site, count
 }
 
-// stopRows returns the stops of the world by kind and site, the most time first.
+// stopRows returns the stops of the world by kind and site, each with the sites that stopped last, the most time first.
 func (c *Collector) stopRows(sp *spell.Speller) []Stop {
 	type key struct {
 		kind string

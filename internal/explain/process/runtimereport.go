@@ -96,7 +96,7 @@ func (c *Collector) Runtime(sp *spell.Speller, froze *freeze.Verdict) report.Run
 	return r
 }
 
-// stopRowsByKind returns the stops of the world by kind, the most time first.
+// stopRowsByKind returns the number and times of the stops of the world by kind only, the most time first.
 func (c *Collector) stopRowsByKind(syms *tracefmt.Symbols) []report.STW {
 	byKind := make(map[string]*Stop)
 	for k, s := range c.gcSums.stops {

@@ -79,7 +79,8 @@ func (s *series) addStates(g *timeline.Gen, end int64) {
 	}
 }
 
-// report returns the report's series, relative to start, for a trace that ends at end.
+// report returns the report's series (heap, goal, GOMAXPROCS, idle Ps, goroutine states), with times relative to start, for a
+// trace that ends at end.
 func (s *series) report(start, end int64) *report.Series {
 	if s.previous != nil {
 		s.addStates(s.previous, end)
@@ -180,6 +181,7 @@ func (s *longestIntervals) add(start, length int64) {
 	}
 }
 
+// keepLongest drops all but the maxPoints longest intervals.
 func (s *longestIntervals) keepLongest() {
 	slices.SortFunc(s.list, func(a, b [2]int64) int { return cmp.Or(cmp.Compare(b[1], a[1]), cmp.Compare(a[0], b[0])) })
 	s.list = s.list[:min(len(s.list), maxPoints)]

@@ -10,7 +10,8 @@ import (
 // in one interrupt.
 const maxPollDelayNS = 50e3
 
-// addEvent updates the states of threads, CPUs and sockets by one kernel event.
+// addEvent applies one kernel event: context switches, wakes and migrations change the states of threads and the occupants of
+// CPUs; arrivals and reads are recorded by socket; lost events invalidate all states.
 func (t *Tracker) addEvent(syms *tracefmt.Symbols, e *kernelevents.Event) {
 	switch e.Kind {
 	case kernelevents.Switch:
@@ -203,7 +204,7 @@ func (th *thread) throttle(t, ns int64) {
 	}
 }
 
-// recordOccupant records that a thread has a CPU from a time on.
+// recordOccupant records that thread tid (0: idle) has CPU number from a time on.
 func (t *Tracker) recordOccupant(syms *tracefmt.Symbols, number int32, time int64, tid int32) {
 	c := t.cpus[number]
 	if c == nil {
@@ -250,7 +251,7 @@ func (t *Tracker) invalidateFrom(from int64) {
 	}
 }
 
-// endAllStates ends all states at the end of the events.
+// endAllStates sets the state of all threads to unknown at the end of the events.
 func (t *Tracker) endAllStates() {
 	t.eachThread(func(th *thread) {
 		if n := len(th.changes); n > 0 && th.changes[n-1].time < t.End() {

@@ -122,7 +122,7 @@ type Retransmissions struct {
 	Times         []int64
 }
 
-// Summary returns the sums of all generations so far.
+// Summary returns the sums of all generations so far: thread states, throttled and stopped intervals, retransmissions, quotas.
 func (t *Tracker) Summary() Summary {
 	s := &t.sums
 	out := Summary{RunningNS: s.runningNS, ByKind: s.byKind, WaitByName: s.waitByName, SoftirqNS: s.softirqNS, Lost: s.lost}

@@ -212,7 +212,8 @@ func (t *Tracker) Err() error {
 // IsUsed reports whether the events cover at least one generation of the trace.
 func (t *Tracker) IsUsed() bool { return len(t.gens) > 0 }
 
-// Drop frees the states before a time.
+// Drop frees the states of threads, CPUs and sockets before a time, in which no query will be interested. It does nothing after
+// KeepAll.
 func (t *Tracker) Drop(before int64) {
 	if t.isWhole {
 		return
@@ -270,7 +271,8 @@ func indexBefore[T any](list []T, t int64, timeOf func(*T) int64) int {
 	return max(lo-1, 0)
 }
 
-// readBlock reads and applies the next block of events.
+// readBlock reads the next block of events, converts their times to the trace's clock, and applies them. At the end of the
+// events it ends all states.
 func (t *Tracker) readBlock(syms *tracefmt.Symbols) {
 	events, err := t.reader.Next(t.buf)
 	if t.buf = events; err != nil {

@@ -30,7 +30,8 @@ func (c *Carry) reset(g *Gen, after *Carry) {
 	clear(c.formOf)
 }
 
-// set stores the span in which goroutine number d was when the generation began.
+// set stores the span in which goroutine number d was when the generation began. Equal spans with different starts share one
+// form.
 func (c *Carry) set(d uint32, s *Span) {
 	form := *s
 	form.Start = 0

@@ -293,7 +293,7 @@ func groupByThread(src *tracefmt.Generation) []thread {
 	return threads
 }
 
-// onEachWorker runs f for each worker concurrently and waits for all.
+// onEachWorker calls f for each worker, concurrently, and waits for all calls.
 func (d *Decoder) onEachWorker(f func(*worker)) {
 	if len(d.workers) == 1 {
 		f(d.workers[0])

@@ -80,6 +80,7 @@ type Lists struct {
 	markedOrder   []uint32 // reused by EachMarked
 }
 
+// reset empties the lists and keeps their memory.
 func (l *Lists) reset() {
 	*l = Lists{
 		Samples: l.Samples[:0], Heap: l.Heap[:0], User: l.User[:0], STW: l.STW[:0], GC: l.GC[:0],

@@ -195,7 +195,7 @@ type Life struct {
 	Pieces int
 }
 
-// Lives calls f for each goroutine that occurs in the generation.
+// Lives calls f with a summary (birth, death, start function, activity) of each goroutine that occurs in the generation.
 func (g *Gen) Lives(f func(Life)) {
 	for d := uint32(1); int(d)+1 < len(g.slotBase); d++ {
 		l := Life{ID: g.ids.ids[d], Pieces: int(g.slotBase[d+1] - g.slotBase[d])}

@@ -186,7 +186,8 @@ func (r *Runs) Add(g *Gen, f func(Run)) {
 	r.addBetween(g, g.Base, math.MaxInt64, f)
 }
 
-// addBetween is Add for runs that overlap [from, to).
+// addBetween joins the runs of generation g that overlap [from, to) with open runs of earlier generations, and calls f for each
+// run that ended, thread by thread; see Add.
 func (r *Runs) addBetween(g *Gen, from, to int64, f func(Run)) {
 	if r.open == nil {
 		r.open = make(map[uint64]Run)

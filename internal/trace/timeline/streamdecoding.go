@@ -380,8 +380,8 @@ func (w *worker) ensureRoom() {
 	w.slab, w.slabID, w.nextWord = slab, id<<slabBits, 1
 }
 
-// addPiece adds a piece of goroutine number g with sequence number seq, and returns it, so that its owner bits can be completed
-// during its run.
+// addPiece adds a piece of goroutine number g (a run, or an event about it) with sequence number seq, and returns it, so that
+// its owner bits can be completed during its run.
 func (w *worker) addPiece(g, seq uint32, rec ref, ownerBits uint32, t int64) *piece {
 	l := &w.pieces
 	k := l.end % pieceChunk

@@ -215,7 +215,7 @@ func (s *Symbols) internFrame(f Frame) FrameID {
 	return id
 }
 
-// internStack returns the id of a stack, adding it if it is not in the table.
+// internStack returns the id of a stack, adding it if it is not in the table. Stacks with equal hashes take successive numbers.
 func (s *Symbols) internStack(frames []FrameID) StackID {
 	if len(frames) == 0 {
 		return 0

@@ -127,7 +127,8 @@ func (t *Tables) readString(c *cursor, syms *Symbols) error {
 	return nil
 }
 
-// readStack reads one entry of a stack table: its local id and frames.
+// readStack reads one entry of a stack table: its local id and frames, whose strings must have been read. A stack with too many
+// frames is an error.
 func (t *Tables) readStack(c *cursor, syms *Symbols) error {
 	id, count := c.nextUint(), c.nextUint()
 	if count > maxFramesPerStack {
