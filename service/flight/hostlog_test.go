@@ -31,14 +31,19 @@ func TestHostLogger(t *testing.T) {
 			t.Errorf("%s alone are not logged", counters)
 			continue
 		}
-		var b bytes.Buffer
-		must.Do(t, trace.Start(&b))
-		h.logSample()
-		trace.Stop()
-		h.close()
-		text := b.String()
-		if hasThreads := strings.Contains(text, `"run_ns"`); !strings.Contains(text, hostSample) || hasThreads != (counters == "threads") {
-			t.Errorf("%s alone: the trace has a sample of threads is %v", counters, hasThreads)
+		for _, samples := range []int{0, 1, samplesPerStart} { // the facts of the machine come first, and again after some samples
+			var b bytes.Buffer
+			h.samples = samples
+			must.Do(t, trace.Start(&b))
+			h.logSample()
+			trace.Stop()
+			check.False(t, samples == 0 && h.idle, "%s alone: idle by one sample", counters)
+			text := b.String()
+			if hasThreads := strings.Contains(text, `"run_ns"`); !strings.Contains(text, hostSample) || hasThreads != (counters == "threads") {
+				t.Errorf("%s alone: the trace has a sample of threads is %v", counters, hasThreads)
+			}
+			check.Equal(t, strings.Contains(text, hostStart), samples != 1, "%s alone: facts at sample %d", counters, samples)
 		}
+		h.close()
 	}
 }

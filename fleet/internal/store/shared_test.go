@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -566,6 +568,29 @@ func TestSharedRetention(t *testing.T) {
 	}
 	r, err := w.Recording(ctx, "old")
 	check.True(t, err == nil && r != nil && r.State == Done, "%+v %v", r, err)
+}
+
+// TestOpenShared: a receiver needs no ClickHouse, and a store with an engine that does not answer is not opened.
+func TestOpenShared(t *testing.T) {
+	c := must.Have(kfake.NewCluster(kfake.NumBrokers(1)))(t)
+	defer c.Close()
+	address, _ := enginetest.S3(t)
+	files, ctx := must.Have(raw.OpenS3(t.Context(), address, raw.Dir(t.TempDir())))(t), t.Context()
+	kafka := "kafka://" + c.ListenAddrs()[0] + "/whylate?partitions=1"
+	s := must.Have(OpenShared(ctx, kafka, "", files, false))(t)
+	must.Do(t, s.AddToken(ctx, "a", SendScope, "shop", time.Now().Add(time.Hour)))
+	must.Do(t, s.AddRecording(ctx, Recording{ID: "a", Received: time.Now()}))
+	name, err := s.TokenName(ctx, "a", SendScope, time.Now())
+	check.True(t, err == nil && name == "shop" && must.Have(s.CountQueued(ctx, "shop"))(t) == 1 && s.Ping(ctx) == nil, "%q %v", name, err)
+	must.Do(t, s.Close())
+	for _, clickhouse := range []string{"clickhouse://127.0.0.1:1/x", "clickhouse://%"} {
+		_, err := OpenShared(ctx, kafka, clickhouse, files, false)
+		check.True(t, err != nil && strings.Contains(err.Error(), "ClickHouse"), "%s: %v", clickhouse, err)
+		_, err = Open(ctx, filepath.Join(t.TempDir(), "fleet.db"), clickhouse)
+		check.True(t, err != nil && strings.Contains(err.Error(), "ClickHouse"), "%s: %v", clickhouse, err)
+	}
+	_, err = OpenShared(ctx, "kafka://", "", files, false)
+	check.Error(t, err, "there is no topic")
 }
 
 // TestKafkaPasswords: openTopic authenticates by each mechanism, and makes a topic with as many partitions as the address says.
