@@ -89,7 +89,7 @@ func TestIgnored(t *testing.T) {
 func TestFromReport(t *testing.T) {
 	site := func(line int) *report.Site { return &report.Site{Func: "main.f", File: "/src/main.go", Line: line} }
 	received, start := time.Unix(2000, 0), time.Unix(1000, 0)
-	rep := &report.Report{Input: report.Input{Start: &start}, Groups: []report.Group{{ID: "g1", TotalNS: 5}, {ID: "g2", Name: "GET /", TotalNS: 9, Count: 7}}}
+	rep := &report.Report{Input: report.Input{Start: &start}, Groups: []report.Group{{ID: "g1", TotalNS: 5, Histogram: [][2]int64{{1024, 1}}}, {ID: "g2", Name: "GET /", TotalNS: 9, Count: 7}}}
 	for i := range maxSlow + 2 {
 		rep.Groups[1].Slowest = append(rep.Groups[1].Slowest, report.Request{ID: fmt.Sprint("r", i), StartNS: 3e9, LatencyNS: int64(i), DatadogSpanID: "d"})
 	}
@@ -98,6 +98,7 @@ func TestFromReport(t *testing.T) {
 	l := Labels{Service: "a"}
 	r := FromReport(l, received, rep)
 	check.True(t, r.Start.Equal(start) && len(r.SlowRequests) == maxSlow && len(r.Findings) == 3, "%+v", r)
+	check.Equal(t, r.Sums[0], Sum{Group: "(unnamed)", Bucket: 1024, N: 1}, "a bound of the report's buckets is one of the rows'")
 	check.Equal(t, r.SlowRequests[0], SlowRequest{Request: "r", Group: "(unnamed)", Cause: "lock", Site: "main.f (main.go:2)", Trace: "t", Start: start, NS: 100}, "slowest")
 	check.Equal(t, r.SlowRequests[1], SlowRequest{Request: fmt.Sprint("r", maxSlow+1), Group: "GET /", Trace: "d", Start: start.Add(3 * time.Second), NS: maxSlow + 1}, "second")
 	check.Equal(t, r.Findings[1].Requests, 7, "requests of the finding's group")

@@ -37,13 +37,16 @@ func run() int {
 	defer cancel()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		<-signals
-		cancel()
-		<-signals
-		atomicfile.RemoveUnfinished()
-		os.RemoveAll(tmp)
-		os.Exit(cli.ExitInterrupted)
-	}()
+	go endAtSignals(signals, cancel, tmp, os.Exit)
 	return plugin.Run(ctx, os.Args[1:], plugin.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, tmp)
+}
+
+// endAtSignals calls cancel at the first signal. At the second it removes unfinished files and calls exit.
+func endAtSignals(signals <-chan os.Signal, cancel func(), tmp string, exit func(status int)) {
+	<-signals
+	cancel()
+	<-signals
+	atomicfile.RemoveUnfinished()
+	os.RemoveAll(tmp)
+	exit(cli.ExitInterrupted)
 }

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/whylate/whylate/internal/cli"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/kube/internal/kubetest"
@@ -65,4 +66,17 @@ func TestInterrupt(t *testing.T) {
 	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
 		t.Errorf("left: %v, %v", files, err)
 	}
+}
+
+// TestSecondInterrupt: the first interrupt cancels, and the second ends the command with the right status and removes its files.
+func TestSecondInterrupt(t *testing.T) {
+	dir, signals, canceled, exited := t.TempDir(), make(chan os.Signal), make(chan bool), make(chan int)
+	go endAtSignals(signals, func() { close(canceled) }, dir, func(status int) { exited <- status })
+	signals <- os.Interrupt
+	<-canceled
+	must.Have(os.Stat(dir))(t)
+	signals <- os.Interrupt
+	status := <-exited
+	_, err := os.Stat(dir)
+	check.True(t, status == cli.ExitInterrupted && os.IsNotExist(err), "status %d, files: %v", status, err)
 }

@@ -273,6 +273,19 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// TestNoHostSamples: no process of this machine is sampled, also if a pod has its name.
+func TestNoHostSamples(t *testing.T) {
+	api, dir := new(kubetest.API), t.TempDir()
+	addHandlerPod(t, api, "localhost", traceHandler(t, func(http.ResponseWriter, *http.Request) {}))
+	status, _, stderr := call(t, t.Context(), api, "localhost", "--seconds", "1", "-o", dir)
+	check.True(t, status == cli.ExitOK && !strings.Contains(stderr, "host samples"), "status %d: %s", status, stderr)
+	f := must.Have(os.Open(must.Have(filepath.Glob(filepath.Join(dir, "*.whylate")))(t)[0]))(t)
+	defer f.Close()
+	for _, w := range must.Have(bundle.New(f, must.Have(f.Stat())(t).Size()))(t).Meta().Warnings {
+		check.False(t, strings.Contains(w.Text, "host samples"), "%s", w.Text)
+	}
+}
+
 // TestInterrupt: an interrupt ends a long recording and leaves no file.
 func TestInterrupt(t *testing.T) {
 	api := new(kubetest.API)
