@@ -87,12 +87,15 @@ func (m *mainSource) add(c *collector, g *timeline.Gen) {
 
 // add decides, after jobs and iterations were found, whether the program is a batch program. If it is, they are parts of its run
 // and are not emitted; otherwise they are.
-func (r *runSource) add(c *collector, _ *timeline.Gen) {
-	parts := &r.work.parts
+func (r *runSource) add(c *collector, g *timeline.Gen) {
+	parts, wasBatch := &r.work.parts, r.work.isBatch
 	if r.work.isBatch = r.work.mayBeBatch && r.isBatch(); !r.work.isBatch {
 		c.reserve(parts.length + len(r.pieces))
 		for part := range parts.elements(0, parts.length) {
 			c.emitted = append(c.emitted, *part)
+		}
+		if r.work.mayBeBatch && !wasBatch {
+			r.loops.jobs.emitAllCounted(c, g)
 		}
 	}
 	*parts = chunkedList[Request]{}

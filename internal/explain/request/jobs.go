@@ -30,11 +30,14 @@ type jobSource struct {
 	namesByStarter map[tracefmt.FrameID]tracefmt.FrameID
 	// carriers are the start functions of the standard library. An entry is nil if the function carries no requests.
 	carriers map[tracefmt.StringID]*carrier
-	// Of this generation: the births and their order by time, the kinds by index, and the jobs.
-	births   []timeline.BirthTime
-	order    []int32
-	kindList []*jobKind
-	states   []jobState
+	// Of this generation: the births by their key, those that are added one by one with their order by time, the kinds by index, and
+	// the jobs.
+	birthGroups map[birthKey]*birthGroup
+	bornCount   int // all births
+	births      []timeline.BirthTime
+	order       []int32
+	kindList    []*jobKind
+	states      []jobState
 	// droppedLoops are the goroutines, of this generation, whose iterations are no requests since their lives are.
 	droppedLoops map[uint64]bool
 }
@@ -60,6 +63,7 @@ const (
 	isJob jobState = 1 << iota
 	isPartJob
 	isInMap      // the job is in jobSource.jobs, and the other fields are 0
+	isUniform    // the job is one of jobKind.uniform
 	jobStateBits = iota
 )
 
@@ -79,7 +83,11 @@ type jobKind struct {
 	// Of those that began and end in this generation: how many there are, and how many run service code and have so few
 	// pieces that they cannot have returned to a wait often.
 	bornCount, shortCount int
-	endedCount            int
+	// uniform counts the jobs of this generation whose births are in a birthGroup and which end in it. isCounted says that they are
+	// only counted, and are requests without any further inspection.
+	uniform    uniformJobs
+	isCounted  bool
+	endedCount int
 	// firstEnd is when the first of them ended. laterStarts counts those that began after that: only a function that is
 	// started repeatedly has them.
 	firstEnd    int64
@@ -133,6 +141,7 @@ func newJobSource(work *workIndex) *jobSource {
 		work: work,
 		jobs: make(map[uint64]*job), kinds: make(map[jobKey]*jobKind), startFuncs: make(map[tracefmt.StringID]*startFuncStats),
 		namesByStarter: make(map[tracefmt.FrameID]tracefmt.FrameID), carriers: make(map[tracefmt.StringID]*carrier),
+		birthGroups: make(map[birthKey]*birthGroup),
 	}
 }
 
@@ -150,7 +159,7 @@ func (j *jobSource) add(c *collector, g *timeline.Gen) {
 	}
 	// Goroutines that a server starts for itself, net/http one for each request, are removed before sorting.
 	isSelected := func(start tracefmt.StackID) bool { return j.selectsStart(c, start) }
-	j.births = entry.Resize(j.births, g.CountStarts(isSelected))[:0]
+	var group *birthGroup
 	g.EachBirth(isSelected, func(number uint32, b timeline.Birth) {
 		if start := c.stackInfo(b.Start); start.role != roleUnclaimed {
 			if b.Creator == 0 || c.isServing(b.Creator, b.Stack) {
@@ -158,9 +167,14 @@ func (j *jobSource) add(c *collector, g *timeline.Gen) {
 			}
 		} else if j.startFuncs[start.startFunc].countBirth(b.G) {
 			return
+		} else if group = j.groupOf(c, g, &b, group); group != nil {
+			j.addToGroup(c, g, group, number, &b)
+			return
 		}
 		j.births = append(j.births, timeline.BirthTime{Time: b.Time, Number: number})
 	})
+	j.bornCount = len(j.births)
+	j.addGroups(c)
 	j.order = g.OrderBirths(j.births, j.order)
 	for _, i := range j.order {
 		number := j.births[i].Number
@@ -170,9 +184,10 @@ func (j *jobSource) add(c *collector, g *timeline.Gen) {
 			j.addCarriedJob(c, g, number, &b)
 		}
 	}
-	for _, kind := range j.kinds {
+	for key, kind := range j.kinds {
 		// Their ends will show that they are jobs, so their waits need not be observed.
 		kind.areJobs = kind.areJobs || kind.shortCount >= threshold.TailSample && 2*kind.shortCount > kind.bornCount && !kind.areWorkers()
+		kind.isCounted = kind.areJobs && kind.uniform.count > 0 && !c.isMeasured(key.startFunc) && j.isNamed(key, kind)
 	}
 }
 
@@ -180,6 +195,7 @@ func (j *jobSource) add(c *collector, g *timeline.Gen) {
 // know, because a part of the trace was lost.
 func (j *jobSource) beginGeneration(g *timeline.Gen) {
 	j.births, j.kindList = j.births[:0], j.kindList[:0]
+	clear(j.birthGroups)
 	j.states = append(j.states[:0], make([]jobState, g.GoroutineCount()+1)...)
 	for id := range j.jobs {
 		if number := g.Number(id); number != 0 {
@@ -189,7 +205,7 @@ func (j *jobSource) beginGeneration(g *timeline.Gen) {
 		}
 	}
 	for _, kind := range j.kinds {
-		kind.index, kind.bornCount, kind.shortCount = len(j.kindList), 0, 0
+		kind.index, kind.bornCount, kind.shortCount, kind.uniform = len(j.kindList), 0, 0, uniformJobs{}
 		j.kindList = append(j.kindList, kind)
 	}
 }
@@ -253,19 +269,26 @@ func (j *jobSource) addJob(c *collector, g *timeline.Gen, number uint32, birth *
 		startFunc.partCount++
 	}
 	if startFunc.allParts = startFunc.partCount >= settledCount && startFunc.partCount == startFunc.count; !startFunc.allParts {
-		if _, ends := g.DeathOf(number); ends {
-			j.states[number] = isJob | jobState(kind.index)<<jobStateBits
-			if kind.bornCount++; g.PiecesOf(number) < 2*threshold.SmallSample && c.stackInfo(birth.Start).outerOwned != 0 {
-				kind.shortCount++
-			}
-			if job.isPart {
-				j.states[number] |= isPartJob
-			}
-		} else {
+		if _, ends := j.addEnding(c, g, kind, number, birth.Start, job.isPart); !ends {
 			job.kind = kind
 			j.storeJob(number, birth.G, job)
 		}
 	}
+}
+
+// addEnding sets the state of a goroutine that is a job, if it ends in this generation. It returns the end.
+func (j *jobSource) addEnding(c *collector, g *timeline.Gen, kind *jobKind, number uint32, start tracefmt.StackID, isPart bool) (end int64, ends bool) {
+	if end, ends = g.DeathOf(number); !ends {
+		return 0, false
+	}
+	j.states[number] = isJob | jobState(kind.index)<<jobStateBits
+	if isPart {
+		j.states[number] |= isPartJob
+	}
+	if kind.bornCount++; g.PiecesOf(number) < 2*threshold.SmallSample && c.stackInfo(start).outerOwned != 0 {
+		kind.shortCount++
+	}
+	return end, true
 }
 
 // storeJob stores a job that outlives the generation.
@@ -285,9 +308,20 @@ func (j *jobSource) finishGeneration(c *collector, g *timeline.Gen) {
 		}
 		c.reserve(count)
 	}
+	for key, kind := range j.kinds {
+		if kind.isCounted {
+			j.endUniform(c, key, kind)
+		}
+	}
 	g.EachInOrder(func(id uint64, number uint32) {
 		s := j.states[number]
-		if s&isJob == 0 || s&isPartJob != 0 {
+		switch {
+		case s&isJob == 0 || s&isPartJob != 0:
+			return
+		case j.isCounted(s):
+			if !j.work.mayBeBatch {
+				j.emitCounted(c, g, id, number)
+			}
 			return
 		}
 		end, ok := g.DeathOf(number)
@@ -332,11 +366,9 @@ func (j *jobSource) endJob(c *collector, id uint64, job *job, t int64) {
 	if turn := j.loops.iterationOf(id); turn != nil && turn.count >= threshold.SmallSample {
 		kind.workerCount++
 	}
-	request := job.complete(Request{
-		Kind: Goroutine, End: t, G: id, EntryStack: job.startStack, RootFrame: ownedFrame, StarterFrame: job.starterFrame,
-	})
-	if job.carrier == nil {
-		request.RootFrame = j.nameFrame(c, job, id, t)
+	request := j.requestOf(c, job, id, t)
+	if job.carrier != nil {
+		request.RootFrame = ownedFrame
 	}
 	if kind.firstEnd == 0 {
 		kind.firstEnd = t
@@ -359,6 +391,23 @@ func (j *jobSource) endJob(c *collector, id uint64, job *job, t int64) {
 		}
 		return
 	}
+	j.emitPending(c, kind)
+	if job.carrier == nil && c.stackInfo(job.startStack).outerOwned == 0 {
+		j.addGroupKey(c, kind, request.RootFrame)
+	}
+}
+
+// requestOf returns the request of a job that ended at t.
+func (j *jobSource) requestOf(c *collector, job *job, id uint64, t int64) Request {
+	request := Request{Kind: Goroutine, End: t, G: id, EntryStack: job.startStack, StarterFrame: job.starterFrame}
+	if job.carrier == nil {
+		request.RootFrame = j.nameFrame(c, job, id, t)
+	}
+	return job.complete(request)
+}
+
+// emitPending emits the jobs that ended before it was known that they are jobs.
+func (j *jobSource) emitPending(c *collector, kind *jobKind) {
 	for i := range kind.pending {
 		if id := kind.pending[i].G; j.loops.iterationOf(id) != nil {
 			if j.droppedLoops == nil {
@@ -367,19 +416,20 @@ func (j *jobSource) endJob(c *collector, id uint64, job *job, t int64) {
 			j.droppedLoops[id] = true
 		}
 	}
-	switch {
-	case job.carrier != nil || c.stackInfo(job.startStack).outerOwned != 0:
-	case request.RootFrame == 0:
-		kind.originStats.groupKeys = appendUnique(kind.originStats.groupKeys, originKey{Goroutine, kind.originStats.startFunc})
-	default:
-		key := originKey{Goroutine, c.syms.Frame(request.RootFrame).Func}
-		j.work.aliases[key] = kind.originStats
-		kind.originStats.groupKeys = appendUnique(kind.originStats.groupKeys, key)
-	}
 	for i := range kind.pending {
 		j.work.emit(c, &kind.pending[i])
 	}
 	kind.pending = kind.pending[:0]
+}
+
+// addGroupKey records the name of jobs whose start function belongs to a library, by the frame that names them, 0 for the start function.
+func (j *jobSource) addGroupKey(c *collector, kind *jobKind, frame tracefmt.FrameID) {
+	key := originKey{Goroutine, kind.originStats.startFunc}
+	if frame != 0 {
+		key.name = c.syms.Frame(frame).Func
+		j.work.aliases[key] = kind.originStats
+	}
+	kind.originStats.groupKeys = appendUnique(kind.originStats.groupKeys, key)
 }
 
 // areWorkers reports whether the goroutines are workers, whose iterations are the requests and not their lives.

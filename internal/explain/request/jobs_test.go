@@ -1,10 +1,15 @@
 package request
 
 import (
+	"bytes"
 	"maps"
 	"testing"
 
 	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
 // TestCountOnlySample: of a thousand goroutines that are all parts of other work, about 32 are inspected. They are the
@@ -28,4 +33,52 @@ func TestCountOnlySample(t *testing.T) {
 	up, down := looked(1, n+1, 1), looked(n, 0, -1)
 	check.True(t, maps.Equal(up, down) && len(up) >= inspectedPerFunc/2 && len(up) <= inspectedPerFunc,
 		"%d inspected in one order, %d in the other: not the same ones, or not about %d", len(up), len(down), inspectedPerFunc)
+}
+
+// TestUniformJobs: of goroutines that one goroutine starts at one line, none is inspected. If they are parts of a batch program's run,
+// they are only counted; otherwise each is a request.
+func TestUniformJobs(t *testing.T) {
+	const n = 2000
+	for _, test := range []struct {
+		mayBeBatch, isBatch bool
+		starter             func(*tracetext.Builder) *tracetext.Thread
+	}{
+		{true, true, func(b *tracetext.Builder) *tracetext.Thread { return b.Thread(mainID) }},
+		{false, false, func(b *tracetext.Builder) *tracetext.Thread { b.Waiting(mainID); return b.Thread(7) }},
+		{true, false, func(b *tracetext.Builder) *tracetext.Thread { b.Thread(mainID); return b.Thread() }}, // timers start them
+	} {
+		builder := tracetext.New(26)
+		thread := test.starter(builder)
+		helper := builder.Thread()
+		for i := range uint64(n) {
+			clock := int64(1000 + 1000*i)
+			thread.Create(clock, 100+i, "main.work", "main.start", "main.main")
+			helper.Start(clock+100, 100+i)
+			helper.Destroy(clock + 500)
+		}
+		reader := must.Have(tracefmt.NewReader(bytes.NewReader(must.Have(builder.Bytes())(t)), tracefmt.Options{}))(t)
+		decoder := timeline.NewDecoder(reader, 1)
+		defer decoder.Close()
+		decoder.Classify = NewClassifier(decoder.Symbols).Flags
+		var window timeline.Window
+		finder := NewFinder(decoder.Symbols, &window, Options{})
+		g := must.Have(decoder.Next(t.Context()))(t)
+		window.Gens = append(window.Gens, g)
+		jobs, totalNS := 0, int64(0)
+		for _, r := range finder.Add(g) {
+			if r.Kind == Goroutine {
+				jobs, totalNS = jobs+1, totalNS+r.End-r.Start
+			}
+		}
+		source := finder.loops.jobs
+		check.True(t, len(source.births) == 0 && len(source.jobs) == 0, "%d births were inspected, %d jobs stored", len(source.births), len(source.jobs))
+		works := finder.Works(func(tracefmt.StringID) int64 { return 0 })
+		check.True(t, len(works) == 1 && works[0].Count == n, "work is %+v", works)
+		check.True(t, finder.work.mayBeBatch == test.mayBeBatch && finder.IsBatch() == test.isBatch, "batch: %t, %t", finder.work.mayBeBatch, finder.IsBatch())
+		if test.isBatch {
+			check.True(t, jobs == 0 && finder.work.parts.length == 0, "a batch program's parts: %d requests", jobs)
+		} else {
+			check.True(t, jobs == n && totalNS == n*500, "%d requests of %d ns", jobs, totalNS)
+		}
+	}
 }

@@ -151,7 +151,7 @@ func (l *loopSource) addObservations(c *collector, g *timeline.Gen) {
 	}
 	// Jobs are appended after the iterations.
 	if !l.work.mayBeBatch {
-		c.reserve(l.expectedIterations + min(l.expectedIterations, len(l.jobs.births)))
+		c.reserve(l.expectedIterations + min(l.expectedIterations, l.jobs.bornCount))
 	}
 	for _, goroutine := range l.candidates {
 		if goroutine.canIterate {

@@ -46,17 +46,6 @@ func (g *Gen) EachBirth(wanted func(start tracefmt.StackID) bool, f func(number 
 	}
 }
 
-// CountStarts returns an upper bound, mostly exact, for the number of goroutines with a wanted start function that were created
-// in this generation.
-func (g *Gen) CountStarts(wanted func(start tracefmt.StackID) bool) (n int) {
-	for _, start := range g.startStacks {
-		if start != 0 && wanted(g.stack(start)) {
-			n++
-		}
-	}
-	return n
-}
-
 // A BirthTime is the creation time of the goroutine with a Number.
 type BirthTime struct {
 	Time   int64

@@ -1,0 +1,136 @@
+package request
+
+import (
+	"cmp"
+
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// A program may start a million goroutines a second at one line. They differ in their ids and times only, so everything that
+// their births show is found once for all of them, and of their ends only the time is read.
+
+// A birthKey identifies births that differ in their goroutine and time only.
+type birthKey struct {
+	creator      uint64
+	start, stack tracefmt.StackID
+}
+
+// A birthGroup counts births with the same key. The creator is neither a job nor a server's goroutine, so none of the
+// goroutines is a part of other work.
+type birthGroup struct {
+	birthKey
+	startFunc *startFuncStats
+	kind      *jobKind
+	count     int
+}
+
+// uniformJobs counts jobs.
+type uniformJobs struct {
+	count        int
+	lifeNS       int64
+	lastEnd      int64
+	isOwnedStart bool // the start function is service code
+}
+
+// groupOf returns the group of a birth, nil if the birth must be inspected. last is the group of the birth before, or nil.
+func (j *jobSource) groupOf(c *collector, g *timeline.Gen, b *timeline.Birth, last *birthGroup) *birthGroup {
+	key := birthKey{b.Creator, b.Start, b.Stack}
+	if last != nil && last.birthKey == key {
+		return last
+	}
+	if group := j.birthGroups[key]; group != nil {
+		return group
+	}
+	if _, isBorn := g.BirthOf(b.Creator); isBorn || j.states[g.Number(b.Creator)] != 0 || c.isServing(b.Creator, b.Stack) ||
+		c.isAnnotatedAt(b.Creator, g.End) || len(c.annotatedSpans[b.Creator]) > 0 {
+		return nil
+	}
+	group := &birthGroup{birthKey: key}
+	job := newJob(c, b)
+	group.startFunc, group.kind = j.kindFor(c, &job)
+	group.kind.uniform.isOwnedStart = c.stackInfo(b.Start).outerOwned != 0
+	j.birthGroups[key] = group
+	return group
+}
+
+// addToGroup counts a birth.
+func (j *jobSource) addToGroup(c *collector, g *timeline.Gen, group *birthGroup, number uint32, b *timeline.Birth) {
+	group.count++
+	kind := group.kind
+	end, ends := j.addEnding(c, g, kind, number, b.Start, false)
+	switch {
+	case !ends:
+		job := newJob(c, b)
+		job.kind = kind
+		j.storeJob(number, b.G, job)
+	case !c.annotated[b.G] && !c.isServed(b.G):
+		j.states[number] |= isUniform
+		kind.uniform.count++
+		kind.uniform.lifeNS += end - b.Time
+		kind.uniform.lastEnd = max(kind.uniform.lastEnd, end)
+	}
+}
+
+// addGroups adds the births of all groups to the statistics of their start functions and kinds.
+func (j *jobSource) addGroups(c *collector) {
+	for _, group := range j.birthGroups {
+		origin := group.kind.originStats
+		if group.kind.firstEnd != 0 {
+			group.kind.laterStarts += group.count
+		}
+		if group.creator == 0 {
+			origin.timerCount += group.count
+		}
+		if starter := c.stackInfo(group.stack).startFunc; starter != 0 {
+			origin.starters[starter] += group.count
+		}
+		origin.inspected += group.count
+		origin.total += group.count
+		group.startFunc.count += group.count
+		group.startFunc.allParts = false
+		j.bornCount += group.count
+	}
+}
+
+// isNamed reports whether jobs of a kind need no inspection for their name, nor for what their creators wait for.
+func (j *jobSource) isNamed(key jobKey, kind *jobKind) bool {
+	_, isNamed := j.namesByStarter[key.starterFrame]
+	return kind.uniform.isOwnedStart || key.starterFrame != 0 && isNamed && kind.endedCount >= inspectedPerFunc
+}
+
+// isCounted reports whether a goroutine with a state is a job that is only counted.
+func (j *jobSource) isCounted(s jobState) bool {
+	return s&isUniform != 0 && j.kindList[s>>jobStateBits].isCounted
+}
+
+// endUniform adds the ends of jobs that are only counted.
+func (j *jobSource) endUniform(c *collector, key jobKey, kind *jobKind) {
+	kind.firstEnd = cmp.Or(kind.firstEnd, kind.uniform.lastEnd)
+	kind.endedCount += kind.uniform.count
+	kind.lifeNS += kind.uniform.lifeNS
+	kind.originStats.emittedNS += kind.uniform.lifeNS
+	kind.originStats.isLibraryWait = kind.areLibraryWaits()
+	j.emitPending(c, kind)
+	if !kind.uniform.isOwnedStart {
+		j.addGroupKey(c, kind, cmp.Or(j.namesByStarter[key.starterFrame], key.starterFrame))
+	}
+}
+
+// emitCounted emits a job that was only counted.
+func (j *jobSource) emitCounted(c *collector, g *timeline.Gen, id uint64, number uint32) {
+	b, _ := g.BirthAt(number)
+	end, _ := g.DeathOf(number)
+	job := newJob(c, &b)
+	job.kind = j.kindList[j.states[number]>>jobStateBits]
+	c.emitted = append(c.emitted, j.requestOf(c, &job, id, end))
+}
+
+// emitAllCounted emits the jobs of a generation that were only counted because the program might have been a batch program.
+func (j *jobSource) emitAllCounted(c *collector, g *timeline.Gen) {
+	g.EachInOrder(func(id uint64, number uint32) {
+		if j.isCounted(j.states[number]) {
+			j.emitCounted(c, g, id, number)
+		}
+	})
+}
