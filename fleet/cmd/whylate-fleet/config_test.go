@@ -87,7 +87,7 @@ func TestFlagsAfterTheVerb(t *testing.T) {
 			t.Errorf("%q: listen %q, arguments %q, %v", args, c.listenAddress, rest, err)
 		}
 	}
-	for _, c := range []struct{ args, want string }{ // a value of its own follows all flags but boolean ones, and the last
+	for _, c := range []struct{ args, want string }{ // a value follows all flags but boolean ones, and the last
 		{"serve -plain -listen x:1", "-plain -listen x:1 -- serve"}, {"- -listen=x:1 a -dir b", "-listen=x:1 -dir b -- - a"}, {"a -unknown b", "-unknown -- a b"}, {"a -listen", "-listen -- a"},
 	} {
 		check.Equal(t, strings.Join(flagsFirst(newFlagSet(new(config)), strings.Fields(c.args)), " "), c.want, "%s", c.args)

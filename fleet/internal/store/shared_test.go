@@ -416,7 +416,7 @@ func TestSharedQueueKafka(t *testing.T) {
 	}
 }
 
-// newSharedWorker returns a worker alone in its consumer group, and what it writes.
+// newSharedWorker returns a worker alone in its consumer group, and the store that it writes to.
 func newSharedWorker(t *testing.T) (*sharedLedger, *memoryFacts) {
 	c := must.Have(kfake.NewCluster(kfake.NumBrokers(1)))(t)
 	t.Cleanup(c.Close)

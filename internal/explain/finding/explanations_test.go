@@ -47,8 +47,8 @@ func TestForcedGCOnBusyMachine(t *testing.T) {
 	}
 }
 
-// TestQuotaFirst: a quota that throttled half of the periods comes before computing of the same severity, which is at most as loud as the
-// quota and says why.
+// TestQuotaFirst: a quota that throttled half of the periods comes before computing of the same severity. Its severity is at most that of the
+// quota, with the reason.
 func TestQuotaFirst(t *testing.T) {
 	for severity, statements := range map[report.Severity]int{report.SeverityHigh: 1, report.SeverityMedium: 1, report.SeverityLow: 0} {
 		in := newInput(process.Stats{})

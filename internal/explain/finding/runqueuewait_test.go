@@ -481,8 +481,7 @@ func TestOtherLoadShares(t *testing.T) {
 	}
 }
 
-// TestMeasureOtherLoad: what other processes took, by which of the kernel's counters there are, and from which bounds on it counts. Two CPUs
-// were in use for two seconds, for one by the service, whose goroutines ran for four and whose threads waited for two.
+// TestMeasureOtherLoad: the load of other processes by each set of the kernel's counters, and its bounds. Two CPUs were in use for two seconds, for one by the service, whose goroutines ran for four and whose threads waited for two.
 func TestMeasureOtherLoad(t *testing.T) {
 	base := func() *Input {
 		in := newInput(process.Stats{Procs: 2, BusyNS: 4e9})
