@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime/trace"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -96,9 +98,27 @@ func (p *tab) follow(selector, ready string) string {
 	p.t.Helper()
 	from := evaluate[string](p, `location.href`)
 	p.run(chromedp.Click(chromedp.CSS(selector)))
-	p.waitUntil(fmt.Sprintf(`location.href !== %q && document.readyState === 'complete' && document.querySelector(%q)`, from, ready))
+	p.waitAcrossPages(fmt.Sprintf(`location.href !== %q && document.readyState === 'complete' && document.querySelector(%q)`, from, ready))
 	p.settle()
 	return evaluate[string](p, `location.pathname`)
+}
+
+// TestFollow: the page of a link arrives at any time after the click, and replaces the one that is asked.
+func TestFollow(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/"))
+		time.Sleep(time.Duration(n) * time.Millisecond)
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = fmt.Fprintf(w, `<link rel="icon" href="data:,"><a href="/%d">next</a>`, n+1)
+	}))
+	t.Cleanup(server.Close)
+	p := loadPage(t, chromium(t), server.URL, "a", func(string) bool { return true }, 400, false)
+	for n := range 40 {
+		if got := p.follow("a", "a"); got != fmt.Sprint("/", n+1) {
+			t.Fatalf("link %d leads to %s", n, got)
+		}
+	}
+	p.close()
 }
 
 // TestFleetDemo: within a minute, the bad deploy is first on the start page, with version, cause, line and gain; three clicks
