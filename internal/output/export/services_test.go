@@ -69,6 +69,7 @@ func TestSpansOfServices(t *testing.T) {
 	check.Equal(t, stock.parent, root.id, "stock.parent")
 	check.Equal(t, ledger.parent, stock.id, "ledger.parent")
 	check.Equal(t, spans["ledger sleep"].parent, ledger.id, "spans['ledger sleep'].parent")
+	check.Equal(t, spans["ledger sleep"].attributes["whylate.goroutine"], "8", "spans['ledger sleep'].attributes['whylate.goroutine']")
 	check.Equal(t, spans["gate network"].attributes["whylate.clock_error_ns"], "3", "spans['gate network'].attributes['whylate.clock_error_ns']")
 	check.Equal(t, stock.kind, 2, "stock.kind") // SPAN_KIND_SERVER
 	countSpan := spans["stock main.count"]

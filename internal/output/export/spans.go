@@ -146,7 +146,7 @@ func (m *spanMaker) spans(g *report.Group, q *report.Request) []span {
 		s := &q.Segments[i]
 		child := span{
 			trace: root.trace, id: spanID(i + 1), parent: root.id, service: g.Service, name: string(s.Cause), kind: spanInternal, start: start + s.StartNS, end: start + s.StartNS + s.DurationNS,
-			attributes: []attribute{stringAttribute("whylate.cause", string(s.Cause)), integerAttribute("whylate.goroutine", int64(s.Goroutine))},
+			attributes: []attribute{stringAttribute("whylate.cause", string(s.Cause)), integerAttribute("whylate.goroutine", int64(cmp.Or(s.ServiceGoroutine, s.Goroutine)))},
 		}
 		if s.Site != nil {
 			child.name += " " + s.Site.Func
