@@ -57,6 +57,6 @@ export function partsOf(x) {
 }
 
 // waitWords returns the words for a wait of a chain.
-export function waitWords(wait) {
-  return { lock: 'lock', chan: 'channel', select: 'select', cond: 'condition variable', waitgroup: 'WaitGroup', create: 'started by' }[wait] || wait;
+export function waitWords(v) {
+  return ({ lock: 'lock', chan: 'channel', select: 'select', cond: 'condition variable', waitgroup: 'WaitGroup', create: 'started by' }[v.wait] || v.wait) + (v.service ? ' ' + v.service : '');
 }

@@ -27,7 +27,7 @@ export function tree(b) {
 function hang(root, r, via, ns) {
   let at = root;
   root.ns += ns;
-  for (const v of via) at = kid(at, waitWords(clean(v.wait)) + (v.site ? ' · ' + place(v.site) : ''), `${clean(v.wait)} ${siteText(v.site)}`, 'wait', ns, v.site);
+  for (const v of via) at = kid(at, clean(waitWords(v)) + (v.site ? ' · ' + place(v.site) : ''), `${clean(v.wait)} ${v.service ? clean(v.service) : siteText(v.site)}`, 'wait', ns, v.site);
   at = kid(at, `${about(r.cause).short}${r.kind ? ` (${brief(r.kind, 40)})` : ''}`, clean(r.cause) + (r.kind ? ` (${brief(r.kind, 200)})` : ''), causeClass(r.cause), ns);
   at.cause = r.cause;
   // The line of the service's own code, and below it the site that it called.

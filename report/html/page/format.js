@@ -146,6 +146,7 @@ export function changeText(change) {
 
 // groupName returns a group's name in short. In names of tasks, regions and RPC methods, a slash does not separate directories.
 export function groupName(g) {
+  if (g.service) return `${groupName({ ...g, service: '' })} of ${brief(g.service, 40)}`;
   if (['task', 'region', 'grpc'].includes(g.kind) || g.name.includes(' ')) return brief(g.name, 160);
   const closure = g.entry && g.entry.func === g.name && /\.(func)?\d+$/.test(g.name);
   return middle(shortFunc(g.name), 160) + (closure ? ' ' + middle(position(g.entry), 60) : '');

@@ -6,7 +6,7 @@ import { duration, number, percent, count, clean, groupName, siteText, none, bri
 import { about, causeClass, waitWords } from './causes.js';
 import { report, about_, byCause, total } from './model.js';
 import { asked } from './how.js';
-import { view, onChange, go } from './state.js';
+import { view, onChange, go, address } from './state.js';
 import { bar, openLine, groupLink } from './verdict.js';
 import { siteNode } from './site.js';
 
@@ -19,17 +19,18 @@ export function groupsTable() {
   const draw = () => {
     const chosen = report.groups.indexOf(view.group);
     const list = report.groups.filter((g, i) => all || i < fewest || i === chosen);
+    const row = g => {
+      const b = g.bands[0];
+      return h('tr', { class: g === view.group ? 'chosen' : null, 'data-group': g.id },
+        h('th', { scope: 'row' }, groupLink(g), h('span', { class: 'kind' }, clean(g.kind)), g.streaming ? h('span', { class: 'kind' }, 'streaming') : null, g.role ? h('span', { class: 'kind' }, clean(g.role)) : null),
+        h('td', { class: 'num', 'data-name': 'requests' }, number(g.count)),
+        ['p50', 'p90', 'p99', 'max'].map(k => h('td', { class: 'num', 'data-name': k }, duration(g.latency_ns[k]))),
+        h('td', { class: 'barcell' }, b && b.causes.length ? bar(byCause(b.causes), 'Causes of all requests') : none));
+    };
     replace(body,
       h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Groups of requests' }, h('table', { class: 'groups' },
         h('thead', null, h('tr', null, ['Group', 'Requests', 'p50', 'p90', 'p99', 'Max'].map((t, i) => h('th', { scope: 'col', class: i ? 'num' : null }, t)), h('th', { scope: 'col' }, 'All its time, by cause'))),
-        h('tbody', null, list.map(g => {
-          const b = g.bands[0];
-          return h('tr', { class: g === view.group ? 'chosen' : null, 'data-group': g.id },
-            h('th', { scope: 'row' }, groupLink(g), h('span', { class: 'kind' }, clean(g.kind)), g.streaming ? h('span', { class: 'kind' }, 'streaming') : null, g.role ? h('span', { class: 'kind' }, clean(g.role)) : null),
-            h('td', { class: 'num', 'data-name': 'requests' }, number(g.count)),
-            ['p50', 'p90', 'p99', 'max'].map(k => h('td', { class: 'num', 'data-name': k }, duration(g.latency_ns[k]))),
-            h('td', { class: 'barcell' }, b && b.causes.length ? bar(byCause(b.causes), 'Causes of all requests') : none));
-        })))),
+        report.services?.length ? report.services.map(x => h('tbody', { 'data-service': x.name }, serviceRow(x), list.filter(g => g.service === x.name).map(row))) : h('tbody', null, list.map(row)))),
       report.groups.length > fewest ? h('p', null, h('button', { type: 'button', onclick: () => { all = !all; draw(); } }, all ? 'Show the first groups only' : `Show all ${number(report.groups.length)} groups`)) : null);
   };
   onChange(c => { if (c.has('group')) draw(); });
@@ -37,9 +38,22 @@ export function groupsTable() {
   return h('section', { id: 'groups' }, h('h2', null, 'Groups of requests ', asked('count')), body);
 }
 
+// serviceRow heads the groups of one of several services: which services it calls and which call it, and what is to be changed there.
+function serviceRow(x) {
+  const list = (lead, services) => services.length ? [h('span', { class: 'dim' }, ` · ${lead} `), services.map(([name, text], i) => {
+    const g = report.groups.find(o => o.service === name);
+    return [i ? ', ' : '', g ? groupLink(g, brief(name, 40)) : brief(name, 40), text ? h('span', { class: 'dim' }, ` (${text})`) : null];
+  })] : null;
+  const toChange = report.findings.filter(f => !f.ignored && f.severity !== 'info' && f.service === x.name);
+  return h('tr', { class: 'service' }, h('th', { scope: 'rowgroup', colspan: 7 }, h('strong', null, brief(x.name, 40)),
+    list('calls', (x.calls || []).map(c => [c.service, `${number(c.joined)} joined${c.ambiguous ? `, ${number(c.ambiguous)} ambiguous` : ''}`])),
+    list('called by', report.services.filter(o => (o.calls || []).some(c => c.service === x.name)).map(o => [o.name])),
+    toChange.length ? [h('span', { class: 'dim' }, ' · to change: '), toChange.map((f, i) => [i ? ', ' : '', h('a', { href: address({ finding: f.id }), title: brief(f.title, 300) }, `${clean(f.severity)} ${clean(f.code)}`)])] : null));
+}
+
 function viaNode(via) {
   if (!via || !via.length) return null;
-  return h('ol', { class: 'via' }, via.map(v => h('li', null, waitWords(clean(v.wait)), v.site ? [' at ', siteNode(v.site)] : null)));
+  return h('ol', { class: 'via' }, via.map(v => h('li', null, clean(waitWords(v)), v.site ? [' at ', siteNode(v.site)] : null)));
 }
 
 function ranNode(ran) {
@@ -70,7 +84,7 @@ export function bandCauses() {
       h('p', { class: 'dim' }, `${count(b.count, 'request')} of ${duration(b.from_ns)} to ${duration(Math.min(b.to_ns, g.latency_ns.max ?? b.to_ns))}, on average ${duration(each)} `, asked('bands'), ' ', listing('list them', of)),
       bar(byCause(b.causes), 'Causes of band ' + b.band),
       table('Causes of band ' + b.band, [{ text: 'Cause' }, { text: 'Share', num: true }, { text: 'Per request', num: true }, { text: 'Requests', num: true }, { text: 'Where, and by which waits' }],
-        rows.map(r => [h('span', { class: 'nowrap', 'data-ns': r.total_ns }, h('i', { class: 'chip ' + causeClass(r.cause) }), about(r.cause).short, about(r.cause).short.toLowerCase() === r.cause ? null : h('code', { class: 'dim code', title: 'its name in JSON, budgets and exports' }, ' ' + clean(r.cause)), r.kind ? h('span', { class: 'kind' }, r.cause === 'queue' ? 'for ' + brief(r.kind, 60) : brief(r.kind, 32)) : null, r.call ? h('span', { class: 'kind' }, middle(shortFunc(r.call), 32)) : null),
+        rows.map(r => [h('span', { class: 'nowrap', 'data-ns': r.total_ns }, h('i', { class: 'chip ' + causeClass(r.cause) }), about(r.cause).short, about(r.cause).short.toLowerCase() === r.cause ? null : h('code', { class: 'dim code', title: 'its name in JSON, budgets and exports' }, ' ' + clean(r.cause)), r.kind ? h('span', { class: 'kind' }, r.cause === 'queue' ? 'for ' + brief(r.kind, 60) : brief(r.kind, 32)) : null, r.call ? h('span', { class: 'kind' }, middle(shortFunc(r.call), 32)) : null, r.service || r.way_to ? h('span', { class: 'kind' }, r.service ? 'in ' + brief(r.service, 40) : `on the way to ${brief(r.way_to, 40)}`) : null),
           percent(r.share), duration(r.total_ns / b.count),
           [number(r.requests), r.cause === 'other' ? null : listing('list', { ...of, cause: r.cause, function: r.site ? r.site.func : '' }, 'list the requests of this band with this cause and this function on their path')],
           h('div', null, r.site ? siteNode(r.site) : h('span', { class: 'dim' }, r.cause === 'other' ? 'the rest' : 'no place known'), siteFrom(r),

@@ -42,7 +42,7 @@ export function detail(r, i, longest) {
       row('from', `${exact(x.start_ns - r.start_ns)} after its start`), row('lasted', exact(x.duration_ns)), row('goroutine', x.service ? goroutineOf(x) : String(x.goroutine)),
       x.joined ? row('joined', `${count(x.joined.count, 'short segment')}: `, partsOf(x).map(([c, ns], k) => [k ? ', ' : '', about(c).short, ' ', duration(ns)])) : null,
       x.site ? row('site', siteButton(x.site, siteText(x.site))) : null,
-      x.via && x.via.length ? row('via', h('ol', { class: 'via' }, x.via.map(v => h('li', null, clean(waitWords(v.wait)), ' at ', v.site ? siteButton(v.site, siteText(v.site)) : 'no place known')))) : null));
+      x.via && x.via.length ? row('via', h('ol', { class: 'via' }, x.via.map(v => h('li', null, clean(waitWords(v)), v.site ? [' at ', siteButton(v.site, siteText(v.site))] : v.service ? null : ' at no place known')))) : null));
 }
 
 // waits returns the segments, with adjacent ones in one queue joined: {x, i, ns, n}, where i is the index of the longest of n.
@@ -68,7 +68,7 @@ export function longest(r, wf) {
     h('button', { type: 'button', class: 'plain', onclick: () => wf.select(i, true) },
       h('span', { class: 'num' }, percent(ns / r.latency_ns)), h('span', { class: 'num' }, duration(ns)),
       h('span', null, h('i', { class: 'chip ' + causeClass(x.cause) }), spentOn(x), x.site ? [about(x.cause).at, h('code', { class: 'site' }, place(x.site))] : null,
-        n > 1 ? h('span', { class: 'dim' }, ` in ${count(n, 'segment')}`) : x.via && x.via.length ? h('span', { class: 'dim' }, ` via ${clean(waitWords(x.via[x.via.length - 1].wait))}`) : null)))),
+        n > 1 ? h('span', { class: 'dim' }, ` in ${count(n, 'segment')}`) : x.via && x.via.length ? h('span', { class: 'dim' }, ` via ${clean(waitWords(x.via[x.via.length - 1]))}`) : null)))),
   rest > 0 ? h('li', { class: 'dim rest', 'data-ns': restNS }, h('span', { class: 'num' }, percent(restNS / r.latency_ns)), h('span', { class: 'num' }, duration(restNS)), h('span', null, `in ${count(rest, 'shorter segment')}`)) : null);
 }
 

@@ -19,8 +19,11 @@ export function threadWords(state, detail) {
   return detail ? `${words}: ${brief(detail, 80)}${state === 'cpu-wait' ? ' had it' : ''}` : words;
 }
 
-// lanesOf returns the goroutines of a request: its own first, then the others in the order in which the path visits them, then the
-// rest. A report may contain segments without lanes.
+// laneOf identifies the lane of a segment: the goroutine that spent its time, or the service if that is another one.
+const laneOf = x => x.service || x.goroutine;
+
+// lanesOf returns the goroutines of a request: its own first, then the others in the order in which the path visits them, then a lane
+// for each other service, then the rest. A report may contain segments without lanes.
 export function lanesOf(r) {
   const known = new Map((r.lanes || []).map(l => [l.goroutine, l])), out = [];
   const take = g => {
@@ -28,11 +31,14 @@ export function lanesOf(r) {
     out.push(known.get(g) || { goroutine: g, name: '', spans: [] });
   };
   take(r.goroutine);
-  for (const x of r.segments) take(x.goroutine);
+  for (const x of r.segments) take(laneOf(x));
+  out.sort((a, b) => isService(a) - isService(b));
   const onPath = out.length;
   for (const l of known.values()) take(l.goroutine);
   return { lanes: out, onPath };
 }
+
+const isService = l => typeof l.goroutine === 'string';
 
 // goroutineOf names the goroutine that spent a segment's time, with its service if that is another one.
 export const goroutineOf = x => x.service ? `${x.service_goroutine ? `goroutine ${x.service_goroutine}` : 'a goroutine'} of ${clean(x.service)}` : `goroutine ${x.goroutine}`;
@@ -199,7 +205,7 @@ export class Waterfall {
     return [h('i', { class: 'chip ' + causeClass(x.cause) }), h('strong', null, `${duration(x.duration_ns)} ${spentOn(x)}`), x.kind && !leftOut(x) && x.cause !== 'queue' ? h('span', { class: 'kind' }, brief(x.kind, 40)) : null, h('br'),
       x.peer ? [brief(x.peer, 160), h('br')] : null, x.site ? [place(x.site), h('br')] : null, h('span', { class: 'dim' }, `${percent(x.duration_ns / this.request.latency_ns)} of the request, from ${duration(x.start_ns - this.request.start_ns)}, ${goroutineOf(x)}`),
       x.joined ? [h('br'), h('span', { class: 'dim' }, `${count(x.joined.count, 'short segment')}: ${partsOf(x).map(([c, ns]) => `${about(c).short} ${percent(ns / x.duration_ns)}`).join(', ')}`)] : null,
-      (x.via || []).map(v => [h('br'), h('span', { class: 'dim' }, `via ${clean(waitWords(v.wait))} ${place(v.site)}`)]),
+      (x.via || []).map(v => [h('br'), h('span', { class: 'dim' }, `via ${clean(waitWords(v))} ${place(v.site)}`)]),
       x.behind ? [h('br'), h('span', { class: 'dim' }, `behind others ${about(x.behind.cause).words}${x.behind.site ? about(x.behind.cause).at + place(x.behind.site) : ''}`)] : null];
   }
 
@@ -225,13 +231,13 @@ export class Waterfall {
     if (!narrow) svg.append(s('text', { class: 'lane strong', x: 0, y: head + pathH / 2 + 4 }, 'critical path'));
 
     // A name on an interval that the path covers would be invisible.
-    const covered = (g, from, to) => r.segments.some(x => x.goroutine === g && x.start_ns < to && x.start_ns + x.duration_ns > from);
+    const covered = (g, from, to) => r.segments.some(x => laneOf(x) === g && x.start_ns < to && x.start_ns + x.duration_ns > from);
 
     // The lanes: what the goroutines did.
     shown.forEach((l, i) => {
-      const y = mid(i), name = l.name ? shortFunc(l.name) : '', label = `G${l.goroutine} ${name}`;
+      const y = mid(i), name = l.name ? shortFunc(l.name) : '', label = isService(l) ? clean(l.goroutine) : `G${l.goroutine} ${name}`;
       if (i % 2 === 0) svg.insertBefore(s('rect', { class: 'stripe', x: 0, y: top + i * rowH, width: this.width, height: rowH }), svg.children[1] || null);
-      svg.append(s('text', { class: 'lane' + (i === 0 ? ' strong' : ''), x: narrow ? 2 : 0, y: narrow ? y - 16 : y + 4 }, middle(label, narrow ? Math.floor(this.width / 7.2) : 27), s('title', null, `goroutine ${l.goroutine}${l.name ? ', ' + clean(l.name) : ''}`)));
+      svg.append(s('text', { class: 'lane' + (i === 0 ? ' strong' : ''), x: narrow ? 2 : 0, y: narrow ? y - 16 : y + 4 }, middle(label, narrow ? Math.floor(this.width / 7.2) : 27), s('title', null, isService(l) ? `what ${clean(l.goroutine)} did for it` : `goroutine ${l.goroutine}${l.name ? ', ' + clean(l.name) : ''}`)));
       let done = -1;
       for (const sp of l.spans) {
         const x1 = this.x(sp.start_ns), x2 = this.x(sp.start_ns + sp.duration_ns);
@@ -257,7 +263,7 @@ export class Waterfall {
       if (x2 < left - 1 || x1 > right + 1) return;
       const w = Math.max(0.4, x2 - x1), cls = causeClass(x.cause) + (w > 3 ? ' edged' : ''), hit = marked(x);
       const el = s('g', { class: 'seg' + (i === this.selected ? ' selected' : '') + (hit ? ' marked' : ''), 'data-seg': i, role: w > 1 ? 'img' : null, 'aria-label': w > 1 ? `${duration(x.duration_ns)} ${about(x.cause).words}${x.site ? about(x.cause).at + place(x.site) : ''}` : null });
-      const lane = row.get(x.goroutine);
+      const lane = row.get(laneOf(x));
       // Joined segments are divided by cause from top to bottom: they show how long each cause is, not when.
       const parts = partsOf(x), boxes = (cls2, y, height) => {
         el.append(s('rect', { class: cls2 + cls, x: x1, width: w, y, height }));
@@ -280,8 +286,8 @@ export class Waterfall {
       plot.append(el);
       // At a change to another goroutine the path is one line.
       const next = r.segments[i + 1];
-      if (next && next.goroutine !== x.goroutine && row.has(next.goroutine) && lane !== undefined) {
-        plot.append(s('line', { class: 'hand', x1: x2, x2, y1: mid(lane), y2: mid(row.get(next.goroutine)) }));
+      if (next && laneOf(next) !== laneOf(x) && row.has(laneOf(next)) && lane !== undefined) {
+        plot.append(s('line', { class: 'hand', x1: x2, x2, y1: mid(lane), y2: mid(row.get(laneOf(next))) }));
       }
     });
 
@@ -425,8 +431,10 @@ function short(x) { return leftOut(x) ? 'the rest, left out' : x.joined && x.cau
 // spentOn describes a segment in words.
 export function spentOn(x) {
   if (leftOut(x)) return 'in further segments, left out of the report';
-  if (x.cause === 'queue' && x.kind) return 'queueing for ' + brief(x.kind, 100);
-  return x.joined && x.cause === 'other' ? 'in short segments, joined' : clean(about(x.cause).words);
+  const where = x.service ? ` in ${brief(x.service, 40)}` : '';
+  if (x.way_to) return `on the way to ${brief(x.way_to, 40)} or back`;
+  if (x.cause === 'queue' && x.kind) return 'queueing for ' + brief(x.kind, 100) + where;
+  return (x.joined && x.cause === 'other' ? 'in short segments, joined' : clean(about(x.cause).words)) + where;
 }
 
 const states = new Set(['running', 'runnable', 'waiting', 'syscall']);
