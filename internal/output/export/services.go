@@ -1,6 +1,8 @@
 package export
 
 import (
+	"cmp"
+
 	"github.com/whylate/whylate/report"
 )
 
@@ -51,19 +53,32 @@ type servedCall struct {
 	parent     int // index of the call that it was made for, -1: the request
 	start, end int64
 	segments   []int
+	reader     uint64 // goroutine of the caller that reads the answer, if it read others during the call
 }
 
-// servedCalls returns the calls of other services on a request's path.
+// servedCalls returns the calls of other services on a request's path. The goroutine that waits for an answer may read answers to others
+// in between: then the call goes on. It has ended when another goroutine of the caller does something.
 func servedCalls(r *report.Request) (out []servedCall) {
-	var open []int // the innermost last
+	var open []int // calls that end later or may go on, the innermost last
 	for i := range r.Segments {
 		s := &r.Segments[i]
-		services := calledServices(s)
+		services, goroutine := calledServices(s), s.Goroutine
+		if len(services) > 0 {
+			goroutine = s.ServiceGoroutine
+		}
 		depth := 0
 		for depth < min(len(open), len(services)) && out[open[depth]].service == services[depth] {
 			depth++
 		}
-		open = open[:depth]
+		if depth < len(open) && depth == len(services) {
+			interrupted := &out[open[depth]]
+			interrupted.reader = cmp.Or(interrupted.reader, goroutine)
+			if goroutine == 0 || goroutine == r.Goroutine && depth == 0 || goroutine != interrupted.reader {
+				open = open[:depth]
+			}
+		} else {
+			open = open[:depth]
+		}
 		for _, name := range services[depth:] {
 			call := servedCall{service: name, parent: -1, start: s.StartNS}
 			if len(open) > 0 {
@@ -72,11 +87,11 @@ func servedCalls(r *report.Request) (out []servedCall) {
 			open = append(open, len(out))
 			out = append(out, call)
 		}
-		for _, k := range open {
+		for _, k := range open[:len(services)] {
 			out[k].end = s.StartNS + s.DurationNS
 		}
-		if len(open) > 0 {
-			innermost := &out[open[len(open)-1]]
+		if len(services) > 0 {
+			innermost := &out[open[len(services)-1]]
 			innermost.segments = append(innermost.segments, i)
 		}
 	}

@@ -2,6 +2,7 @@ package export_test
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 	"time"
 
@@ -75,6 +76,40 @@ func TestSpansOfServices(t *testing.T) {
 	countSpan := spans["stock main.count"]
 	check.Equal(t, countSpan.start, 1000e9+2000, "countSpan.start")
 	check.True(t, countSpan.trace != root.trace, "two requests have one trace")
+}
+
+// TestInterruptedCalls: a call goes on after the goroutine that waits for it has read answers to others. It ends when the caller does
+// something else.
+func TestInterruptedCalls(t *testing.T) {
+	r := shopReport()
+	q := &r.Groups[0].Slowest[0]
+	reads := func(g uint64) report.Segment {
+		return report.Segment{DurationNS: 10, Cause: report.CauseCPU, Goroutine: g}
+	}
+	serves := func(g uint64, path ...string) report.Segment {
+		s := report.Segment{DurationNS: 10, Cause: report.CauseSleep, Goroutine: 6, Service: path[len(path)-1], ServiceGoroutine: g}
+		for _, name := range path {
+			s.Via = append(s.Via, report.Via{Wait: report.WaitPeer, Service: name})
+		}
+		return s
+	}
+	q.Segments = []report.Segment{
+		reads(5), serves(7, "stock"), reads(6), serves(9, "stock"), serves(8, "stock", "ledger"), serves(9, "stock"), serves(8, "stock", "ledger"), reads(6),
+		serves(8, "stock", "ledger"), serves(7, "stock"), serves(8, "stock", "ledger"), reads(6), reads(5), serves(7, "stock"), reads(5),
+	}
+	for i := range q.Segments {
+		q.Segments[i].StartNS = int64(1000 + 10*i)
+	}
+	var out bytes.Buffer
+	s := must.Have(export.NewSpans(r, export.EncodingJSON, true, export.ToWriter(&out)))(t)
+	must.Do(t, s.FromReport(r))
+	calls := make(map[string][][2]int64)
+	for _, x := range spansOfJSON(t, out.Bytes()) {
+		if x.name == x.service {
+			calls[x.name] = append(calls[x.name], [2]int64{x.start - 1000e9 - 1500, x.end - 1000e9 - 1500})
+		}
+	}
+	check.Equal(t, fmt.Sprint(calls), "map[ledger:[[40 90] [100 110]] stock:[[10 110] [130 140]]]", "the calls")
 }
 
 // TestPerfettoOfServices: each service has a process with its requests, and with what it did for requests of others. Times of all

@@ -144,9 +144,13 @@ func (m *spanMaker) spans(g *report.Group, q *report.Request) []span {
 	}
 	for i := range q.Segments {
 		s := &q.Segments[i]
+		goroutine := s.Goroutine
+		if s.Service != "" {
+			goroutine = s.ServiceGoroutine
+		}
 		child := span{
 			trace: root.trace, id: spanID(i + 1), parent: root.id, service: g.Service, name: string(s.Cause), kind: spanInternal, start: start + s.StartNS, end: start + s.StartNS + s.DurationNS,
-			attributes: []attribute{stringAttribute("whylate.cause", string(s.Cause)), integerAttribute("whylate.goroutine", int64(cmp.Or(s.ServiceGoroutine, s.Goroutine)))},
+			attributes: []attribute{stringAttribute("whylate.cause", string(s.Cause)), integerAttribute("whylate.goroutine", int64(goroutine))},
 		}
 		if s.Site != nil {
 			child.name += " " + s.Site.Func
