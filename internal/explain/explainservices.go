@@ -210,8 +210,10 @@ func (s *Service) readPreview(ctx context.Context, maxBytes int64, needsAnswerTi
 	out.clients.SetWindow(&window)
 	add := func(list []request.Request) {
 		for i := range list {
-			if r := &list[i]; !r.Open && !r.CutAtStart && exchange.HasClient(r) {
-				out.server.Add(exchange.NewRequest(r, &window, answers))
+			if r := &list[i]; !r.CutAtStart && exchange.HasClient(r) {
+				if served := exchange.NewRequest(r, &window, answers); !r.Open || served.IsStream {
+					out.server.Add(served)
+				}
 			}
 		}
 	}

@@ -114,15 +114,21 @@ func (c *Clients) newCall(waiter uint64, index int) *call {
 
 // pairStreams pairs the calls of a client's HTTP/2 connection with the requests of a server's connection. Each call has a request
 // that begins inside of it, no two calls have the same request, and a connection keeps the order in which requests were sent. A
-// call is paired only if these facts leave one request.
-func pairStreams(calls []*call, requests []Request, l *Link, common interval) fit {
+// call is paired only if these facts leave one request. began is when both recordings had begun: the request of a call that was sent
+// before may be missing.
+func pairStreams(calls []*call, requests []Request, l *Link, common interval, began int64) fit {
 	var f fit
 	var list []streamCandidates
+	early := 0
 	for _, k := range calls {
 		if k.arrived < common.from || k.arrived > common.to-edgeNS {
 			continue
 		}
 		k.isAmbiguous = false
+		if k.firstSent < began+l.slack {
+			early++
+			continue
+		}
 		list = append(list, newStreamCandidates(k, requests, l))
 	}
 	for range 8 {
@@ -149,7 +155,7 @@ func pairStreams(calls []*call, requests []Request, l *Link, common interval) fi
 			served++
 		}
 	}
-	if unseen := served - len(list); unseen > len(list)/maxUnseenDivisor {
+	if unseen := served - len(list) - early; unseen > len(list)/maxUnseenDivisor {
 		f.missed += unseen
 	}
 	return f

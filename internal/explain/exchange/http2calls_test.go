@@ -89,3 +89,30 @@ func TestManyStreamsAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestStreamsOfLaterRecording: the server's recording begins later than the client's, and lacks requests whose calls are in both.
+func TestStreamsOfLaterRecording(t *testing.T) {
+	for seed := range uint64(30) {
+		s := newSimulation(seed)
+		reader, requests := s.connectStream(100, 6*ms, 0, true)
+		s.server.From = 100 * ms
+		for conn, list := range s.server.Connections {
+			s.server.Connections[conn] = slices.DeleteFunc(list, func(r Request) bool { return r.Birth < s.server.From })
+		}
+		s.server.Sort()
+		s.joiner.AddServer(s.server, Link{})
+		s.joiner.Join()
+		joined := 0
+		for _, k := range s.joiner.readers[reader].calls {
+			if k.answer == nil {
+				continue
+			}
+			if joined++; k.answer.G != requests[k.waiter] {
+				t.Errorf("seed %d: call %d is joined with %d, want %d", seed, k.waiter, k.answer.G, requests[k.waiter])
+			}
+		}
+		if joined < 60 {
+			t.Errorf("seed %d: only %d calls are joined", seed, joined)
+		}
+	}
+}

@@ -162,7 +162,7 @@ func (j *Joiner) candidatesOf(conn *clientConnection) (out []candidate) {
 			if p.Connections[g][0].IsStream != conn.isMultiplexed {
 				continue
 			}
-			if f := conn.pairWith(0, p.Connections[g], &p.Link, common); f.isConsistent() {
+			if f := conn.pairWith(0, p.Connections[g], &p.Link, common, common.from); f.isConsistent() {
 				out = append(out, candidate{conn, p, g, f})
 			}
 		}
@@ -278,6 +278,7 @@ func (k *joinedConnection) addAnswers(f *fit) {
 // addLaterAnswers adds the answers of exchanges that are new on a joined connection, if these fit the server's requests as well.
 func (j *Joiner) addLaterAnswers(conn *clientConnection, connection *joinedConnection) {
 	common := j.commonInterval(connection.peer)
+	began := common.from
 	if n := len(connection.waits); n > 0 {
 		common.from = max(common.from, connection.waits[n-1].Arrived)
 	}
@@ -286,16 +287,16 @@ func (j *Joiner) addLaterAnswers(conn *clientConnection, connection *joinedConne
 		connection.next = sort.Search(len(conn.calls), func(i int) bool { return conn.calls[i].arrived >= common.from })
 		connection.from, connection.until = connection.until, j.to
 	}
-	f := conn.pairWith(connection.next, connection.peer.Connections[connection.serverG], &connection.peer.Link, common)
+	f := conn.pairWith(connection.next, connection.peer.Connections[connection.serverG], &connection.peer.Link, common, began)
 	if connection.next = conn.count(); f.isConsistent() && f.addBounds(connection.peer.bounds, connection.peer.Connections[connection.serverG]) {
 		connection.addAnswers(&f)
 	}
 }
 
 // pairWith pairs the exchanges of a connection, from index next on, with the requests of a server's connection.
-func (conn *clientConnection) pairWith(next int, requests []Request, l *Link, common interval) fit {
+func (conn *clientConnection) pairWith(next int, requests []Request, l *Link, common interval, began int64) fit {
 	if conn.isMultiplexed {
-		return pairStreams(conn.calls[next:], requests, l, common)
+		return pairStreams(conn.calls[next:], requests, l, common, began)
 	}
 	return pairExchanges(conn.exchanges[next:], requests, l, common)
 }

@@ -123,17 +123,21 @@ type collector struct {
 // A walkedRequest has no Group yet, and the causes of its Parts are the worker's. It has none if it was not walked.
 type walkedRequest struct {
 	Request
-	group path.GroupID
+	group  path.GroupID
+	isOpen bool // at the end of the trace; its answer may have begun
 }
 
 // Add implements path.Adder: it stores a request that a client waits for, with the causes of its segments if it was walked.
 func (c *collector) Add(w *path.WalkResult) {
-	if w.Form == path.Piece || w.Form == path.CutAtStart || w.Req.Open || w.Observer || !HasClient(w.Req) {
+	if w.Form == path.Piece || w.Form == path.CutAtStart || w.Observer || !HasClient(w.Req) {
 		return
 	}
-	r := walkedRequest{Request: NewRequest(w.Req, c.stage.Win, c.answers), group: w.Group}
+	r := walkedRequest{Request: NewRequest(w.Req, c.stage.Win, c.answers), group: w.Group, isOpen: w.Req.Open}
+	if r.isOpen && !r.IsStream {
+		return
+	}
 	r.Start = w.Start
-	if w.Form == path.Whole {
+	if w.Form == path.Whole && !r.isOpen {
 		c.parts = c.parts[:0]
 		for i := range w.Segments {
 			segment := &w.Segments[i]
@@ -191,6 +195,10 @@ func (s *ServedRequests) Server(name string, causes *Causes, from, to int64, tra
 		})
 	}
 	for _, r := range unwalked {
+		if r.isOpen {
+			out.Add(r.Request)
+			continue
+		}
 		out.Add(r.withCausesOfSimilar(similar[r.group], ids[r.group]))
 	}
 	out.Sort()
