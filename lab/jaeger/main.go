@@ -8,6 +8,9 @@
 //	go build -o /tmp/whylate ./cmd/whylate
 //	go run ./lab/jaeger -whylate /tmp/whylate x.trace
 //
+// With -shop DIR, it sends the joined requests of lab/shop's recording as well, and compares traces of several services with the logs of
+// those services.
+//
 // The first run downloads and builds Jaeger, which takes minutes; -jaeger
 // names a binary that is there already. No test runs this.
 package main
@@ -37,14 +40,15 @@ func main() {
 	whylate := flag.String("whylate", "whylate", "the whylate command")
 	jaeger := flag.String("jaeger", "", "a Jaeger v2 binary; built if empty")
 	maxTraces := flag.Int("most", 2000, "compare at most this many traces in each encoding")
+	shop := flag.String("shop", "", "a directory with shop.whylate and truth.json of lab/shop")
 	flag.Parse()
-	if err := run(*whylate, *jaeger, flag.Arg(0), *maxTraces); err != nil {
+	if err := run(*whylate, *jaeger, flag.Arg(0), *shop, *maxTraces); err != nil {
 		fmt.Fprintln(os.Stderr, "jaeger:", err)
 		os.Exit(1)
 	}
 }
 
-func run(whylate, jaeger, trace string, maxTraces int) error {
+func run(whylate, jaeger, trace, shop string, maxTraces int) error {
 	if trace == "" {
 		return errors.New("name a trace")
 	}
@@ -65,6 +69,12 @@ func run(whylate, jaeger, trace string, maxTraces int) error {
 	for _, encoding := range []string{"json", "protobuf"} {
 		if err := proveTraces(whylate, jaeger, trace, dir, encoding, want, maxTraces); err != nil {
 			return fmt.Errorf("%s: %w", encoding, err)
+		}
+		if shop == "" {
+			continue
+		}
+		if err := proveServices(whylate, jaeger, shop, dir, encoding); err != nil {
+			return fmt.Errorf("%s of several services: %w", encoding, err)
 		}
 	}
 	return nil
@@ -182,12 +192,19 @@ exporters:
   jaeger_storage_exporter: {trace_storage: some_storage}
 `
 
-func proveTraces(whylate, jaeger, trace, dir, encoding string, want map[string]*request, maxTraces int) error {
+// A server is a running Jaeger.
+type server struct {
+	api, endpoint string
+	cmd           *exec.Cmd
+}
+
+// startServer starts a Jaeger without any traces.
+func startServer(jaeger, dir string) (*server, error) {
 	var ports [3]int
 	for i := range ports {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			return err
+			return nil, err
 		}
 		ports[i] = l.Addr().(*net.TCPAddr).Port
 		defer l.Close()
@@ -195,25 +212,34 @@ func proveTraces(whylate, jaeger, trace, dir, encoding string, want map[string]*
 	}
 	file := filepath.Join(dir, "jaeger.yaml")
 	if err := os.WriteFile(file, fmt.Appendf(nil, config, ports[0], ports[1], ports[2]), 0o600); err != nil {
-		return err
+		return nil, err
 	}
 	var log bytes.Buffer
-	server := exec.Command(jaeger, "--config", file)
-	server.Stdout, server.Stderr = &log, &log
-	if err := server.Start(); err != nil {
+	s := &server{fmt.Sprintf("http://127.0.0.1:%d", ports[0]), fmt.Sprintf("http://127.0.0.1:%d/v1/traces", ports[2]), exec.Command(jaeger, "--config", file)}
+	s.cmd.Stdout, s.cmd.Stderr = &log, &log
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	if err := ready(s.api + "/api/services"); err != nil {
+		s.end()
+		return nil, fmt.Errorf("%w: %.800s", err, log.String())
+	}
+	return s, nil
+}
+
+func (s *server) end() {
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+}
+
+func proveTraces(whylate, jaeger, trace, dir, encoding string, want map[string]*request, maxTraces int) error {
+	server, err := startServer(jaeger, dir)
+	if err != nil {
 		return err
 	}
-	defer func() {
-		_ = server.Process.Kill()
-		_ = server.Wait()
-	}()
-	api := fmt.Sprintf("http://127.0.0.1:%d", ports[0])
-	if err := ready(api + "/api/services"); err != nil {
-		return fmt.Errorf("%w: %.800s", err, log.String())
-	}
+	defer server.end()
 	began := time.Now()
-	endpoint := fmt.Sprintf("http://127.0.0.1:%d/v1/traces", ports[2])
-	if out, err := exec.Command(whylate, "export", "--to", "otlp", "--all", "--encoding", encoding, "-o", endpoint, trace).CombinedOutput(); err != nil {
+	if out, err := exec.Command(whylate, "export", "--to", "otlp", "--all", "--encoding", encoding, "-o", server.endpoint, trace).CombinedOutput(); err != nil {
 		return fmt.Errorf("whylate: %w: %s", err, out)
 	}
 	sent := time.Since(began)
@@ -231,7 +257,7 @@ func proveTraces(whylate, jaeger, trace, dir, encoding string, want map[string]*
 		if r == nil {
 			return fmt.Errorf("request %s is sent, but not listed", id)
 		}
-		n, ns, err := compare(api, trace, r)
+		n, ns, err := compare(server.api, trace, r)
 		if err != nil {
 			return fmt.Errorf("request %s, trace %s: %w", id, trace, err)
 		}
@@ -265,17 +291,20 @@ func ready(url string) error {
 // otlpTraces is the part of OTLP/JSON that is compared.
 type otlpTraces struct {
 	ResourceSpans []struct {
+		Resource   struct{ Attributes []otlpAttribute }
 		ScopeSpans []struct {
 			Spans []struct {
 				TraceID, SpanID, ParentSpanID, Name string
 				StartTimeUnixNano, EndTimeUnixNano  string
-				Attributes                          []struct {
-					Key   string
-					Value struct{ StringValue string }
-				}
+				Attributes                          []otlpAttribute
 			}
 		}
 	}
+}
+
+type otlpAttribute struct {
+	Key   string
+	Value struct{ StringValue, IntValue string }
 }
 
 // traceIDs returns the trace of every request, from spans written to a file.
@@ -307,23 +336,28 @@ func traceIDs(whylate, trace, dir string) (map[string]string, error) {
 	}
 }
 
-// compare asks for a trace and holds it to the request. It returns the number
-// of spans and the duration of the request's.
-func compare(api, trace string, r *request) (int, int64, error) {
-	resp, err := http.Get(api + "/api/v3/traces/" + trace)
+// ask asks Jaeger for JSON.
+func ask[T any](url string) (answer T, err error) {
+	resp, err := http.Get(url)
 	if err != nil {
-		return 0, 0, err
+		return answer, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return 0, 0, err
+		return answer, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return 0, 0, fmt.Errorf("the answer of Jaeger is %s: %.200s", resp.Status, body)
+		return answer, fmt.Errorf("the answer of Jaeger is %s: %.200s", resp.Status, body)
 	}
-	var answer struct{ Result otlpTraces }
-	if err := json.Unmarshal(body, &answer); err != nil {
+	return answer, json.Unmarshal(body, &answer)
+}
+
+// compare asks for a trace and holds it to the request. It returns the number
+// of spans and the duration of the request's.
+func compare(api, trace string, r *request) (int, int64, error) {
+	answer, err := ask[struct{ Result otlpTraces }](api + "/api/v3/traces/" + trace)
+	if err != nil {
 		return 0, 0, err
 	}
 	var root *piece

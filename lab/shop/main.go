@@ -5,7 +5,8 @@
 //	audit   -> stock: another client of the same server
 //	loner, which nobody of them calls, and which calls nobody
 //
-//	go run ./lab/shop -o DIR     # gateway.trace and so on, truth.json
+//	go run ./lab/shop -o DIR                      # gateway.trace and so on, truth.json
+//	go run ./lab/shop -o DIR -whylate whylate     # shop.whylate, truth.json
 //
 // truth.json has each call twice: as the client measured it and as the server did, with the goroutine and the time by
 // CLOCK_MONOTONIC, which all processes of a machine share.
@@ -20,6 +21,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -28,6 +30,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -52,6 +55,7 @@ type Span struct {
 type Log struct {
 	Made   []Span `json:"made"`
 	Served []Span `json:"served"`
+	Wall   int64  `json:"wall"` // the Unix time minus CLOCK_MONOTONIC, ns
 }
 
 func main() {
@@ -62,8 +66,9 @@ func main() {
 	d := flag.Duration("d", 500*time.Millisecond, "length of the recordings")
 	rate := flag.Float64("rate", 120, "requests per second")
 	protocol := flag.String("protocol", "http1", "http1, http2 or grpc: how they call each other")
+	whylate := flag.String("whylate", "", "record all services into one file by this command")
 	flag.Parse()
-	run := func() error { return record(*out, *fault, *protocol, *d, *rate) }
+	run := func() error { return record(*out, *whylate, *fault, *protocol, *d, *rate) }
 	if *role != "" {
 		run = func() error { return serve(*role, strings.Fields(*peers), *fault, *protocol) }
 	}
@@ -236,6 +241,7 @@ func serve(role string, peers []string, fault, protocol string) error {
 	http.HandleFunc("/log", func(w http.ResponseWriter, _ *http.Request) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		s.log.Wall = time.Now().UnixNano() - monotonic()
 		_ = json.NewEncoder(w).Encode(s.log)
 		s.log = Log{}
 	})
@@ -270,7 +276,7 @@ func checkout(s *service, peers []string) error {
 	return errors.Join(s.call(peers[1]), s.call(peers[0]))
 }
 
-func record(dir, fault, protocol string, d time.Duration, rate float64) error {
+func record(dir, whylate, fault, protocol string, d time.Duration, rate float64) error {
 	urls, called := map[string]string{}, map[string]string{}
 	for _, role := range []string{"ledger", "stock", "price", "gateway", "audit", "loner"} {
 		peers := map[string]string{"stock": called["ledger"], "gateway": called["stock"] + " " + called["price"], "audit": called["stock"]}[role]
@@ -311,6 +317,32 @@ func record(dir, fault, protocol string, d time.Duration, rate float64) error {
 			return err
 		}
 	}
+	save := saveTraces
+	if whylate != "" {
+		save = func(dir string, d time.Duration, urls map[string]string) error {
+			return saveRecording(whylate, dir, d, urls)
+		}
+	}
+	if err := save(dir, d, urls); err != nil {
+		return err
+	}
+	truth := map[string]json.RawMessage{}
+	for role, url := range urls {
+		b, err := get(url + "/log")
+		if err != nil {
+			return err
+		}
+		truth[role] = b
+	}
+	b, err := json.Marshal(truth)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "truth.json"), append(b, '\n'), 0o666)
+}
+
+// saveTraces saves a trace of each service.
+func saveTraces(dir string, d time.Duration, urls map[string]string) error {
 	errs := make(chan error, len(urls))
 	for role, url := range urls {
 		go func() {
@@ -326,19 +358,19 @@ func record(dir, fault, protocol string, d time.Duration, rate float64) error {
 			return err
 		}
 	}
-	truth := map[string]json.RawMessage{}
-	for role, url := range urls {
-		b, err := get(url + "/log")
-		if err != nil {
-			return err
-		}
-		truth[role] = b
+	return nil
+}
+
+// saveRecording records all services into one file.
+func saveRecording(whylate, dir string, d time.Duration, urls map[string]string) error {
+	args := []string{"record", "-d", d.String(), "-o", filepath.Join(dir, "shop.whylate")}
+	for _, role := range slices.Sorted(maps.Keys(urls)) {
+		args = append(args, role+"="+urls[role])
 	}
-	b, err := json.Marshal(truth)
-	if err != nil {
-		return err
+	if out, err := exec.Command(whylate, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("recording: %w: %s", err, out)
 	}
-	return os.WriteFile(filepath.Join(dir, "truth.json"), append(b, '\n'), 0o666)
+	return nil
 }
 
 // start starts a service and returns its addresses: for all, and for the services that call it.

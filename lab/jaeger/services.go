@@ -1,0 +1,156 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+)
+
+// A logSpan is what a goroutine of a service logged for a call: see lab/shop.
+type logSpan struct {
+	ID         string
+	G          uint64
+	Begin, End int64
+}
+
+type serviceLog struct {
+	Made, Served []logSpan
+	Wall         int64
+}
+
+// A serviceSpan is a span of one of the services. Times are Unix ns.
+type serviceSpan struct {
+	service, id, parent, name string
+	start, end                int64
+	g                         uint64
+}
+
+// proveServices sends the joined requests of lab/shop, and compares the traces with the logs of the services: each trace is one request of
+// the gateway, spans are inside of their parents, and a span of another service is the call that the logs say its parent made.
+func proveServices(whylate, jaeger, shop, dir, encoding string) error {
+	text, err := os.ReadFile(filepath.Join(shop, "truth.json"))
+	if err != nil {
+		return err
+	}
+	var logs map[string]*serviceLog
+	if err := json.Unmarshal(text, &logs); err != nil {
+		return err
+	}
+	server, err := startServer(jaeger, dir)
+	if err != nil {
+		return err
+	}
+	defer server.end()
+	if out, err := exec.Command(whylate, "export", "--to", "otlp", "--slowest", "20", "--encoding", encoding, "-o", server.endpoint, filepath.Join(shop, "shop.whylate")).CombinedOutput(); err != nil {
+		return fmt.Errorf("whylate: %w: %s", err, out)
+	}
+	// What Jaeger's page asks for.
+	found, err := ask[struct{ Data []struct{ TraceID string } }](server.api + "/api/traces?" + url.Values{"service": {"gateway"}, "limit": {"1000"}, "lookback": {"custom"}, "start": {"1"}, "end": {"9000000000000000"}}.Encode())
+	if err != nil {
+		return err
+	}
+	spanCount, calls, depth := 0, make(map[string]int), 0
+	for _, x := range found.Data {
+		spans, err := spansOf(server.api, x.TraceID)
+		if err != nil {
+			return err
+		}
+		if err := checkServices(spans, logs, calls); err != nil {
+			return fmt.Errorf("trace %s: %w", x.TraceID, err)
+		}
+		services := make(map[string]bool)
+		for _, s := range spans {
+			services[s.service] = true
+		}
+		spanCount, depth = spanCount+len(spans), max(depth, len(services))
+	}
+	fmt.Printf("%-8s  %d traces of the gateway, %d spans of up to %d services, each inside of its parent; calls that the services logged:", encoding, len(found.Data), spanCount, depth)
+	for _, c := range slices.Sorted(maps.Keys(calls)) {
+		fmt.Printf(" %d %s", calls[c], c)
+	}
+	fmt.Println()
+	if depth < 3 || calls["gateway -> stock"] == 0 || calls["gateway -> price"] == 0 || calls["stock -> ledger"] == 0 {
+		return errors.New("no trace has them all")
+	}
+	return nil
+}
+
+func spansOf(api, trace string) (map[string]*serviceSpan, error) {
+	answer, err := ask[struct{ Result otlpTraces }](api + "/api/v3/traces/" + trace)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]*serviceSpan)
+	for _, from := range answer.Result.ResourceSpans {
+		service := ""
+		for _, a := range from.Resource.Attributes {
+			if a.Key == "service.name" {
+				service = a.Value.StringValue
+			}
+		}
+		for _, scope := range from.ScopeSpans {
+			for _, s := range scope.Spans {
+				x := &serviceSpan{service: service, id: s.SpanID, parent: s.ParentSpanID, name: s.Name}
+				x.start, _ = strconv.ParseInt(s.StartTimeUnixNano, 10, 64)
+				x.end, _ = strconv.ParseInt(s.EndTimeUnixNano, 10, 64)
+				for _, a := range s.Attributes {
+					if a.Key == "whylate.goroutine" {
+						x.g, _ = strconv.ParseUint(a.Value.IntValue, 10, 64)
+					}
+				}
+				out[x.id] = x
+			}
+		}
+	}
+	return out, nil
+}
+
+// checkServices checks the spans of a trace by id, and counts the calls between services.
+func checkServices(spans map[string]*serviceSpan, logs map[string]*serviceLog, calls map[string]int) error {
+	roots := 0
+	for _, s := range spans {
+		if s.parent == "" {
+			if roots++; roots > 1 || s.service != "gateway" {
+				return fmt.Errorf("%s of %s has no parent", s.name, s.service)
+			}
+			continue
+		}
+		parent := spans[s.parent]
+		switch {
+		case parent == nil:
+			return fmt.Errorf("%s of %s has an unknown parent", s.name, s.service)
+		case s.start < parent.start || s.end > parent.end || s.end < s.start:
+			return fmt.Errorf("%s of %s lasts from %d to %d, its parent %s of %s from %d to %d", s.name, s.service, s.start, s.end, parent.name, parent.service, parent.start, parent.end)
+		case parent.service == s.service:
+			continue
+		}
+		served, asked := servedBy(s, logs), servedBy(parent, logs)
+		if !slices.ContainsFunc(logs[parent.service].Made, func(m logSpan) bool {
+			return m.ID == served.ID && m.G == asked.G && m.Begin >= asked.Begin && m.End <= asked.End
+		}) {
+			return fmt.Errorf("%s served %q for %s, which served %q: its log does not have that", s.service, served.ID, parent.service, asked.ID)
+		}
+		calls[parent.service+" -> "+s.service]++
+	}
+	return nil
+}
+
+// servedBy returns the logged request whose time is most similar to that of a span, of those of its goroutine if that is known.
+func servedBy(s *serviceSpan, logs map[string]*serviceLog) logSpan {
+	distance := func(x logSpan) int64 {
+		if s.g != 0 && s.g != x.G {
+			return math.MaxInt64
+		}
+		return max(s.start-x.Begin-logs[s.service].Wall, x.Begin+logs[s.service].Wall-s.start) + max(s.end-x.End-logs[s.service].Wall, x.End+logs[s.service].Wall-s.end)
+	}
+	return slices.MinFunc(logs[s.service].Served, func(a, b logSpan) int { return cmp.Compare(distance(a), distance(b)) })
+}
