@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/testing/check"
@@ -77,20 +78,7 @@ func TestRecordServices(t *testing.T) {
 			t.Errorf("%v: status %d: %s", args, status, stderr)
 		}
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	page, pageWriter := io.Pipe()
-	viewed := make(chan string, 1)
-	go func() {
-		var says bytes.Buffer
-		Run(ctx, []string{"view", file}, nil, pageWriter, &says)
-		pageWriter.Close()
-		viewed <- says.String()
-	}()
-	address, err := bufio.NewReader(page).ReadString('\n')
-	cancel()
-	if says := <-viewed; err != nil || !strings.HasPrefix(address, "http://") || !strings.Contains(says, "this is audit; for stock: whylate view '"+file+"#stock'") {
-		t.Errorf("view prints %q, %v, and says %s", address, err, says)
-	}
+	checkSwitch(t, file)
 	for _, c := range []struct {
 		says string
 		args []string
@@ -152,4 +140,49 @@ func TestFlightServices(t *testing.T) {
 	if must.Have(bundle.New(recording, size))(t).Meta().Flight == nil {
 		t.Error("the recording is not that of the flight recorder")
 	}
+}
+
+// checkSwitch views a file with the recordings of audit and stock: first that of audit, then on demand that of stock.
+func checkSwitch(t *testing.T, file string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	out, outWriter := io.Pipe()
+	ended := make(chan struct{})
+	go func() {
+		Run(ctx, []string{"view", file}, nil, outWriter, io.Discard)
+		outWriter.Close()
+		close(ended)
+	}()
+	defer func() { cancel(); <-ended }()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	must.Do(t, err)
+	url := strings.TrimSpace(line)
+	get := func(path string) string {
+		res := must.Have(http.Get(url + path))(t)
+		defer res.Body.Close()
+		return string(must.Have(io.ReadAll(res.Body))(t))
+	}
+	shows := func(service string) {
+		t.Helper()
+		for strings.Contains(get("api/reading"), `"reading":true`) {
+			time.Sleep(time.Millisecond)
+		}
+		if page := get(""); !strings.Contains(page, `"services":["audit","stock"]`) || !strings.Contains(page, file+"#"+service) {
+			t.Errorf("the page is not that of %s", service)
+		}
+	}
+	shows("audit")
+	for _, c := range []struct {
+		service string
+		status  int
+	}{{"price", http.StatusNotFound}, {"stock", http.StatusAccepted}} {
+		q := must.Have(http.NewRequest(http.MethodPost, url+"api/again?service="+c.service, nil))(t)
+		q.Header.Set("Origin", strings.TrimSuffix(url, "/"))
+		res := must.Have(http.DefaultClient.Do(q))(t)
+		res.Body.Close()
+		if res.StatusCode != c.status {
+			t.Errorf("the answer to a request for %s is %s", c.service, res.Status)
+		}
+	}
+	shows("stock")
 }

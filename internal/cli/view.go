@@ -25,7 +25,6 @@ import (
 
 	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/output/progress"
-	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/viewer/inspect"
 	"github.com/whylate/whylate/internal/viewer/view"
@@ -56,7 +55,7 @@ func newView(s *streams) *cobra.Command {
 			if err := v.checkAddress(cmd); err != nil {
 				return err
 			}
-			return v.run(cmd, s, memberToView(s, args[0]), &conn)
+			return v.run(cmd, s, args[0], &conn)
 		}),
 	}
 	v.addTraceFlags(cmd)
@@ -72,20 +71,6 @@ func newView(s *streams) *cobra.Command {
 
 // socketPrefix begins a value of --listen that is the path of a Unix socket. It is for programs that pass requests on.
 const socketPrefix = "unix:"
-
-// memberToView returns the first recording of a file with those of several services, and says how to see the others.
-func memberToView(s *streams, arg string) string {
-	services := servicesIn(arg)
-	if services == nil {
-		return arg
-	}
-	names := services.Names()
-	member := arg + memberSeparator + names[0]
-	if len(names) > 1 {
-		fmt.Fprintf(s.Err, "whylate: this is %s; for %s: whylate view %s\n", names[0], words.List(names[1:]), words.ShellQuote(arg+memberSeparator+names[1]))
-	}
-	return member
-}
 
 // checkAddress returns an error for an address that other machines can reach, unless --allow-remote is set.
 func (v *viewFlags) checkAddress(cmd *cobra.Command) error {
@@ -111,9 +96,17 @@ func (v *viewFlags) run(cmd *cobra.Command, s *streams, arg string, conn *connec
 	server := &progressServer{}
 	server.beginReading(s.Bar())
 	opts := view.Options{Remote: v.remote, Page: html.Options{Command: v.reportCommand(cmd, arg), Version: readBuild().Version, Editor: v.editor}}
-	recordAgain := make(chan struct{}, 1)
-	if isURL(arg) {
-		opts.RecordAgain = func() { recordAgain <- struct{}{} }
+	readAgain := make(chan string, 1)
+	file, service := memberArg(arg)
+	if services := servicesIn(file); services != nil {
+		names := services.Names()
+		arg = file + memberSeparator + cmp.Or(service, names[0])
+		if len(names) > 1 {
+			opts.Page.Services = names
+		}
+	}
+	if isURL(arg) || opts.Page.Services != nil {
+		opts.ReadAgain = func(service string) { readAgain <- service }
 	}
 	var err error
 	if server.Server, err = view.New(opts); err != nil {
@@ -150,7 +143,10 @@ func (v *viewFlags) run(cmd *cobra.Command, s *streams, arg string, conn *connec
 			return fmt.Errorf("serving: %w", err)
 		case <-ctx.Done():
 			return nil
-		case <-recordAgain:
+		case service := <-readAgain:
+			if service != "" {
+				arg = file + memberSeparator + service
+			}
 		}
 		debug.SetGCPercent(usual)
 		server.beginReading(s.Bar())

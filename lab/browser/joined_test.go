@@ -1,7 +1,9 @@
 package browser
 
 import (
+	"bytes"
 	"io"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"strings"
@@ -12,6 +14,9 @@ import (
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/internal/viewer/inspect"
+	"github.com/whylate/whylate/internal/viewer/view"
+	"github.com/whylate/whylate/report/html"
 )
 
 // TestJoinedServices: the page of services that call each other names the service of each group, links callers with callees, and draws
@@ -58,4 +63,27 @@ func TestJoinedServices(t *testing.T) {
 	if served == 0 {
 		t.Error("no segment is of stock")
 	}
+}
+
+// TestServiceMenu: the page of a file with several recordings asks for that of another service.
+func TestServiceMenu(t *testing.T) {
+	data := testprog.Trace(t, "http1")
+	x, asked := inspect.NewIndex(inspect.Limits{}), make(chan string, 1)
+	s := must.Have(view.New(view.Options{Page: html.Options{Services: []string{"audit", "stock"}}, ReadAgain: func(service string) { asked <- service }}))(t)
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	rep := must.Have(explain.Explain(t.Context(), bytes.NewReader(data), explain.Options{Name: "shop.whylate#stock", Index: x}))(t)
+	must.Do(t, s.Show(must.Have(inspect.Open(x, bytes.NewReader(data), int64(len(data))))(t), rep))
+	p := loadPage(t, chromium(t), server.URL+"/#group="+rep.Groups[0].ID, "html[data-live=ready]", func(url string) bool { return strings.HasPrefix(url, server.URL+"/") }, 1280, false)
+	defer p.close()
+	p.waitForTiles()
+	if got := evaluate[string](p, `document.getElementById('service').value`); got != "stock" {
+		t.Errorf("the menu shows %s", got)
+	}
+	p.run(chromedp.Evaluate[chromedp.Void](`(e => { e.value = 'audit'; e.dispatchEvent(new Event('change')); })(document.getElementById('service'))`))
+	if got := <-asked; got != "audit" {
+		t.Errorf("the page asks for %s", got)
+	}
+	p.waitAcrossPages(`document.querySelector('.reading') && location.hash === ''`)
+	server.CloseClientConnections()
 }

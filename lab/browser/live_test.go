@@ -498,7 +498,7 @@ func TestLiveReading(t *testing.T) {
 	data := testprog.Trace(t, "http1-long")
 	x := inspect.NewIndex(inspect.Limits{})
 	recordings := make(chan struct{}, 1)
-	s, err := view.New(view.Options{RecordAgain: func() { recordings <- struct{}{} }})
+	s, err := view.New(view.Options{ReadAgain: func(string) { recordings <- struct{}{} }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,6 +54,8 @@ type Options struct {
 	// Recording, on a live page that may ask for a new recording, is the number
 	// of this one.
 	Recording int
+	// Services, on a live page, are the names of the recordings in the file of this one, which the page may ask for.
+	Services []string
 }
 
 // A Server is all requests of a server, before and after.
@@ -83,7 +85,7 @@ func (o *Options) pageData(r *report.Report) ([]byte, error) {
 		}
 	}
 	valid := func(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
-	return json.Marshal(map[string]any{"command": valid(o.Command), "version": valid(o.Version), "rules": rules, "before": o.comparison(r), "recording": o.Recording, "editor": valid(o.Editor), "words": glossary()})
+	return json.Marshal(map[string]any{"command": valid(o.Command), "version": valid(o.Version), "rules": rules, "before": o.comparison(r), "recording": o.Recording, "services": o.Services, "editor": valid(o.Editor), "words": glossary()})
 }
 
 // glossary returns words.Glossary as pairs of word and meaning.

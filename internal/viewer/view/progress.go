@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -97,20 +98,23 @@ func (s *Server) Fail(err error) {
 	}
 }
 
-// recordAgain starts a new recording, the only state that a request can change. Only this server's page may
+// readAgain starts a new recording or shows another service, the only state that a request can change. Only this server's page may
 // request it.
-func (s *Server) recordAgain(w http.ResponseWriter, r *http.Request) {
+func (s *Server) readAgain(w http.ResponseWriter, r *http.Request) {
+	service := r.URL.Query().Get("service")
 	switch {
 	case r.Method != http.MethodPost:
 		w.Header().Set("Allow", "POST")
 		sendError(w, http.StatusMethodNotAllowed, fmt.Errorf("a new recording is asked for by POST"))
 	case r.Header.Get("Origin") != "http://"+r.Host:
 		sendError(w, http.StatusForbidden, fmt.Errorf("this server answers to its own page"))
+	case len(s.opts.Page.Services) > 0 && !slices.Contains(s.opts.Page.Services, service):
+		sendError(w, http.StatusNotFound, fmt.Errorf("the file has no such service"))
 	case s.reading.isBusy():
 		sendError(w, http.StatusConflict, fmt.Errorf("a trace is being read"))
 	default:
 		s.reading.begin()
-		s.opts.RecordAgain()
+		s.opts.ReadAgain(service)
 		sendJSON(w, http.StatusAccepted, struct{}{})
 	}
 }

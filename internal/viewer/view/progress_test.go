@@ -24,7 +24,7 @@ func TestReading(t *testing.T) {
 
 func checkProgress(t *testing.T, rep *report.Report, tr *inspect.Trace, fileServer *Server) {
 	requests := 0
-	s := must.Have(New(Options{RecordAgain: func() { requests++ }}))(t)
+	s := must.Have(New(Options{ReadAgain: func(string) { requests++ }}))(t)
 	page := func() string {
 		return string(must.Have(io.ReadAll(call(s, "GET", "/", nil).Body))(t))
 	}

@@ -30,8 +30,8 @@ type Options struct {
 	// Remote allows requests from other machines: they may name any address as their host, but still no name
 	// except localhost.
 	Remote bool
-	// RecordAgain, if not nil, starts a new recording. It is called when the page requests one.
-	RecordAgain func()
+	// ReadAgain, if not nil, starts a new recording, or reads that of one of the page's services. It is called when the page requests it.
+	ReadAgain func(service string)
 }
 
 // A Server answers requests about one trace, and reports the progress while the trace is read. Many goroutines may
@@ -78,7 +78,7 @@ func New(opts Options) (*Server, error) {
 func (s *Server) Show(t *inspect.Trace, rep *report.Report) error {
 	var page bytes.Buffer
 	opts := s.opts.Page
-	if s.opts.RecordAgain != nil {
+	if s.opts.ReadAgain != nil {
 		opts.Recording = s.recording + 1
 	}
 	if err := html.Write(&page, rep, opts); err != nil {
@@ -106,8 +106,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		sendError(w, http.StatusForbidden, err)
 		return
 	}
-	if r.URL.Path == "/api/again" && s.opts.RecordAgain != nil {
-		s.recordAgain(w, r)
+	if r.URL.Path == "/api/again" && s.opts.ReadAgain != nil {
+		s.readAgain(w, r)
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {

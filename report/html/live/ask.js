@@ -18,10 +18,11 @@ export async function ask(what, parameters, signal) {
   return body;
 }
 
-// recordAgain asks the server for a new recording, and shows its progress.
-export async function recordAgain() {
-  const answer = await fetch('api/again', { method: 'POST' });
+// readAgain asks the server for a new recording, or for that of another service, and shows its progress.
+export async function readAgain(service) {
+  const answer = await fetch('api/again?' + new URLSearchParams(service ? { service } : {}), { method: 'POST' });
   if (!answer.ok) throw new Error((await answer.json()).error);
+  if (service) history.replaceState(null, '', location.pathname); // the address names requests of the one before
   location.reload();
 }
 

@@ -2,8 +2,8 @@
 
 import { h, add, typing } from './dom.js';
 import { number, bytes, clean } from './format.js';
-import { ask, latest, soon, recordAgain } from './ask.js';
-import { about_ } from './model.js';
+import { ask, latest, soon, readAgain } from './ask.js';
+import { about_, report } from './model.js';
 import { beside, withBeside, onChange, linked } from './state.js';
 import { requestTable } from './listing.js';
 import { allRequests } from './allrequests.js';
@@ -60,7 +60,9 @@ function begin() {
   for (const [el, text] of [[lanes.el, 'Timelines'], [list.el, 'All requests'], [table.el, 'Functions']]) {
     nav.insertBefore(h('button', { type: 'button', class: 'plain', 'data-goto': el.id, onclick: () => { el.scrollIntoView(); el.querySelector('.vbody, .lanes, .functions button').focus({ preventScroll: true }); } }, text), nav.querySelector('[data-goto=requests]'));
   }
-  if (about_.recording) document.querySelector('.tools').prepend(h('button', { type: 'button', id: 'again', class: 'accent', onclick: () => recordAgain().catch(err => note(err.message)) }, 'Record again'));
+  if (about_.services) document.querySelector('.tools').prepend(h('select', { id: 'service', 'aria-label': 'Service', onchange: ev => readAgain(ev.target.value).catch(err => note(err.message)) },
+    about_.services.map(name => h('option', { selected: report.input.name.endsWith('#' + name) || null }, name))));
+  else if (about_.recording) document.querySelector('.tools').prepend(h('button', { type: 'button', id: 'again', class: 'accent', onclick: () => readAgain().catch(err => note(err.message)) }, 'Record again'));
   addEventListener('keydown', ev => {
     if (typing(ev)) return;
     const to = !lanes.box.contains(ev.target) && { a: list.el, l: lanes.el, u: table.el }[ev.key], by = { n: 'after', p: 'before' }[ev.key], search = ev.key === '/' && (lanes.el.contains(ev.target) ? lanes.el : list.el);
