@@ -32,11 +32,13 @@ type Group struct {
 	Statuses map[string]int `json:"statuses,omitempty"`
 	// BeforeNS is the time between a request's arrival at the process and its mark: reading its headers, and waiting for a
 	// P. It is not part of LatencyNS.
-	BeforeNS     *Quantiles `json:"before_ns,omitempty"`
-	ReadyToRunNS Quantiles  `json:"ready_to_run_ns"`
-	PollGapNS    Quantiles  `json:"poll_gap_ns"`
-	Bands        []Band     `json:"bands"`
-	Slowest      []Request  `json:"slowest"`
+	BeforeNS *Quantiles `json:"before_ns,omitempty"`
+	// Backlog is the queue in which messages wait until one of the group's goroutines reads them, where LatencyNS begins; nil if there is none.
+	Backlog      *Backlog  `json:"backlog,omitempty"`
+	ReadyToRunNS Quantiles `json:"ready_to_run_ns"`
+	PollGapNS    Quantiles `json:"poll_gap_ns"`
+	Bands        []Band    `json:"bands"`
+	Slowest      []Request `json:"slowest"`
 	// Typical is a request near the median, for comparison. It is chosen from a sample that does not depend on latency.
 	Typical      *Request `json:"typical,omitempty"`
 	TotalNS      int64    `json:"total_ns"`
@@ -44,6 +46,46 @@ type Group struct {
 	UnresolvedNS int64    `json:"unresolved_ns,omitempty"`
 	// Iterations divides the time of a run; nil if the number of its iterations is not known.
 	Iterations *Iterations `json:"iterations,omitempty"`
+}
+
+// A Backlog describes the queue of messages for the goroutines of a loop. Arrivals are estimated if no event shows them.
+type Backlog struct {
+	// Site is the line that receives a message, or the function that a library calls with it.
+	Site *Site `json:"site"`
+	// From is the function that receives messages from clients and passes them on; "" if the goroutines or a library's one read them.
+	From     string `json:"from,omitempty"`
+	Messages int    `json:"messages"`
+	Queued   int    `json:"queued"` // messages that found all goroutines at work
+	// Consumers is how many goroutines handle messages, Load how many of them are at work on average. With Sufficient ones, 5 % of
+	// messages that arrive at random with this load wait.
+	Consumers  int     `json:"consumers"`
+	Load       float64 `json:"load"`
+	Sufficient int     `json:"sufficient"`
+	// BusyShare is the share of the trace in which all of them are at work.
+	BusyShare  float64 `json:"busy_share"`
+	HandlingNS int64   `json:"handling_ns"` // mean
+	WaitNS     Latency `json:"wait_ns"`
+	// TotalNS is from the arrival of a message until it is done: what its sender waits for, apart from the network.
+	TotalNS Latency     `json:"total_ns"`
+	Slow    BacklogBand `json:"slow"`
+}
+
+// A BacklogBand describes the messages with the longest TotalNS, as Group.Tail does for requests. Its times are means.
+type BacklogBand struct {
+	Band       BandName `json:"band"`
+	FromNS     int64    `json:"from_ns"`
+	ToNS       int64    `json:"to_ns"`
+	Count      int      `json:"count"`
+	WaitNS     int64    `json:"wait_ns"`
+	HandlingNS int64    `json:"handling_ns"`
+}
+
+// SenderLatency returns the latency of a group's requests for those who send them: with the time before they are read.
+func (g *Group) SenderLatency() *Latency {
+	if g.Backlog != nil {
+		return &g.Backlog.TotalNS
+	}
+	return &g.LatencyNS
 }
 
 // Iterations are those of a benchmark or a loop. A trace does not show where they begin: their number is given.

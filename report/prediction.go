@@ -29,15 +29,20 @@ type WhatIf struct {
 type Predicted struct {
 	Change string `json:"change"`
 	// ChangeText is the change in words, "with one call instead of 10", if Change alone does not say it.
-	ChangeText string   `json:"says,omitempty"`
-	P50NS      Estimate `json:"p50_ns"`
-	P99NS      Estimate `json:"p99_ns"`
+	ChangeText string `json:"says,omitempty"`
+	// FromArrival says that latencies are from the arrival of messages, see Group.Backlog.
+	FromArrival bool     `json:"from_arrival,omitempty"`
+	P50NS       Estimate `json:"p50_ns"`
+	P99NS       Estimate `json:"p99_ns"`
 	// MaxNS is for the slowest request: a few very slow ones move no percentile.
 	MaxNS *Estimate `json:"max_ns,omitempty"`
 	// The percentiles without the change, null if there are too few requests. P99NS is then predicted for the few there are.
 	WasP50NS *int64 `json:"was_p50_ns,omitempty"`
 	WasP99NS *int64 `json:"was_p99_ns,omitempty"`
 	WasMaxNS *int64 `json:"was_max_ns,omitempty"`
+	// P90NS is predicted for messages only: one that takes long itself makes those behind it late, which the 99th percentile may hide.
+	P90NS    *Estimate `json:"p90_ns,omitempty"`
+	WasP90NS *int64    `json:"was_p90_ns,omitempty"`
 	// Check compares the prediction with requests of the same trace; nil if too few are comparable. The estimates do not use it.
 	Check *Check `json:"check,omitempty"`
 }

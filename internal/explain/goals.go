@@ -32,9 +32,9 @@ func searchGoals(goals []Goal, rep *report.Report, model *predict.Model) []repor
 	for _, goal := range goals {
 		for i := range rep.Groups {
 			g := &rep.Groups[i]
-			out := report.Goal{Group: g.ID, Name: g.Name, Percentile: goal.Percentile, MostNS: int64(goal.Limit), IsNS: g.LatencyNS.P99}
+			out := report.Goal{Group: g.ID, Name: g.Name, Percentile: goal.Percentile, MostNS: int64(goal.Limit), IsNS: g.SenderLatency().P99}
 			if goal.Percentile == "p50" {
-				out.IsNS = g.LatencyNS.P50
+				out.IsNS = g.SenderLatency().P50
 			}
 			switch {
 			case out.IsNS == nil: // too few requests

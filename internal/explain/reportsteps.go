@@ -170,6 +170,7 @@ func (r *reading) reportGroups(slowest *detailed.Sum, work *workSelection, sp *s
 		}
 		out.selfPaced[row.ID] = row.Kind == report.KindLoop && work.isTimerStarted(key)
 		g := row.Group
+		g.Backlog = reportBacklog(out.backlogs[row.ID], r.pass.End-r.pass.Start, sp)
 		g.Peer = r.findPeer(row.PathGroup, work.shown, sp)
 		slowest.FillGroup(&g, row.PathGroup, row.MedianNS, sp)
 		g.Iterations = r.opts.iterationsOf(&g)
@@ -275,7 +276,10 @@ func (r *reading) newModel(joined *report.Report, table *groupTable, samples *pr
 	model := predict.NewModel(sp.Syms, sp.Settlement, joined.Input.DurationNS, r.groups.SitesBelow)
 	for i := range table.groups {
 		if g := &table.groups[i]; g.Count > 0 {
-			model.AddGroup(g.ID, samples.SampleOf(table.pathIDs[i]), g.LatencyNS)
+			model.AddGroup(g.ID, samples.SampleOf(table.pathIDs[i]), *g.SenderLatency())
+			if g.Backlog != nil {
+				model.AddBacklog(g.ID, table.backlogs[g.ID])
+			}
 		}
 	}
 	model.SetFacts(processFacts(joined, stats, r.pass.Start))
@@ -294,7 +298,7 @@ func (r *reading) addFindings(joined *report.Report, table *groupTable, sums det
 		HolderLines: sums.queues.HolderLines(sp), LockedWaits: sums.queues.LockedWaits(sp), Limiters: sums.queues.Limiters(sp), HeldAnswers: heldAnswers(table, sums.queues, sp), Hubs: sums.queues.Hubs(sp), PeerCalls: peerCalls(table, sums.queues, sp), ConnOpens: connOpens(table, sums.queues, sp), FindHolder: lockHolderFinder(&r.pass.Window, sp),
 		NoSelfConnections: r.peers.IsRefuted(),
 		// Groups and start functions.
-		OutlierMoments: outlierIntervals(table, sums.moments), HerdOverlap: herdOverlap(table, sums.moments, stats, r.pass), BacklogShares: table.queuedShares, Backlogs: table.backlogs,
+		OutlierMoments: outlierIntervals(table, sums.moments), HerdOverlap: herdOverlap(table, sums.moments, stats, r.pass), BacklogShares: table.queuedShares,
 		UnawaitedGroups: table.selfPaced,
 		WorksForServer:  work.servesRequests(sp), AcceptsConnections: r.pass.Finder.IsUnknownServer(),
 		Predict: model.WhatIf, AddPool: model.AddPool, Pauses: model.PausesOf, RepeatShare: model.RepeatShare,

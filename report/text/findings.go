@@ -190,6 +190,9 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 		if g != nil {
 			p50, p99 = g.LatencyNS.P50, g.LatencyNS.P99
 		}
+		if pr.FromArrival {
+			p50, p99 = pr.WasP50NS, pr.WasP99NS
+		}
 		switch {
 		case p50 == nil && pr.MaxNS != nil:
 			what := "max "
@@ -202,7 +205,11 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 		case p99 == nil && pr.MaxNS != nil: // the requests are too few for a p99
 			spans = append(spans, span{plain, fact("p50 ")}, latencyChange(p50, pr.P50NS, formatEstimate), span{plain, ", " + fact("max ")}, latencyChange(pr.WasMaxNS, *pr.MaxNS, formatEstimate))
 		default:
-			spans = append(spans, span{plain, fact("p50 ")}, latencyChange(p50, pr.P50NS, formatEstimate), span{plain, ", " + fact("p99 ")}, latencyChange(p99, pr.P99NS, formatEstimate))
+			spans = append(spans, span{plain, fact("p50 ")}, latencyChange(p50, pr.P50NS, formatEstimate))
+			if savesMostAtP90(pr) {
+				spans = append(spans, span{plain, ", " + fact("p90 ")}, latencyChange(pr.WasP90NS, *pr.P90NS, formatEstimate))
+			}
+			spans = append(spans, span{plain, ", " + fact("p99 ")}, latencyChange(p99, pr.P99NS, formatEstimate))
 		}
 		if p50 != nil && p99 != nil && !onlyMax(pr) && savesMostAtMaximum(pr) {
 			spans = append(spans, span{plain, ", max "}, latencyChange(pr.WasMaxNS, *pr.MaxNS, formatEstimate))
@@ -211,7 +218,11 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 	case f.Share > 0 && isRun:
 		spans = append(spans, span{plain, words.Percent(f.Share) + " of the run"})
 	case f.Share > 0:
-		spans = append(spans, span{plain, words.Percent(f.Share) + " of the requests' time"})
+		whose := " of the requests' time"
+		if g != nil && g.Backlog != nil && f.Queue != nil {
+			whose = " of the messages' time from arrival to done"
+		}
+		spans = append(spans, span{plain, words.Percent(f.Share) + whose})
 	case short && len(f.Evidence) > 0:
 		spans = append(spans, span{plain, names.Evidence(p.sentence(f.Evidence[0].Text), f.Evidence[0])})
 	}
@@ -250,6 +261,9 @@ func (p *page) condition(pr *report.Predicted, g *report.Group) string {
 			says += ", for these " + words.Number(int64(g.Count)) + " of all " + words.Number(int64(all))
 		}
 	}
+	if pr.FromArrival {
+		says += ", from arrival to done"
+	}
 	return p.sentence(" (" + says + ")")
 }
 
@@ -284,6 +298,14 @@ func onlyMax(p *report.Predicted) bool {
 	return p.MaxNS != nil && p.WasMaxNS != nil && p.WasP99NS != nil && p.MaxNS.Est < *p.WasMaxNS && float64(p.P99NS.Est) > 0.99*float64(*p.WasP99NS)
 }
 
+// savesMostAtP90 reports whether one request in ten becomes shorter by more than the median and the 99th percentile do.
+func savesMostAtP90(p *report.Predicted) bool {
+	if p.P90NS == nil || p.WasP90NS == nil || p.WasP50NS == nil || p.WasP99NS == nil {
+		return false
+	}
+	return *p.WasP90NS-p.P90NS.Est > max(*p.WasP50NS-p.P50NS.Est, *p.WasP99NS-p.P99NS.Est)
+}
+
 // savesMostAtMaximum reports whether the slowest request becomes shorter by far more than the percentiles do.
 func savesMostAtMaximum(p *report.Predicted) bool {
 	return p.MaxNS != nil && p.WasMaxNS != nil && p.WasP99NS != nil && *p.WasMaxNS-p.MaxNS.Est > 10*max(*p.WasP99NS-p.P99NS.Est, 0)
@@ -291,7 +313,8 @@ func savesMostAtMaximum(p *report.Predicted) bool {
 
 // latencyChange writes a latency before and after a change, or "stays" if it changes by less than 1 %.
 func latencyChange(before *int64, e report.Estimate, formatEstimate func(report.Estimate) string) span {
-	if before != nil && e.Low == e.High && float64(e.Est) > 0.99*float64(*before) && float64(e.Est) < 1.01*float64(*before) {
+	isExact := e.Low == e.High || before != nil && formatEstimate(e) == words.Rough(*before)
+	if before != nil && isExact && float64(e.Est) > 0.99*float64(*before) && float64(e.Est) < 1.01*float64(*before) {
 		return span{plain, fact("stays " + words.Duration(*before))}
 	}
 	return span{green, beforeArrow(before) + formatEstimate(e)}

@@ -242,6 +242,10 @@ func kindWords(kind report.Kind) string {
 func (p *page) latency(g *report.Group) {
 	l := &g.LatencyNS
 	p.quantiles("latency", []quantile{{"p50", l.P50}, {"p90", l.P90}, {"p99", l.P99}, {"p99.9", l.P999}, {"max", l.Max}, {"mean", l.Mean}})
+	if b := g.Backlog; b != nil {
+		p.quantiles("before read", []quantile{{"p50", b.WaitNS.P50}, {"p90", b.WaitNS.P90}, {"p99", b.WaitNS.P99}, {"max", b.WaitNS.Max}, {"mean", b.WaitNS.Mean}})
+		p.quantiles("from arrival", []quantile{{"p50", b.TotalNS.P50}, {"p90", b.TotalNS.P90}, {"p99", b.TotalNS.P99}, {"max", b.TotalNS.Max}, {"mean", b.TotalNS.Mean}})
+	}
 	if r, gap := &g.ReadyToRunNS, &g.PollGapNS; r.P50 != nil || r.Max != nil {
 		list := []quantile{{"p50", r.P50}, {"p99", r.P99}, {"max", r.Max}}
 		if gap.Max != nil && *gap.Max > 0 {

@@ -145,10 +145,10 @@ func (p *page) nothingMajor(weighty []*report.Finding) {
 		for i := range p.report.Groups {
 			g := &p.report.Groups[i]
 			requests += g.Count
-			if ns := g.LatencyNS.P99; ns != nil && (latency.P99 == nil || *ns > *latency.P99) {
+			if ns := g.SenderLatency().P99; ns != nil && (latency.P99 == nil || *ns > *latency.P99) {
 				latency.P99 = ns
 			}
-			if ns := g.LatencyNS.Max; ns != nil && (latency.Max == nil || *ns > *latency.Max) {
+			if ns := g.SenderLatency().Max; ns != nil && (latency.Max == nil || *ns > *latency.Max) {
 				latency.Max = ns
 			}
 		}

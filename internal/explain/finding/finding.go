@@ -29,7 +29,6 @@ import (
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/queues"
-	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/report"
@@ -101,8 +100,6 @@ type Input struct {
 	// BacklogShares has, by group id, the share of a loop's iterations whose work was already there when the iteration before
 	// ended. For messages on WebSockets it is the share of the handling time at whose end the next message was already there.
 	BacklogShares map[string]float64
-	// Backlogs has, by group id, the messages of clients that queue for the one goroutine of a loop.
-	Backlogs map[string]*request.Backlog
 	// Hubs are goroutines that ran late while requests waited for them, those that delayed requests for the longest time first.
 	Hubs []queues.Hub
 	// Allocs is the allocation profile of the recording's time; nil if none was recorded.
@@ -298,7 +295,7 @@ func savesNothing(p *report.Predicted) bool {
 	for _, latency := range []struct {
 		before *int64
 		after  *report.Estimate
-	}{{p.WasP50NS, &p.P50NS}, {p.WasP99NS, &p.P99NS}, {p.WasMaxNS, p.MaxNS}} {
+	}{{p.WasP50NS, &p.P50NS}, {p.WasP90NS, p.P90NS}, {p.WasP99NS, &p.P99NS}, {p.WasMaxNS, p.MaxNS}} {
 		if latency.before == nil || latency.after == nil {
 			continue
 		}

@@ -1,18 +1,18 @@
 package finding
 
 import (
+	"cmp"
+
 	"github.com/whylate/whylate/internal/explain/predict"
-	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
-// checkBacklog is WL2003 for a loop on one goroutine that handles messages of clients: messages queue because the goroutine
-// handles one at a time (request.Backlog). At least threshold.MedianSample messages must have queued. It makes no prediction,
-// because the trace does not show whether several goroutines may share the messages.
+// checkBacklog is WL2003 for messages that queue for the goroutines of a loop (report.Backlog).
 func checkBacklog(in *Input, group *report.Group) []Verdict {
-	backlog := in.Backlogs[group.ID]
-	if backlog == nil || backlog.Queued < threshold.MedianSample {
+	backlog := group.Backlog
+	if backlog == nil {
 		return nil
 	}
 	heaviest := heaviestWork(group, func(*report.Cause) bool { return true })
@@ -23,39 +23,46 @@ func checkBacklog(in *Input, group *report.Group) []Verdict {
 	if site := work.Site.OwnLine(); !site.Equal(work.Site) {
 		work.Site, work.Call = site, "" // the line of the call is not named
 	}
-	loss := func(from, to int) (l Loss) {
-		var sum int64
-		for _, ns := range backlog.WaitsNS[from:to] {
-			sum += ns
-		}
-		l.NS = sum / int64(max(to-from, 1))
-		l.Share = float64(l.NS) / float64(max(l.NS+backlog.HandlingNS, 1))
-		return l
+	loss := func(waitNS, handlingNS int64) Loss {
+		return Loss{NS: waitNS, Share: float64(waitNS) / float64(max(waitNS+handlingNS, 1))}
 	}
-	gain := Gain{All: loss(0, backlog.Count), Slow: loss(backlog.Count*90/100, backlog.Count*99/100)}
-	gain.TotalNS = gain.All.NS * int64(backlog.Count)
-	busy := min(1, float64(backlog.WorkNS)/float64(max(in.Report.Input.DurationNS, 1)))
-	title, fix, queued := textKey("title backlog"), textKey("fix backlog"), textKey("evidence backlog-queued")
-	switch {
-	case backlog.Goroutines > 1:
-		title, fix, queued = "title backlog-socket", "fix pool-backlog-websocket", "evidence backlog-unread"
-	case backlog.Messages == "":
-		title, fix = "title backlog-read", "fix pool-backlog"
+	gain := Gain{All: loss(*backlog.WaitNS.Mean, backlog.HandlingNS), Slow: loss(backlog.Slow.WaitNS, backlog.Slow.HandlingNS)}
+	gain.TotalNS = gain.All.NS * int64(backlog.Messages)
+	sufficient := backlog.Sufficient
+	if work.Cause == report.CauseCPU { // more than Ps gain nothing
+		sufficient = min(sufficient, max(in.Report.Input.GOMAXPROCS, backlog.Consumers))
 	}
 	v := Verdict{Gain: gain, Changes: []predict.Change{}, Finding: report.Finding{
 		Cause: work.Cause, Site: work.Site, Group: group.ID, Share: gain.All.Share, Confidence: 0.7,
-		Title: textOf(title, "messages", words.FuncName(backlog.Messages), "time", words.Brief(gain.Slow.NS), "group", words.FuncName(group.Name),
-			"n", backlog.Goroutines, "busy", words.Percent(busy), "activity", activityAt(&work, nil)),
-		Fix: textOf(fix, "site", work.Site),
+		Queue: &report.Queue{For: verdict.BacklogName(backlog), Waits: []report.Via{}},
 	}}
-	if backlog.Messages == "" && gain.Slow.NS < 2*backlog.HandlingNS {
+	title, fix := textKey("title backlog"), textKey("fix backlog")
+	switch {
+	case backlog.From == "" && backlog.Consumers > 1:
+		title, fix = "title backlog-socket", "fix backlog-read"
+	case backlog.From == "":
+		title, fix = "title backlog-read", "fix backlog-read"
+	}
+	canRun := work.Cause != report.CauseCPU || in.Report.Runtime.Sched.PsIdle >= 0.5
+	if backlog.Site != nil && sufficient > backlog.Consumers && canRun {
+		v.Changes = append(v.Changes, predict.Slots(predict.SiteText(backlog.Site, ""), sufficient))
+		v.ChangeText = textOf("phrase change-servers", "n", sufficient)
+	}
+	v.Title = textOf(title, "messages", words.FuncName(backlog.From), "time", words.Brief(gain.Slow.NS), "group", words.FuncName(group.Name),
+		"n", backlog.Consumers, "activity", activityAt(&work, nil))
+	v.Fix = textOf(fix, "site", work.Site, "loop", backlog.Site, "n", sufficient, "now", backlog.Consumers)
+	longWaitNS := gain.Slow.NS
+	if wait := &backlog.WaitNS; wait.P90 != nil {
+		longWaitNS = (*wait.P90 + *cmp.Or(wait.P99, wait.Max)) / 2
+	}
+	if backlog.From == "" && longWaitNS < 2*backlog.HandlingNS {
 		v.MaxSeverity = report.SeverityLow // as in any queue that is not always empty
 	}
 	v.addEvidence(
-		evidenceOf(queued, float64(backlog.Queued)/float64(backlog.Count), "share", "n", backlog.Count),
+		evidenceOf("evidence backlog-queued", float64(backlog.Queued)/float64(backlog.Messages), "share", "n", backlog.Messages),
 		evidenceOf("evidence backlog-wait", gain.All.NS, "ns"),
 		evidenceOf("evidence pool-message", backlog.HandlingNS, "ns"),
-		evidenceOf("evidence backlog-busy", busy, "share"),
+		evidenceOf("evidence backlog-load", backlog.Load, "count", "n", backlog.Consumers),
 		evidenceOf("evidence backlog-slow-wait", gain.Slow.NS, "ns"))
 	return []Verdict{v}
 }

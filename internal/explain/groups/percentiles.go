@@ -32,6 +32,26 @@ func latencyOf(h *histogram) report.Latency {
 	return out
 }
 
+// LatencyOf returns the quantiles of a sorted list for which it has enough values.
+func LatencyOf(sorted []int64) (out report.Latency) {
+	n := len(sorted)
+	if n == 0 {
+		return out
+	}
+	sum := int64(0)
+	for _, v := range sorted {
+		sum += v
+	}
+	q := func(q float64) *int64 {
+		if int64(n) < minValues(q) {
+			return nil
+		}
+		return &sorted[int(q*float64(n-1))]
+	}
+	mean := sum / int64(n)
+	return report.Latency{Mean: &mean, P50: q(0.5), P90: q(0.9), P99: q(0.99), P999: q(0.999), Max: &sorted[n-1]}
+}
+
 // quantiles returns the median, 99th percentile and maximum of a histogram; nil where there are too few values.
 func quantiles(h *histogram) report.Quantiles {
 	l := latencyOf(h)

@@ -25,6 +25,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -51,9 +52,10 @@ type Model struct {
 type group struct {
 	id       string
 	sample   *Sample
-	p50, p99 *int64
-	max      *int64
+	p50, p90 *int64
+	p99, max *int64
 	graphs   []weightedGraph
+	backlog  *request.Backlog // nil if none
 }
 
 // A weightedGraph is a sampled graph with the number of requests that it represents.
@@ -77,7 +79,7 @@ func NewModel(
 
 // AddGroup adds a group by its id in the report, with its measured percentiles; nil where unknown.
 func (m *Model) AddGroup(id string, s *Sample, latency report.Latency) {
-	m.groups[id] = &group{id: id, sample: s, p50: latency.P50, p99: latency.P99, max: latency.Max}
+	m.groups[id] = &group{id: id, sample: s, p50: latency.P50, p90: latency.P90, p99: latency.P99, max: latency.Max}
 }
 
 // prepare loads all groups once, in an order that does not depend on which group is predicted first.
@@ -171,6 +173,9 @@ func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 		return nil
 	}
 	m.prepare()
+	if group.backlog != nil {
+		return m.predictMessages(group, changes)
+	}
 	if len(group.graphs) == 0 {
 		return nil
 	}
@@ -190,24 +195,29 @@ func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 	if trial.hasQueueChange() && samples.hasChainTail() {
 		return nil
 	}
-	hasSetting := trial.hasSettings()
-	predicted := &report.Predicted{
-		Change: changesText(changes),
-		P50NS:  estimatePercentile(&samples, 0.5, group.p50, hasSetting),
-		P99NS:  estimatePercentile(&samples, 0.99, group.p99, hasSetting),
-	}
-	if !hasSetting {
+	predicted := group.estimate(&samples, changes, trial.hasSettings())
+	if !trial.hasSettings() {
 		predicted.Check = m.checkPrediction(group, changes, requests)
+	}
+	return predicted
+}
+
+// estimate returns the prediction for the group of which a series has a sample.
+func (g *group) estimate(samples *series, changes []Change, hasSetting bool) *report.Predicted {
+	predicted := &report.Predicted{
+		Change: changesText(changes), FromArrival: g.backlog != nil,
+		P50NS: estimatePercentile(samples, 0.5, g.p50, hasSetting),
+		P99NS: estimatePercentile(samples, 0.99, g.p99, hasSetting),
 	}
 	// Each percentile is the measured one times a factor from the sample. If few requests are between two percentiles, they
 	// may cross.
 	p50, p99 := &predicted.P50NS, &predicted.P99NS
 	p99.Est, p99.Low, p99.High = max(p99.Est, p50.Est), max(p99.Low, p50.Low), max(p99.High, p50.High)
-	predicted.WasP50NS, predicted.WasP99NS = group.p50, group.p99
-	if group.max != nil {
-		maximum := estimatePercentile(&samples, 1, group.max, hasSetting)
+	predicted.WasP50NS, predicted.WasP99NS = g.p50, g.p99
+	if g.max != nil {
+		maximum := estimatePercentile(samples, 1, g.max, hasSetting)
 		maximum.Est, maximum.Low, maximum.High = max(maximum.Est, p99.Est), max(maximum.Low, p99.Low), max(maximum.High, p99.High)
-		predicted.MaxNS, predicted.WasMaxNS = &maximum, group.max
+		predicted.MaxNS, predicted.WasMaxNS = &maximum, g.max
 	}
 	return predicted
 }

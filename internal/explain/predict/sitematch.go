@@ -129,6 +129,11 @@ func (m *Model) Validate(change *Change) (note string, err error) {
 		return note, err
 	}
 	for _, g := range m.groups {
+		if m.isAboutBacklog(g, change) {
+			return "", nil
+		}
+	}
+	for _, g := range m.groups {
 		trial := m.compile(g.id, []Change{*change})
 		if !trial.affects(g) {
 			continue

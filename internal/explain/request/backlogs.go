@@ -18,18 +18,22 @@ import (
 // A message that finds the goroutine at work leaves no event. But each message that finds it idle wakes it. If nearly all
 // messages wake it whenever it is idle, the others were queued until the goroutine had handled those before them.
 type Backlog struct {
-	Loop     tracefmt.StringID // name of the loop that handles the messages, on one goroutine
-	Messages string            // name of the messages, "" if a reader received them
+	Loop        tracefmt.StringID // name of the loop that handles the messages, on one goroutine
+	MessageName tracefmt.StringID // name of the messages, 0 if a reader received them
+	// Frame receives a message: a line of the loop, or the function that a library calls with it.
+	Frame tracefmt.FrameID
 	// Goroutines is how many goroutines handle messages. They are several only if they read one socket.
 	Goroutines int
-	Count      int // messages
-	Queued     int // those that found the goroutine at work
-	// HandlingNS is the mean time for which the goroutine handled a message. It is estimated, as WaitsNS is: the messages of a
-	// period of work take equally long.
+	Queued     int // messages that found the goroutine at work
+	// HandlingNS is the mean time for which a goroutine handled a message.
 	HandlingNS int64
-	WaitsNS    []int64 // time in the queue of all messages, the shortest first
-	WorkNS     int64   // time in which the goroutine was at work
+	// Messages are in order of their arrival. If it is not known where the messages of a period of work begin, they take equally long.
+	Messages []QueuedMessage
+	WorkNS   int64 // time in which all goroutines were at work
 }
+
+// A QueuedMessage is a message that a goroutine handled from Start to End.
+type QueuedMessage struct{ Arrival, Start, End int64 }
 
 // maxBacklogRecords bounds the messages and the periods of work that are stored.
 const maxBacklogRecords = 1 << 16
@@ -40,6 +44,7 @@ type workPeriod struct {
 	goroutine   uint64
 	waker       uint64 // 0 if the period began before the trace
 	origin      *originStats
+	frame       tracefmt.FrameID // see Backlog.Frame; 0 if unknown
 	isOpenAtEnd bool
 	hasWritten  bool // to a connection
 	hasMessage  bool // a message began it
@@ -69,6 +74,13 @@ type backlogFinder struct {
 	periods  []workPeriod
 	readers  map[uint64]*networkReader // those that began a period
 	reads    map[*originStats][]readTurn
+	units    []workUnit
+}
+
+// A workUnit is the part of a period of work in which one message was handled.
+type workUnit struct {
+	start, end int64
+	goroutine  uint64
 }
 
 // A readTurn is an iteration of a loop that waits for data on a socket. isReady says that it did not wait.
@@ -76,6 +88,7 @@ type readTurn struct {
 	start, end int64
 	goroutine  uint64
 	isReady    bool
+	frame      tracefmt.FrameID
 }
 
 // addMessages stores the messages of clients that are among the requests of a generation: those of WebSockets, and iterations
@@ -165,16 +178,28 @@ func (b *backlogFinder) receivedIn(reader uint64, from, to int64) (n int) {
 }
 
 // addWorkPeriod stores an iteration from its wake to end as a period of work, if a goroutine began it and its work may be
-// messages of clients.
-func (l *loopSource) addWorkPeriod(goroutine uint64, iteration *iterationState, end int64, loop *loopFunc, origin *originStats) {
+// messages of clients. It returns whether it did.
+func (l *loopSource) addWorkPeriod(goroutine uint64, iteration *iterationState, end int64, loop *loopFunc, origin *originStats, frame tracefmt.FrameID) bool {
 	wait := &iteration.beginWait
 	reader := l.readerOf(iteration)
-	if (l.isUnknownServer || reader != 0 || len(l.messages.readers)+len(l.backlogs.messages) > 0) && !loop.isBusy && end > iteration.start && (wait.end == 0 || wait.waker != 0 && wait.end == iteration.start) && len(l.backlogs.periods) < maxBacklogRecords {
-		if reader != 0 {
-			entry.GetOrAdd(l.backlogs.readers, reader)
-		}
-		l.backlogs.periods = append(l.backlogs.periods, workPeriod{start: iteration.start, end: end, goroutine: goroutine, waker: wait.waker, origin: origin, hasWritten: iteration.hasWritten})
+	if !(l.isUnknownServer || reader != 0 || len(l.messages.readers)+len(l.backlogs.messages) > 0) || loop.isBusy || end <= iteration.start || wait.end != 0 && (wait.waker == 0 || wait.end != iteration.start) || len(l.backlogs.periods) >= maxBacklogRecords {
+		return false
 	}
+	if reader != 0 {
+		entry.GetOrAdd(l.backlogs.readers, reader)
+	}
+	l.backlogs.periods = append(l.backlogs.periods, workPeriod{start: iteration.start, end: end, goroutine: goroutine, waker: wait.waker, origin: origin, frame: frame, hasWritten: iteration.hasWritten})
+	return true
+}
+
+// frameOf returns the frame of a function on the stack of a wait, or any frame of the function if it is not on it.
+func (c *collector) frameOf(wait tracefmt.StackID, function tracefmt.FrameID) tracefmt.FrameID {
+	for _, frame := range c.syms.Stack(wait) {
+		if c.syms.Frame(frame).Func == c.syms.Frame(function).Func {
+			return frame
+		}
+	}
+	return function
 }
 
 // Backlogs returns the queues of messages, ordered by the names of their loops: those between readers and one goroutine
@@ -212,6 +237,7 @@ func (f *Finder) Backlogs() (out []Backlog) {
 	}
 	for _, g := range f.loops.goroutines {
 		if it := g.iteration; it != nil && it.start != 0 && it.beginWait.waker != 0 && it.start < f.traceEnd {
+			b.units = append(b.units, f.loops.openUnits(&f.collector, g)...)
 			byOrigin[g.origin] = append(byOrigin[g.origin], workPeriod{start: it.start, end: f.traceEnd, goroutine: g.id, waker: it.beginWait.waker, origin: g.origin, isOpenAtEnd: true})
 		}
 	}
@@ -236,9 +262,10 @@ func (f *Finder) Backlogs() (out []Backlog) {
 		if 2*counts[name] < len(periods) || !list[0].isRead && 2*answers[periods[0].goroutine] < len(periods) {
 			continue
 		}
-		if backlog, ok := newBacklog(periods, list, begun); ok {
-			if backlog.Loop = key.name; !list[0].isRead {
-				backlog.Messages = f.syms.String(name)
+		if backlog, ok := newBacklog(periods, list, begun, b.unitsOf(periods[0].goroutine)); ok {
+			backlog.Loop, backlog.Frame = key.name, periods[len(periods)/2].frame
+			if !list[0].isRead {
+				backlog.MessageName = name
 			}
 			out = append(out, backlog)
 		}
@@ -252,11 +279,37 @@ func (f *Finder) Backlogs() (out []Backlog) {
 			continue // each reads another socket
 		}
 		backlog := readBacklog(turns)
-		backlog.Loop = key.name
+		backlog.Loop, backlog.Frame = key.name, turns[0].frame
 		out = append(out, backlog)
 	}
 	slices.SortFunc(out, func(x, y Backlog) int { return cmp.Compare(x.Loop, y.Loop) })
 	return out
+}
+
+// openUnits returns the ended units of work of the iteration in which a goroutine is at the end of the trace.
+func (l *loopSource) openUnits(c *collector, goroutine *loopGoroutine) (units []workUnit) {
+	it := goroutine.iteration
+	t := endedIteration{start: it.start, end: c.traceEnd, goroutine: goroutine.id, reader: l.readerOf(it), iterationContent: it.iterationContent}
+	if t.loopFunc, _ = l.loopFuncAt(c, goroutine, it.idleWait); t.loopFunc == nil || t.idleWait == 0 {
+		return nil
+	}
+	t.waitCycle = l.waitCycle(c, &t)
+	start := t.start
+	for _, end := range t.unitEnds() {
+		units, start = append(units, workUnit{start, end, t.goroutine}), end
+	}
+	return units
+}
+
+// unitsOf returns the units of work of a goroutine in order.
+func (b *backlogFinder) unitsOf(goroutine uint64) (units []workUnit) {
+	for _, unit := range b.units {
+		if unit.goroutine == goroutine {
+			units = append(units, unit)
+		}
+	}
+	slices.SortFunc(units, func(x, y workUnit) int { return cmp.Compare(x.start, y.start) })
+	return units
 }
 
 // readBacklog estimates the queue in a socket from the iterations of the goroutines that read it. While all of them work,
@@ -267,15 +320,15 @@ func readBacklog(turns []readTurn) (b Backlog) {
 	busyUntil := make(map[uint64]int64)
 	for i := range turns {
 		busyUntil[turns[i].goroutine] = turns[0].start - 1
-		b.HandlingNS += (turns[i].end - turns[i].start) / int64(len(turns))
+		b.Messages = append(b.Messages, QueuedMessage{turns[i].start, turns[i].start, turns[i].end})
 	}
-	b.Goroutines, b.Count, b.WaitsNS = len(busyUntil), len(turns), make([]int64, len(turns))
+	b.Goroutines = len(busyUntil)
 	busySince, free := turns[0].start, turns[0].start-1 // all are at work since busySince, until one is free
 	var ready []int                                     // turns of that interval
 	endInterval := func() {
 		for k, i := range ready {
-			arrivalNS := (turns[ready[len(ready)-1]].start - busySince) * int64(k+1) / int64(len(ready)+1)
-			b.WaitsNS[i] = max(0, turns[i].start-busySince-arrivalNS)
+			m, last := &b.Messages[i], turns[ready[len(ready)-1]].start
+			m.Arrival = min(m.Start, busySince+(last-busySince)*int64(k+1)/int64(len(ready)+1))
 		}
 		b.WorkNS += max(0, free-busySince)
 		b.Queued += len(ready)
@@ -300,14 +353,23 @@ func readBacklog(turns []readTurn) (b Backlog) {
 		}
 	}
 	endInterval()
-	slices.Sort(b.WaitsNS)
+	b.finish()
 	return b
 }
 
-// newBacklog estimates the queue in front of one goroutine from its periods of work, ordered by start, and the messages, ordered
+// finish orders the messages by their arrival and computes the mean time for one.
+func (b *Backlog) finish() {
+	slices.SortStableFunc(b.Messages, func(x, y QueuedMessage) int { return cmp.Compare(x.Arrival, y.Arrival) })
+	for _, m := range b.Messages {
+		b.HandlingNS += m.End - m.Start
+	}
+	b.HandlingNS /= int64(max(len(b.Messages), 1))
+}
+
+// newBacklog estimates the queue in front of one goroutine from its periods and units of work, ordered by start, and the messages, ordered
 // by end. begun has the messages that began a period. ok is false if many messages came while the goroutine was idle and did not
 // wake it: then the messages do not go to this goroutine.
-func newBacklog(periods []workPeriod, messages []*clientMessage, begun map[*clientMessage]bool) (b Backlog, ok bool) {
+func newBacklog(periods []workPeriod, messages []*clientMessage, begun map[*clientMessage]bool, units []workUnit) (b Backlog, ok bool) {
 	elsewhere, handled, handlingNS := 0, 0, int64(0)
 	arrivals := make([][]int64, len(periods)) // by period
 	next := sort.Search(len(messages), func(i int) bool { return messages[i].end >= periods[0].start })
@@ -331,22 +393,50 @@ func newBacklog(periods []workPeriod, messages []*clientMessage, begun map[*clie
 			handled, handlingNS = handled+len(arrivals[i]), handlingNS+p.end-p.start
 		}
 	}
-	b.HandlingNS = handlingNS / int64(max(handled, 1))
+	meanNS := handlingNS / int64(max(handled, 1))
 	for i := range periods {
-		p, meanNS := &periods[i], b.HandlingNS
-		first := p.start
-		switch {
-		case p.isOpenAtEnd:
-		case p.hasMessage:
-			meanNS = (p.end - p.start) / int64(len(arrivals[i]))
-		default: // the last of its messages is done at the end
-			first = p.end - int64(len(arrivals[i]))*meanNS
+		p := &periods[i]
+		first := sort.Search(len(units), func(k int) bool { return units[k].start >= p.start })
+		end := first
+		for end < len(units) && units[end].end <= p.end {
+			end++
 		}
-		for k, t := range arrivals[i] {
-			b.WaitsNS = append(b.WaitsNS, max(0, first+int64(k)*meanNS-t))
-		}
+		b.Messages = append(b.Messages, p.messages(arrivals[i], units[first:end], meanNS)...)
+		units = units[end:]
 	}
-	slices.Sort(b.WaitsNS)
-	b.Goroutines, b.Count = 1, len(b.WaitsNS)
+	b.Goroutines = 1
+	b.finish()
 	return b, handled > 0 && float64(elsewhere) <= threshold.NoticeableShare*float64(len(periods)+elsewhere)
+}
+
+// messages returns the messages of a period, which arrived at the given times, with the units of work that are known. meanNS is the
+// time for which a message is handled if the period does not show it.
+func (p *workPeriod) messages(arrivals []int64, units []workUnit, meanNS int64) (list []QueuedMessage) {
+	n, start := len(arrivals), p.start
+	switch {
+	case n == 0:
+		return nil
+	case p.isOpenAtEnd: // those without a unit are not done
+		for len(list) < min(n, len(units)) {
+			unit := units[len(list)]
+			list, start = append(list, QueuedMessage{min(arrivals[len(list)], unit.start), unit.start, unit.end}), unit.end
+		}
+	case len(units) > 1:
+		if !p.hasMessage {
+			units = units[max(0, len(units)-n):] // those before arrived before the trace
+		}
+		for i, unit := range units { // data may hold several messages, or none
+			list = append(list, QueuedMessage{min(arrivals[i*n/len(units)], unit.start), unit.start, unit.end})
+		}
+		return list
+	case p.hasMessage:
+		meanNS = (p.end - p.start) / int64(n)
+	default: // the last of its messages is done at the end
+		start = p.end - int64(n)*meanNS
+	}
+	for _, arrival := range arrivals[len(list):] { // the beginning of each is not known
+		start = max(arrival, start) + meanNS
+		list = append(list, QueuedMessage{arrival, start - meanNS, start})
+	}
+	return list
 }

@@ -411,7 +411,7 @@ func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *
 		}
 		if iteration.count == 0 && iteration.start == 0 {
 			early := iterationState{start: max(earlyWait.end, c.traceStart)}
-			l.addWorkPeriod(goroutine.id, &early, obs.start, loop, origin)
+			l.addWorkPeriod(goroutine.id, &early, obs.start, loop, origin, 0)
 		}
 		if iteration.start != 0 && iteration.start == earlyWait.end {
 			earlyWait.reason = obs.reason // assumed, as its stack is
@@ -495,11 +495,11 @@ func (l *loopSource) endIteration(
 		return
 	}
 	iteration.count++
+	_, frame := l.loopFuncAt(c, goroutine, wait)
 	if loop.isIdleWaitRead && iteration.hasWorked && len(l.backlogs.reads[origin]) < maxBacklogRecords {
-		l.backlogs.reads[origin] = append(l.backlogs.reads[origin], readTurn{iteration.start, end, goroutine.id, iteration.isReady})
+		l.backlogs.reads[origin] = append(l.backlogs.reads[origin], readTurn{iteration.start, end, goroutine.id, iteration.isReady, c.frameOf(wait, frame)})
 		origin.sharesSocket = origin.sharesSocket || loop.sharesSocket
 	}
-	_, frame := l.loopFuncAt(c, goroutine, wait)
 	// A library's loop runs the functions that it is given: each iteration belongs to the function that ran.
 	if iteration.ownedFrame != 0 && c.stackInfo(wait).outerOwned == 0 {
 		if ranOrigin := l.work.originFor(Loop, c.syms.Frame(iteration.ownedFrame).Func, c.stackInfo(wait).startFunc); ranOrigin != origin {
@@ -510,9 +510,9 @@ func (l *loopSource) endIteration(
 		}
 		frame = iteration.ownedFrame
 	}
-	l.addWorkPeriod(goroutine.id, iteration, end, loop, origin)
 	l.finishIteration(c, endedIteration{
-		start: iteration.start, end: end, goroutine: goroutine.id, waitStack: wait, frame: frame, loopFunc: loop, origin: origin,
+		isWorkPeriod: l.addWorkPeriod(goroutine.id, iteration, end, loop, origin, c.frameOf(wait, frame)),
+		start:        iteration.start, end: end, goroutine: goroutine.id, waitStack: wait, frame: frame, loopFunc: loop, origin: origin,
 		reader:           l.readerOf(iteration),
 		iterationContent: iteration.iterationContent,
 	})

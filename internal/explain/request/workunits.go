@@ -53,6 +53,8 @@ type endedIteration struct {
 	iterationContent
 	waitCycle string // see loopSource.waitCycle
 	reader    uint64 // the reader that began it, 0 if none did
+
+	isWorkPeriod bool // it was stored as a workPeriod
 }
 
 // wokenAt returns when a wake began an iteration, 0 if none did.
@@ -191,6 +193,9 @@ func (l *loopSource) emitIteration(c *collector, t *endedIteration, start, end, 
 	if t.loopFunc.emittedCount++; answersClient {
 		t.loopFunc.clientCount++
 	}
+	if t.isWorkPeriod && len(l.backlogs.units) < maxBacklogRecords {
+		l.backlogs.units = append(l.backlogs.units, workUnit{start, end, t.goroutine})
+	}
 	l.work.emit(c, &Request{
 		Kind: Loop, Start: start, wholeStart: start, End: end, G: t.goroutine, WokenAt: ready,
 		EntryStack: t.waitStack, RootFrame: t.frame, ReadsClient: readsClient, AnswersClient: answersClient,
@@ -315,24 +320,33 @@ func (t *endedIteration) repeatedWaits(areSeparate bool) (indexes []int) {
 // or the iteration as a whole.
 func (l *loopSource) emitWorkUnits(c *collector, t *endedIteration) {
 	start, ready := t.start, t.wokenAt()
-	emit := func(unitEnd int64) {
-		if unitEnd > start && unitEnd < t.end {
-			l.emitIteration(c, t, start, unitEnd, ready)
-			start, ready = unitEnd, 0 // the next unit was ready: no wake began it
+	for _, unitEnd := range t.unitEnds() {
+		l.emitIteration(c, t, start, unitEnd, ready)
+		start, ready = unitEnd, 0 // the next unit was ready: no wake began it
+	}
+	l.emitIteration(c, t, start, t.end, ready)
+}
+
+// unitEnds returns the ends of all units of work of an iteration but the last.
+func (t *endedIteration) unitEnds() (ends []int64) {
+	last := t.start
+	add := func(unitEnd int64) {
+		if unitEnd > last && unitEnd < t.end {
+			ends, last = append(ends, unitEnd), unitEnd
 		}
 	}
 	switch key := t.waitCycle; {
 	case key != "" && t.loopFunc.cycles.isWorkUnit(key):
 		n := len(key) / 4
 		for boundary := n; boundary < len(t.waits); boundary += n {
-			emit(t.waits[boundary-1].resumed)
+			add(t.waits[boundary-1].resumed)
 		}
 	case t.reader != 0:
 		for _, i := range t.loopFunc.reading.unitStarts(t) {
 			if i > 0 {
-				emit(t.waits[i-1].resumed)
+				add(t.waits[i-1].resumed)
 			}
 		}
 	}
-	l.emitIteration(c, t, start, t.end, ready)
+	return ends
 }

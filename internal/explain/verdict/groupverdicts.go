@@ -90,9 +90,12 @@ func hasHungRequests(r *report.Report, g *report.Group) bool {
 // groupVerdict returns the verdict on the named band of a group, or on its slow requests if it has no such band. isFirst allows
 // its sentence more causes; isHung says that open requests hang.
 func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFirst, isHung bool) report.Verdict {
-	chosenBand := g.Tail()
+	chosenBand, isOfMessages := g.Tail(), g.Backlog != nil
+	if isOfMessages {
+		chosenBand = handlingBand(g)
+	}
 	if named := g.Band(band); named != nil {
-		chosenBand = named
+		chosenBand, isOfMessages = named, false
 	}
 	v := report.Verdict{Group: g.ID, Band: chosenBand.Band, Requests: chosenBand.Count, Causes: Causes(r, g, chosenBand), Open: openRequests(g, isHung)}
 	for i := range v.Causes {
@@ -113,6 +116,9 @@ func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFir
 	if withoutHandler, all := r.CountWithoutHandler(); withoutHandler > 0 && g.Named && g.Kind.IsCall() {
 		v.Range = strings.Replace(v.Range, "(p50 ", "(half over ", 1) // a percentile of all requests would be another
 		v.Range = fmt.Sprintf("%s; of the %s of %s requests that waited)", strings.TrimSuffix(v.Range, ")"), words.Number(int64(g.Count)), words.Number(int64(all)))
+	}
+	if isOfMessages {
+		addBacklog(&v, g)
 	}
 	maxNamed, minShare := maxNamedCauses, minCauseShare
 	if !isFirst {

@@ -44,7 +44,7 @@ func remarkOn(v *report.Verdict, f *report.Finding) string {
 		share = max(share, f.Decided.Share) // of all work and waits that open connections, wherever they are
 	}
 	switch {
-	case 2*shareOfFinding(largest, f) >= largest.Share, share >= largest.Share, len(largest.Sites) > 0 && isAt(f.Site, &largest.Sites[0]):
+	case 2*shareOfFinding(largest, f) >= largest.Share, share >= largest.Share, len(largest.Sites) > 0 && isAt(f.Site, &largest.Sites[0]) && !isBacklog(f):
 		return ""
 	case share > 0:
 	case isOfRuntime(f.Cause) && f.Decided != nil:
@@ -72,6 +72,9 @@ func shareOfFinding(c *report.VerdictCause, f *report.Finding) (share float64) {
 		}
 		return share
 	}
+	if isBacklog(f) && (c.Queue == nil || f.Queue.For != c.Queue.For) {
+		return 0 // the work itself takes as long if no message queues
+	}
 	if f.Queue != nil && c.Queue != nil && f.Queue.For == c.Queue.For || f.Site == nil && hasCause {
 		return c.Share
 	}
@@ -82,6 +85,9 @@ func shareOfFinding(c *report.VerdictCause, f *report.Finding) (share float64) {
 	}
 	return share
 }
+
+// isBacklog reports whether a finding is about messages that wait until a goroutine reads them.
+func isBacklog(f *report.Finding) bool { return f.Queue != nil && len(f.Queue.Waits) == 0 }
 
 // isOfRuntime reports whether a cause is computing, scheduling or collecting: its time is spread over all lines, and the site of
 // a finding is elsewhere.
