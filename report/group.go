@@ -171,7 +171,7 @@ type Band struct {
 
 // A Cause is time of a band with the same cause, place and chain of waits.
 type Cause struct {
-	// Service is the service that spent the time, if it is not the group's: its recording shows what it did.
+	// Service is the service that spent the time, if it is not the group's: its recording shows the details.
 	Service  string    `json:"service,omitempty"`
 	Cause    CauseName `json:"cause"`
 	Site     *Site     `json:"site"`

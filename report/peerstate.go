@@ -8,7 +8,7 @@ type PeerState struct {
 	// Detail is, for cpu-wait, the process that had the CPU for most of it, for process the one that was waited for, for disk and other
 	// the system call or the kernel's function.
 	Detail string `json:"detail,omitempty"`
-	// Unread reports that the peer's thread had not yet read what it later answered: it was busy with other work.
+	// Unread reports that the peer's thread had not yet read the request: it was busy with other work.
 	Unread  bool    `json:"unread,omitempty"`
 	TotalNS int64   `json:"total_ns"`
 	Share   float64 `json:"share"` // of the wait

@@ -11,7 +11,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Text describes a capacity in one sentence: today's load, the first limits, and what is not judged.
+// Text describes a capacity in one sentence: today's load, the first limits, and the kinds that are not judged.
 func Text(c *report.Capacity) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "today %s/s", perSecond(c.LoadPerS))

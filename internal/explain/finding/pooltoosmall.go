@@ -54,7 +54,7 @@ func newLittleLaw(requests int, durationNS, queuedNS int64, holdNS float64) litt
 	return l
 }
 
-// A poolFacts has what is known about a pool that requests queue for: by Little's law, by the slots' own events, or by the
+// A poolFacts describes a pool that requests queue for: by Little's law, by the slots' own events, or by the
 // servers.
 type poolFacts struct {
 	littleLaw

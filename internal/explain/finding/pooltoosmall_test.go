@@ -56,7 +56,7 @@ func TestSharedConnections(t *testing.T) {
 	}
 }
 
-// TestScatteredComputing: if the holders of a slot compute at many lines, no line is said to be what they do, and the advice is
+// TestScatteredComputing: if the holders of a slot compute at many lines, no line is named, and the advice is
 // to compute less at all of them. If most of it is at one line, that line is named.
 func TestScatteredComputing(t *testing.T) {
 	const acquire = "golang.org/x/sync/semaphore.(*Weighted).Acquire@74"

@@ -11,7 +11,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// peers has what is known about processes at the other end of connections that the process opened.
+// peers holds the threads and exchanges of processes at the other end of connections that the process opened.
 type peers struct {
 	threads map[int32]*thread // by number on the host
 	pids    map[int32]bool    // those that have used a socket
@@ -163,7 +163,7 @@ func (t *Tracker) sleepOfPeer(syms *tracefmt.Symbols, th *thread, state kernelev
 
 // peerSleep returns why a thread sleeps, by its system call and the kernel's functions on its stack.
 func peerSleep(state kernelevents.State, call string, frames []string) (name report.PeerStateName, detail string) {
-	has := func(parts ...string) bool {
+	hasFrame := func(parts ...string) bool {
 		return slices.ContainsFunc(frames, func(fn string) bool {
 			return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(fn, part) })
 		})
@@ -171,9 +171,9 @@ func peerSleep(state kernelevents.State, call string, frames []string) (name rep
 	switch {
 	case state&kernelevents.InIOWait != 0:
 		return report.PeerDisk, call
-	case has("rwsem", "mutex_lock", "down_read", "down_write"):
+	case hasFrame("rwsem", "mutex_lock", "down_read", "down_write"):
 		return report.PeerOther, sleepFunction(frames)
-	case state.Class() == kernelevents.DiskWait && (has("io_schedule", "jbd2", "folio_wait", "wait_on_page", "wait_on_buffer", "blk_", "bio_wait", "writeback", "filemap", "xfs_", "ext4_", "btrfs_", "nfs_") || strings.Contains(call, "sync")):
+	case state.Class() == kernelevents.DiskWait && (hasFrame("io_schedule", "jbd2", "folio_wait", "wait_on_page", "wait_on_buffer", "blk_", "bio_wait", "writeback", "filemap", "xfs_", "ext4_", "btrfs_", "nfs_") || strings.Contains(call, "sync")):
 		return report.PeerDisk, call
 	case state.Class() == kernelevents.DiskWait:
 		return report.PeerOther, ""
@@ -191,9 +191,9 @@ func peerSleep(state kernelevents.State, call string, frames []string) (name rep
 	switch {
 	case isPoll(call):
 		return report.PeerNetwork, ""
-	case has("pipe_read", "pipe_write", "wait_for_partner"):
+	case hasFrame("pipe_read", "pipe_write", "wait_for_partner"):
 		return report.PeerPipe, ""
-	case has("tcp_", "sk_wait", "skb_", "unix_stream", "inet_", "sock_"):
+	case hasFrame("tcp_", "sk_wait", "skb_", "unix_stream", "inet_", "sock_"):
 		return report.PeerNetwork, ""
 	}
 	return report.PeerOther, ""
@@ -266,11 +266,11 @@ func (t *Tracker) nameWait(syms *tracefmt.Symbols, th *thread, now int64) {
 // connection did, in order of time. The connection is the one that the goroutine reads from after the wait. Nothing is known of
 // processes of other hosts.
 func (t *Tracker) EachPeerState(g uint64, from, to int64, f func(start, end int64, state tracefmt.StringID)) {
-	own := t.sockets[t.socketReadAfter(g, to)]
-	if own == nil || own.otherEnd == 0 {
+	ownEnd := t.sockets[t.socketReadAfter(g, to)]
+	if ownEnd == nil || ownEnd.otherEnd == 0 {
 		return
 	}
-	list := t.sockets[own.otherEnd].exchanges
+	list := t.sockets[ownEnd.otherEnd].exchanges
 	emit := func(start, end int64, state tracefmt.StringID) {
 		if start, end = max(start, from), min(end, to); start < end && state != 0 {
 			f(start, end, state)
@@ -281,19 +281,19 @@ func (t *Tracker) EachPeerState(g uint64, from, to int64, f func(start, end int6
 	for ; i < len(list) && list[i].arrived < to; i++ {
 		x := &list[i]
 		way := t.peers.texts[report.PeerState{Process: t.peerName(x.sender), State: report.PeerOnTheWay}]
-		if sent := timeBefore(own.sends, x.arrived); !x.isContinued && (i == 0 || sent > list[i-1].sent) {
+		if sent := timeBefore(ownEnd.sends, x.arrived); !x.isContinued && (i == 0 || sent > list[i-1].sent) {
 			emit(sent, x.arrived, way)
 		}
 		end := x.sent
-		k := sort.Search(len(own.arrivals), func(k int) bool { return own.arrivals[k].time >= x.arrived })
-		if k < len(own.arrivals) {
-			end = min(end, own.arrivals[k].time)
+		k := sort.Search(len(ownEnd.arrivals), func(k int) bool { return ownEnd.arrivals[k].time >= x.arrived })
+		if k < len(ownEnd.arrivals) {
+			end = min(end, ownEnd.arrivals[k].time)
 		}
 		t.eachOfPeer(x.reader, x.arrived, min(x.read, end), 1, emit)
 		t.eachOfAnswer(x, min(x.read, end), end, emit)
-		if k < len(own.arrivals) && (i+1 == len(list) || list[i+1].arrived >= to) {
-			emit(end, own.arrivals[k].time, way)
-			emit(own.arrivals[k].time, to, t.peers.texts[report.PeerState{Process: t.peerName(x.sender), State: report.PeerArrived}])
+		if k < len(ownEnd.arrivals) && (i+1 == len(list) || list[i+1].arrived >= to) {
+			emit(end, ownEnd.arrivals[k].time, way)
+			emit(ownEnd.arrivals[k].time, to, t.peers.texts[report.PeerState{Process: t.peerName(x.sender), State: report.PeerArrived}])
 		}
 	}
 }

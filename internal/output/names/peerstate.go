@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// PeerDoing names the peer with the most time, and says what it did during most of a wait: "python3 (pid 7; 97% running)".
+// PeerDoing names the peer with the most time, and lists its states during most of a wait: "python3 (pid 7; 97% running)".
 func PeerDoing(states []report.PeerState) string {
 	states = MergePeerDetails(states)
 	first := &states[0]
@@ -20,21 +20,21 @@ func PeerDoing(states []report.PeerState) string {
 		text, open = rest, "; "
 	}
 	const leastShare, maxStates = 0.1, 3
-	said := ""
+	stateList := ""
 	for i := range states {
 		x := &states[i]
 		if i == maxStates || i > 0 && x.Share < leastShare {
 			break
 		}
-		if said != "" {
-			said += ", "
+		if stateList != "" {
+			stateList += ", "
 		}
 		if x.Process != first.Process {
-			said += termtext.Head(x.Process, 40) + " "
+			stateList += termtext.Head(x.Process, 40) + " "
 		}
-		said += words.Percent(x.Share) + " " + PeerState(x)
+		stateList += words.Percent(x.Share) + " " + PeerState(x)
 	}
-	return text + open + said + ")"
+	return text + open + stateList + ")"
 }
 
 // MergePeerDetails returns states that differ only in their details as one, with the detail of most of it.

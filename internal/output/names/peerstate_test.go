@@ -7,7 +7,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestPeerDoing: states that differ only in details are one, small ones are left out, and each state has words of its own.
+// TestPeerDoing: states that differ only in details are one, small ones are left out, and each state has its words.
 func TestPeerDoing(t *testing.T) {
 	const who = "python3 (pid 7)"
 	for want, states := range map[string][]report.PeerState{

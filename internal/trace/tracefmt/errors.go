@@ -53,7 +53,7 @@ func KindOf(err error) Kind {
 	return 0
 }
 
-// identifyOtherFormat returns a message about bytes that do not begin like an execution trace: what they are instead, and how to get a
+// identifyOtherFormat returns a message about bytes that do not begin like an execution trace: their format, and how to get a
 // trace. zipped reports that they were unpacked from gzip.
 func identifyOtherFormat(head []byte, zipped bool) string {
 	const want = "; an execution trace comes from /debug/pprof/trace?seconds=5, runtime/trace.Start or go test -trace"
