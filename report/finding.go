@@ -4,17 +4,19 @@ import "slices"
 
 // A Finding is a fault that a rule found.
 type Finding struct {
-	ID         string     `json:"id"`
-	Code       RuleCode   `json:"code"`
-	Severity   Severity   `json:"severity"`
-	Title      string     `json:"title"`
-	Service    string     `json:"service,omitempty"` // whose code is to be changed, of several services
-	Cause      CauseName  `json:"cause"`             // or a family, or empty
-	Site       *Site      `json:"site"`
-	Group      string     `json:"group"`
-	Share      float64    `json:"share"`
-	Confidence float64    `json:"confidence"`
-	Evidence   []Evidence `json:"evidence"`
+	ID         string    `json:"id"`
+	Code       RuleCode  `json:"code"`
+	Severity   Severity  `json:"severity"`
+	Title      string    `json:"title"`
+	Service    string    `json:"service,omitempty"` // whose code is to be changed, of several services
+	Cause      CauseName `json:"cause"`             // or a family, or empty
+	Site       *Site     `json:"site"`
+	Group      string    `json:"group"`
+	Share      float64   `json:"share"`
+	Confidence float64   `json:"confidence"`
+	// Doubt is why Confidence is low, in a clause; empty if it is not.
+	Doubt    string     `json:"doubt,omitempty"`
+	Evidence []Evidence `json:"evidence"`
 	// Fix is what to do, with alternatives and conditions. It begins with Remedy: the first thing to do, in a complete clause.
 	Fix    string `json:"fix"`
 	Remedy string `json:"remedy,omitempty"`
@@ -22,7 +24,9 @@ type Finding struct {
 	// cannot be timed again with the fix.
 	Changes   []Change   `json:"changes,omitempty"`
 	Predicted *Predicted `json:"predicted"`
-	Ignored   string     `json:"ignored,omitempty"` // the reason of the option that ignores it
+	// Together is for these changes and those of the earlier findings of the same group, of medium or high severity.
+	Together *Predicted `json:"together,omitempty"`
+	Ignored  string     `json:"ignored,omitempty"` // the reason of the option that ignores it
 	// AskedBy are groups of the same process whose requests wait for this group's over the network, and so for the fault, too.
 	AskedBy []AskedBy `json:"asked_by,omitempty"`
 	// Decided holds the numbers that decided Severity; nil for facts, which are always info.

@@ -128,6 +128,9 @@ type HostNetwork struct {
 	// Needless counts segments sent again that had arrived, by the other end's word. They are not in Retransmitted.
 	Needless    int64 `json:"needless,omitempty"`
 	Connections int   `json:"connections"`
+	// Peers are the addresses to which the process itself opened TCP connections, of those that were open when all were listed; null if
+	// the recording does not show who opened them.
+	Peers []string `json:"peers,omitempty"`
 	// Sockets are those that lost most; then some others, by round-trip time.
 	Sockets []HostSocket `json:"sockets"`
 	// Requests are intervals in which slow requests waited for the network while segments were sent again.

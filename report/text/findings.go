@@ -133,7 +133,7 @@ func (p *page) groupsOf(f *report.Finding) []span {
 		if n++; n > maxGroups || strings.Contains(f.Title, words.FuncName(g.Name)) {
 			continue
 		}
-		lead := ", in "
+		lead := " · "
 		if len(spans) > 0 {
 			lead = ", "
 		}
@@ -232,7 +232,7 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 	certainty := "cause " + words.PercentOr0(f.Confidence) + " certain"
 	switch {
 	case short && f.Confidence < usualCertainty:
-		certainty = "cause only " + words.PercentOr0(f.Confidence) + " certain"
+		certainty = "cause only " + words.PercentOr0(f.Confidence) + " certain" + p.doubt(f)
 	case short && len(spans) > 0:
 		return spans
 	case f.Confidence > 0.995:
@@ -258,7 +258,7 @@ func (p *page) condition(pr *report.Predicted, g *report.Group) string {
 	}
 	if g != nil && g.Named && g.Kind.IsCall() {
 		if withoutHandler, all := p.report.CountWithoutHandler(); withoutHandler > 0 { // fast ones of this handler may be among the others
-			says += ", for these " + words.Number(int64(g.Count)) + " of all " + words.Number(int64(all))
+			says += ", for " + words.Number(int64(g.Count)) + " of the " + words.Number(int64(all)) + " requests"
 		}
 	}
 	if pr.FromArrival {

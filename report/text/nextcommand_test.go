@@ -71,7 +71,7 @@ func TestGainNamesRequestCount(t *testing.T) {
 		{[]report.Group{group("main.add", true, 447)}, false},
 	} {
 		out := render(t, &report.Report{Groups: c.groups, Findings: []report.Finding{f}}, text.Options{Width: 120})
-		check.Equal(t, strings.Contains(out, "for these 447 of all 560)"), c.says, "%d groups: %s", len(c.groups), out)
+		check.Equal(t, strings.Contains(out, "for 447 of the 560 requests)"), c.says, "%d groups: %s", len(c.groups), out)
 	}
 }
 

@@ -57,27 +57,46 @@ func (p *page) shortForm() {
 		})
 		head = span{}
 	}
-	head = span{bold, "change"}
-	for i, f := range weighty {
+	machine := slices.ContainsFunc(weighty, func(f *report.Finding) bool { return f.Code.OfMachine() })
+	faults := weighty
+	if machine && len(weighty) > 1 { // it has no remedy in the service
+		faults = slices.DeleteFunc(slices.Clone(weighty), func(f *report.Finding) bool { return f.Code.OfMachine() })
+	}
+	head = span{bold, remedyHead(faults)}
+	for i, f := range faults {
 		rank := 2
 		if f.Severity == report.SeverityHigh || i == 0 {
 			rank = 0
 		}
-		fault := !f.Code.OfMachine() || len(weighty) == 1
 		add(rank, "finding", func(p *page) {
 			if i == 0 {
 				p.line()
 			}
-			p.shortFinding(head, f, fault)
+			p.shortFinding(head, f, i)
 		})
 		head = span{}
 	}
-	if len(lesser) > 0 {
-		add(4, "", func(p *page) {
-			if len(weighty) == 0 {
+	others := slices.DeleteFunc(append(slices.Clone(weighty), lesser...), func(f *report.Finding) bool {
+		return f == p.intended() || slices.Contains(faults, f)
+	})
+	gap := len(faults) == 0
+	if i := slices.IndexFunc(others, func(f *report.Finding) bool { return f.Code.OfMachine() }); i >= 0 {
+		f := others[i]
+		others = slices.Delete(others, i, i+1)
+		add(0, "", func(p *page) {
+			if gap {
 				p.line()
 			}
-			p.lesserFindings(span{dim, "also"}, lesser)
+			p.paragraph(span{dim, "busy"}, indent, span{plain, p.sentence(f.Title) + "; " + p.sentence(cmp.Or(f.Remedy, f.Fix))}, span{dim, " · " + termtext.Head(f.Code, 12)})
+		})
+		gap = false
+	}
+	if len(others) > 0 {
+		add(4, "", func(p *page) {
+			if gap {
+				p.line()
+			}
+			p.lesserFindings(span{dim, "also"}, others)
 		})
 	}
 	head = span{yellow, "note"}
@@ -131,8 +150,10 @@ func (p *page) nothingMajor(weighty []*report.Finding) {
 		return // a report of an earlier version does not have Judged
 	}
 	result := "nothing to change"
-	if len(weighty) > 0 {
+	if len(weighty) > 0 && weighty[0].Code != report.RuleSlowPeer && weighty[0].Code != report.RuleSlowClient {
 		result = "nothing urgent"
+	} else if len(weighty) > 0 {
+		result = "nothing to change here"
 	}
 	requests, latency := 0, report.Latency{}
 	for i := range p.report.Servers {
@@ -165,8 +186,11 @@ func (p *page) nothingMajor(weighty []*report.Finding) {
 	case latency.Max != nil:
 		text += ", max " + words.Duration(*latency.Max)
 	}
-	if len(weighty) > 0 && weighty[0].Code == report.RuleSlowPeer && weighty[0].Share >= 0.5 {
+	switch f := p.intended(); {
+	case len(weighty) > 0 && weighty[0].Code == report.RuleSlowPeer && weighty[0].Share >= 0.5:
 		text += ", mostly a peer's answer"
+	case f != nil:
+		text += ", as intended: " + p.sentence(shortenTitle(f.Title))
 	}
 	blind := 0
 	for i := range p.report.Judged.Blind {
@@ -176,18 +200,39 @@ func (p *page) nothingMajor(weighty []*report.Finding) {
 	if blind > 0 {
 		text += fmt.Sprintf(", %d lacked data", blind)
 	}
-	if p.wasMachineBusy() {
-		text += "; the machine was busy: measure again on a free one"
-	}
 	p.line()
 	p.paragraph(span{bold, "found"}, indent, span{bold, result}, span{plain, ": " + text + "."})
 }
 
-// wasMachineBusy reports whether threads waited for a fifth of their time for CPUs that other processes used.
-func (p *page) wasMachineBusy() bool {
-	return slices.ContainsFunc(p.report.Findings[:min(len(p.report.Findings), maxExamined)], func(f report.Finding) bool {
-		return f.Code == report.RuleBusyMachine && len(f.Evidence) > 0 && f.Evidence[0].Unit == "share" && f.Evidence[0].Value >= 0.2
+// intended returns the finding that says of the first cause of the first verdict that it is no fault, such as a stream's pace; nil if
+// there is none.
+func (p *page) intended() *report.Finding {
+	v := p.verdicts()
+	if len(v) == 0 || len(v[0].Causes) == 0 {
+		return nil
+	}
+	all := p.report.Findings[:min(len(p.report.Findings), maxExamined)]
+	i := slices.IndexFunc(all, func(f report.Finding) bool {
+		return f.Severity == report.SeverityInfo && f.Group == v[0].Group && f.Cause == v[0].Causes[0].Cause && f.Share >= 0.5 && len(f.Changes) == 0 &&
+			(f.Code == report.RuleSlowPeer || f.Code == report.RuleSleep) && f.Ignored == ""
 	})
+	if i < 0 {
+		return nil
+	}
+	return &all[i]
+}
+
+// remedyHead returns the heading of what to do about findings: a change of the service, or a question to somebody else.
+func remedyHead(list []*report.Finding) string {
+	switch {
+	case len(list) == 0 || list[0].Severity.IsMajor():
+		return "change"
+	case list[0].Code == report.RuleSlowPeer:
+		return "peer"
+	case list[0].Code == report.RuleSlowClient:
+		return "client"
+	}
+	return "minor"
 }
 
 // render returns the text that write writes to a page.
@@ -200,32 +245,56 @@ func (p *page) render(write func(*page)) []byte {
 	return b.Bytes()
 }
 
-// shortFinding writes a finding in few lines: the fault, its place and, if advise is set, what to do first and what that gains.
-func (p *page) shortFinding(head span, f *report.Finding, advise bool) {
+// shortFinding writes a finding in few lines: the fault, its place, what to do first and what that gains.
+func (p *page) shortFinding(head span, f *report.Finding, index int) {
 	st := names.SeverityStyle(f.Severity)
 	hangingIndent := indent + 9
 	title := []span{{bold, p.sentence(termtext.Head(shortenTitle(f.Title), maxSentence))}}
-	if len(p.report.Groups) > 1 {
-		title = append(title, p.groupsOf(f)...)
-	}
 	if place := siteSpans(f.Site, p.width-hangingIndent); place != nil && !strings.Contains(f.Title, names.Position(f.Site)) {
 		title = append(append(title, span{plain, ", at "}), place...)
 	}
+	if len(p.report.Groups) > 1 {
+		title = append(title, p.groupsOf(f)...)
+	}
 	title = append(title, span{dim, " · " + termtext.Head(f.Code, 12)})
 	p.runningText([]span{padRight(head.style, head.text, indent), padRight(st, "["+termtext.Head(f.Severity, 6)+"]", hangingIndent-indent)}, hangingIndent, title)
-	if !advise {
-		return
-	}
 	if remedy := cmp.Or(f.Remedy, f.Fix); remedy != "" {
 		p.paragraph(span{dim, strings.Repeat(" ", indent) + "do"}, hangingIndent, span{plain, p.sentence(termtext.Head(remedy, maxSentence))})
+	}
+	mark := func(label string) span { return span{dim, strings.Repeat(" ", indent) + label} }
+	if f.Doubt != "" && f.Confidence < leastCertainty {
+		p.paragraph(mark("sure"), hangingIndent, span{plain, "only " + words.PercentOr0(f.Confidence) + p.doubt(f)})
+		return
 	}
 	label := "gain"
 	if f.Predicted == nil {
 		label = "cost" // the lost time is known, the gain of a fix is not
 	}
 	if gain := p.predictedGain(f, true); len(gain) > 1 { // more than the confidence
-		p.paragraph(span{dim, strings.Repeat(" ", indent) + label}, hangingIndent, gain...)
+		if g := p.report.Group(f.Group); g != nil && len(p.report.Groups) > 1 && f.Predicted != nil {
+			gain = append([]span{{dim, names.GroupName(g, p.width/2) + ": "}}, gain...)
+		}
+		p.paragraph(mark(label), hangingIndent, gain...)
 	}
+	if f.Together != nil {
+		together, label := *f, "both"
+		if index > 1 {
+			label = "all"
+		}
+		together.Predicted, together.Confidence = f.Together, 1
+		p.paragraph(mark(label), hangingIndent, p.predictedGain(&together, true)...)
+	}
+}
+
+// leastCertainty is the confidence in a cause below which the first screen shows no gain, but why the cause is uncertain.
+const leastCertainty = 0.5
+
+// doubt writes why a finding is not certain, after a colon.
+func (p *page) doubt(f *report.Finding) string {
+	if f.Doubt == "" {
+		return ""
+	}
+	return ": " + p.sentence(f.Doubt)
 }
 
 // lesserFindings writes the title of the first finding, and how many others there are.

@@ -173,8 +173,8 @@ func TestNothingWon(t *testing.T) {
 	}
 }
 
-// TestFaultsAndABusyMachine: the finding about a busy machine does not displace a fault's advice, however many verdicts there are. It has
-// advice only if it is the only finding.
+// TestFaultsAndABusyMachine: the finding about a busy machine does not displace a fault's advice, however many verdicts there are. It is
+// a change only if it is the only finding; otherwise a line says what it means for the numbers.
 func TestFaultsAndABusyMachine(t *testing.T) {
 	r := read(t, "tso")
 	r.Input.Warnings = []report.Warning{{Text: "something is missing"}}
@@ -183,7 +183,7 @@ func TestFaultsAndABusyMachine(t *testing.T) {
 	for n, list := range [][]report.Finding{{machine}, {machine, fault}} {
 		r.Findings = list
 		screen := render(t, r, text.Options{Width: 60})
-		if strings.Contains(screen, "reserve CPUs") != (n == 0) || strings.Contains(screen, "release it first") != (n == 1) || !strings.Contains(screen, "WL1009") {
+		if strings.Contains(screen, " do       reserve CPUs") != (n == 0) || strings.Contains(screen, "busy     other processes use the CPUs; reserve CPUs") != (n == 1) || strings.Contains(screen, "release it first") != (n == 1) || !strings.Contains(screen, "WL1009") {
 			t.Errorf("%d faults:\n%s", n, screen)
 		}
 	}
@@ -202,9 +202,48 @@ func TestFaultsAndABusyMachine(t *testing.T) {
 		c.finding.Code, c.finding.Title, c.finding.Fix = report.RuleComputes, "handle computes", "make it cheaper"
 		r.Findings = []report.Finding{machine, {Code: report.RuleSlowPeer, Severity: report.SeverityLow, Title: "requests wait"}, c.finding}
 		screen := render(t, r, text.Options{Width: 100})
-		if index := strings.Index(screen, "make it cheaper"); (index >= 0 && index < strings.Index(screen, "other processes")) != c.first || strings.Contains(screen, "reserve CPUs") == c.first {
+		if index := strings.Index(screen, "make it cheaper"); (index >= 0 && index < strings.Index(screen, "other processes")) != c.first || strings.Contains(screen, " do       reserve CPUs") == c.first {
 			t.Errorf("%+v:\n%s", c.finding, screen)
 		}
+	}
+}
+
+// TestCertainty: a finding that is more likely wrong than right shows why, and no gain. One that is fairly certain shows both.
+func TestCertainty(t *testing.T) {
+	for confidence, want := range map[float64][2]string{
+		0.29: {" sure     only 29%: the machine was busy", " gain "},
+		0.65: {"; cause only 65% certain: the machine was busy", " sure "},
+		0.9:  {" gain ", "the machine was busy"},
+	} {
+		r := read(t, "tso")
+		r.Findings = r.Findings[:1]
+		r.Findings[0].Confidence, r.Findings[0].Doubt = confidence, "the machine was busy"
+		screen := render(t, r, text.Options{Width: 200})
+		check.True(t, strings.Contains(screen, want[0]) && !strings.Contains(screen, want[1]), "%v:\n%s", confidence, screen)
+	}
+}
+
+// TestGainOfBoth: of several changes, the screen also shows the gain of all together, and whose latencies a gain is about.
+func TestGainOfBoth(t *testing.T) {
+	r := read(t, "tso")
+	f := r.Findings[0]
+	f.Title, f.Together = "the second fault", f.Predicted
+	f.Together.ChangeText = "with all"
+	r.Findings = []report.Finding{r.Findings[0], f}
+	r.Groups = append(r.Groups, report.Group{ID: "other", Name: "main.other", Named: true, Kind: report.KindTask, Count: 1})
+	screen := render(t, r, text.Options{Width: 200})
+	check.True(t, strings.Count(screen, " both     p50 ") == 1 && strings.Count(screen, " gain     pdclient.GetTSAsync: p50 ") == 2, "%s", screen)
+}
+
+// TestIntended: what a finding of severity info says of the slow requests' first cause is in the sentence that nothing is to be changed.
+func TestIntended(t *testing.T) {
+	r := read(t, "tso")
+	r.Verdict = verdict.Verdicts(r)
+	r.Judged = &report.Judged{}
+	for _, group := range []string{r.Verdict[0].Group, "another"} {
+		r.Findings = []report.Finding{{Code: report.RuleSleep, Severity: report.SeverityInfo, Title: "requests send a stream", Group: group, Cause: r.Verdict[0].Causes[0].Cause, Share: 1}}
+		screen := render(t, r, text.Options{Width: 200})
+		check.Equal(t, strings.Contains(screen, ", as intended: requests send a stream;"), group != "another", "%s", screen)
 	}
 }
 

@@ -39,14 +39,16 @@ type Samples struct {
 	Warnings   []bundle.Warning
 	CostNS     int64
 
-	Points          []Sample // lines of KindSample
-	Seconds         []Sample // lines of KindSecond
-	Connections     map[Ends]*Connection
-	Events          []Event
-	MaxConnections  int     // the largest number of sockets in one poll
-	SocketPolls     int     // lines of KindSockets
-	TraceRequest    *Sample // the time of the request for the trace; nil if unknown
-	HasStates       bool    // the samples have HaltReason
+	Points         []Sample // lines of KindSample
+	Seconds        []Sample // lines of KindSecond
+	Connections    map[Ends]*Connection
+	Events         []Event
+	MaxConnections int     // the largest number of sockets in one poll
+	SocketPolls    int     // lines of KindSockets
+	TraceRequest   *Sample // the time of the request for the trace; nil if unknown
+	HasStates      bool    // the samples have HaltReason
+	// ListenPorts has the TCP ports at which the process accepts connections; nil if they were not recorded.
+	ListenPorts     map[uint16]bool
 	SelfConnections SelfConnections
 }
 
@@ -279,6 +281,9 @@ func (s *Samples) addSockets(l *Line) bool {
 	first := s.SocketPolls == 0
 	s.SocketPolls++
 	s.addSelfConnections(l)
+	if l.SelfSockets != nil && l.ListsAll {
+		s.addListenPorts(l.ListenAddrs)
+	}
 	s.MaxConnections = max(s.MaxConnections, min(l.SocketCount, 1<<30))
 	ok := true
 	for i := range l.Sockets {
@@ -313,6 +318,18 @@ func (s *Samples) addSockets(l *Line) bool {
 		c.Spurious += s.markSpurious(ends, spurious)
 	}
 	return ok
+}
+
+// addListenPorts adds the ports of addresses at which the process accepts connections.
+func (s *Samples) addListenPorts(addrs []string) {
+	if s.ListenPorts == nil {
+		s.ListenPorts = map[uint16]bool{}
+	}
+	for _, text := range addrs[:min(len(addrs), maxListed)] {
+		if a, err := netip.ParseAddrPort(text); err == nil {
+			s.ListenPorts[a.Port()] = true
+		}
+	}
 }
 
 // addSelfConnections counts the sockets that lead to the process itself. Older recordings do not count

@@ -58,6 +58,16 @@ func (a *attribution) isSharedWrite(c *report.Cause) bool {
 	})
 }
 
+// libraryCallOf returns the function of a dependency that the service called to get to a route's work or wait; "" if it called none.
+func libraryCallOf(route *causeRoute) string {
+	for _, s := range append(route.sites()[1:], route.Site) {
+		if s != nil && s.Module != "" && s.CalledFrom != nil && s.CalledFrom.Calls != "" && !knowledge.Has(s.CalledFrom.Calls, knowledge.FileSync) {
+			return words.FuncName(s.CalledFrom.Calls)
+		}
+	}
+	return ""
+}
+
 // childDelay is the Cmd.WaitDelay that a prediction assumes.
 const childDelay = 10 * time.Millisecond
 
@@ -76,8 +86,11 @@ func checkBlockingSyscall(attr *attribution, cand *candidate) Verdict {
 		v.Changes = []predict.Change{predict.Remove(top.Cause.Cause, predict.SiteText(&site, top.Cause.Cause))}
 		v.addEvidence(otherSiteEvidence(cand, top)...)
 	}
+	if call := libraryCallOf(top); k == diskSync && call != "" {
+		v.Fix = textOf("fix sync-in-library", "call", call, "site", top.ownLine())
+	}
 	if k == otherSystemCall {
-		v.Confidence = 0.6
+		v.doubt(0.6, textOf("phrase doubt-system-call"))
 	}
 	switch isPipe := top.Cause.Cause == report.CauseNetwork; {
 	case isPipe && knowledge.Has(top.Cause.Call, knowledge.FileWrite):

@@ -36,7 +36,7 @@ func checkComputes(in *Input, group *report.Group) []Verdict {
 	}}
 	v.addSlowEvidence(evidenceOf("evidence computing", gain.Slow.NS, "ns"))
 	if heaviest.SiteFrom == inferredSource {
-		v.Confidence = 0.6
+		v.doubt(0.6, textOf("evidence line-inferred"))
 		v.addEvidence(statementOf("evidence line-inferred"))
 	}
 	if in.hasDominantAllocSite() && in.Allocs.Sites[0].Site.Equal(site) {

@@ -202,6 +202,11 @@ func (v *Verdict) capSeverity(s report.Severity) {
 	}
 }
 
+// doubt sets a verdict's confidence, and why it is low.
+func (v *Verdict) doubt(confidence float64, reason string) {
+	v.Confidence, v.Doubt = confidence, reason
+}
+
 // addEvidence appends evidence.
 func (v *Verdict) addEvidence(evidence ...report.Evidence) {
 	v.Evidence = append(v.Evidence, evidence...)
@@ -234,6 +239,7 @@ func Find(in *Input, rules []Rule) []report.Finding {
 	linkHolderFindings(in, all)
 	raiseSecondAnswers(all)
 	sortVerdicts(all)
+	predictTogether(in, all)
 	out := make([]report.Finding, 0, len(all))
 	seenIDs := map[string]bool{}
 	for i := range all {
@@ -245,6 +251,29 @@ func Find(in *Input, rules []Rule) []report.Finding {
 		out = append(out, *f)
 	}
 	return out
+}
+
+// predictTogether predicts, for each verdict of medium or high severity, what its changes win together with those of the earlier ones
+// of its group.
+func predictTogether(in *Input, all []Verdict) {
+	changes := map[string][]predict.Change{}
+	for i := range all {
+		v := &all[i]
+		if !v.Severity.IsMajor() || v.Predicted == nil {
+			continue
+		}
+		earlier := changes[v.Group]
+		for _, c := range v.Changes {
+			if !slices.Contains(changes[v.Group], c) {
+				changes[v.Group] = append(changes[v.Group], c)
+			}
+		}
+		if len(earlier) > 0 && len(changes[v.Group]) > len(earlier) {
+			if v.Together = in.predict(v.Group, changes[v.Group]...); v.Together != nil {
+				v.Together.ChangeText = textOf("phrase change-together")
+			}
+		}
+	}
 }
 
 // completeVerdict sets what a rule leaves open: severity, caps of the severity, id, remedy and prediction. It returns false if
@@ -271,6 +300,9 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 			v.Title = textOf("phrase in-run", "predicate", predicate)
 		}
 	}
+	if v.Confidence >= trustedConfidence {
+		v.Doubt = ""
+	}
 	replaceSlowEvidence(v)
 	v.ID = findingID(&v.Finding)
 	v.Fix, v.Remedy = splitRemedy(v.Fix)
@@ -283,6 +315,9 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 	}
 	return true
 }
+
+// trustedConfidence is the least confidence that needs no reason.
+const trustedConfidence = 0.8
 
 // savesNothing reports whether a prediction shortens neither the median, nor p99, nor the maximum by 5 %. It returns false if
 // nothing was predicted.

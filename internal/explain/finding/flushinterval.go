@@ -63,7 +63,7 @@ func checkHeldAnswers(in *Input, group *report.Group) []Verdict {
 	v := Verdict{
 		Gain:        Gain{All: lossOf(group.All(), meanNS), Slow: lossOf(group.Tail(), meanNS), TotalNS: meanNS * int64(group.Count)},
 		MaxSeverity: report.SeverityMedium, Changes: []predict.Change{},
-		Finding: report.Finding{Cause: report.CauseSleep, Site: held.WriteSite, Group: group.ID, Confidence: 0.7},
+		Finding: report.Finding{Cause: report.CauseSleep, Site: held.WriteSite, Group: group.ID, Confidence: 0.7, Doubt: textOf("phrase doubt-buffer")},
 	}
 	if !held.HasIdle {
 		v.Confidence, v.MaxSeverity = 0.4, report.SeverityLow // it may be a heartbeat

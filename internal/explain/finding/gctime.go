@@ -80,9 +80,9 @@ func isMostlyForced(gc *process.GC) bool { return 2*gc.Forced > gc.Cycles }
 // false if that is less than threshold.NoticeableShare of the time of all requests.
 func (in *Input) collectorVerdict(group *report.Group, part func(*report.Cause) float64) (v Verdict, ok bool) {
 	share, gain := gainWithoutPart(group, part)
-	v = Verdict{Gain: gain, Finding: report.Finding{Cause: report.FamilyGC, Group: group.ID, Share: share, Confidence: 0.75}}
-	if in.Allocs != nil {
-		v.Confidence = 0.9
+	v = Verdict{Gain: gain, Finding: report.Finding{Cause: report.FamilyGC, Group: group.ID, Share: share, Confidence: 0.9}}
+	if in.Allocs == nil {
+		v.doubt(0.75, textOf("phrase doubt-allocations"))
 	}
 	return v, share >= threshold.NoticeableShare
 }

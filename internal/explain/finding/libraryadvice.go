@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -21,8 +22,11 @@ type library struct {
 	peerAdvice   string // how to shorten waits for its peer
 	answerAdvice string // the same where each request asks its peer once; empty: peerAdvice
 	batchCalls   string // prefixes of the functions that send several things at once, separated by spaces; peerAdvice is to use them
-	pauseAdvice  string // which options set its intended pauses; {length} is that of the first
+	server       string // what it is a client of
+	pauseAdvice  string // which options set its intended pauses; {length} is that of the first, {shorter} a better one
+	retryAdvice  string // the same for its pauses before it tries again what has failed
 	pauseLength  string // how long that one is unless set
+	burstAdvice  string // how a rate limiter admits {n} requests at once
 	lockAdvice   string // how to avoid waits for its own lock
 	shareAdvice  string // how to avoid waits for a call of another request
 
@@ -45,7 +49,7 @@ var libraries = sync.OnceValue(func() (out []library) {
 	for _, s := range sections {
 		l := library{name: s.Title}
 		fields := map[string]*string{
-			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "peer": &l.peerAdvice, "answer": &l.answerAdvice, "batches": &l.batchCalls, "pause": &l.pauseAdvice, "pause length": &l.pauseLength, "lock": &l.lockAdvice, "share": &l.shareAdvice, "slot function": &l.slotFunc,
+			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "peer": &l.peerAdvice, "answer": &l.answerAdvice, "batches": &l.batchCalls, "pause": &l.pauseAdvice, "retry": &l.retryAdvice, "pause length": &l.pauseLength, "server": &l.server, "burst": &l.burstAdvice, "lock": &l.lockAdvice, "share": &l.shareAdvice, "slot function": &l.slotFunc,
 			"slot wait": &l.slotWait, "pool name": &l.poolName, "size": &l.sizeAdvice, "reuse": &l.reuseAdvice, "unused": &l.unusedAdvice, "leak": &l.leakAdvice,
 		}
 		for _, line := range strings.Split(strings.ReplaceAll(s.Text, "\n  ", " "), "\n") {
@@ -91,15 +95,17 @@ func hasFunction(sites []*report.Site, prefixes string) bool {
 	return false
 }
 
-// adviceForPause returns the advice about the library's intended pauses. seenNS is their mean length in the trace, 0 if that is
-// not known. isSet is true if they are less than half as long as the library's default: the service has chosen its own length
-// already.
-func (l *library) adviceForPause(seenNS int64) (advice string, isSet bool) {
+// adviceForPause returns the advice on the library's intended pauses, of which those in the trace are seenNS long on average, 0 if
+// that is not known, and how long they are after it; 0 if the present length is not known. isSet means that they are much shorter
+// than they are unless set: the service's authors chose that.
+func (l *library) adviceForPause(seenNS int64) (advice string, shorter time.Duration, isSet bool) {
 	length := textOf("phrase pause-unless-set", "time", l.pauseLength)
+	shorter = l.shorterPause()
 	if unlessSet, err := time.ParseDuration(l.pauseLength); err == nil && 0 < 2*seenNS && 2*seenNS < int64(unlessSet) {
 		length, isSet = textOf("phrase pause-is-set", "time", words.Rough(seenNS), "default", l.pauseLength), true
+		shorter = max(minPause, time.Duration(seenNS/10).Round(time.Millisecond))
 	}
-	return strings.NewReplacer("{length}", length).Replace(l.pauseAdvice), isSet
+	return strings.NewReplacer("{length}", length, "{shorter}", words.Brief(int64(shorter))).Replace(cmp.Or(l.retryAdvice, l.pauseAdvice)), shorter, isSet
 }
 
 // An advised pause is a hundredth of the library's own, and at least as long as the kernel's timers are accurate.

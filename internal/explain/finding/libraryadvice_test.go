@@ -44,7 +44,7 @@ func TestLibraries(t *testing.T) {
 			nil, "Metadata.Retry", "instead of polling"},
 		{"a batch of bbolt",
 			report.Cause{Cause: "sleep", Call: "time.Sleep", Site: in("go.etcd.io/bbolt.(*batch).trigger", "go.etcd.io/bbolt.(*DB).Batch"), TotalNS: ms(3000)},
-			nil, "shorten DB.MaxBatchDelay", "retry"},
+			nil, "set DB.MaxBatchDelay to 1ms", "retry"},
 		{"a limiter of go.uber.org/ratelimit",
 			report.Cause{Cause: "sleep", Call: "time.Sleep", Site: in("go.uber.org/ratelimit.(*atomicInt64Limiter).Take", "go.uber.org/ratelimit.(*atomicInt64Limiter).Take"), TotalNS: ms(3000)},
 			nil, "give each client a limiter of its own", "retry"},
@@ -73,13 +73,13 @@ func TestLibraryPause(t *testing.T) {
 	for _, c := range []struct {
 		site           *report.Site
 		want, unwanted string
-	}{{retrySite, "find out why the first try fails", "wait for the event"}, {site("pause@7"), "also wait for the event itself; before a retry", "library"}} {
+	}{{retrySite, "find out why the first try fails; until then, in backoff: set", "wait for the event"}, {site("pause@7"), "also wait for the event itself; before a retry", "library"}} {
 		found := Find(&Input{Report: oneGroup(report.Cause{Cause: "sleep", Site: c.site, Call: "runtime.selectgo", TotalNS: ms(6000)}), Process: &process.Stats{}}, rulesWithPrefix("WL2001"))
 		if len(found) != 1 || !strings.Contains(found[0].Fix, c.want) || strings.Contains(found[0].Fix, c.unwanted) {
 			t.Errorf("%s: %+v", c.site.Func, found)
 		}
 		// An option makes a library's pause shorter, and does not remove it.
-		check.Equal(t, strings.HasSuffix(found[0].Changes[0].Text, "=10%"), c.site.Module != "", "%s", found[0].Changes[0].Text)
+		check.Equal(t, strings.HasSuffix(found[0].Changes[0].Text, "=5ms"), c.site.Module != "", "%s", found[0].Changes[0].Text)
 	}
 }
 
@@ -92,9 +92,9 @@ func TestPauseOfALibrary(t *testing.T) {
 		text     string
 		change   string // the end of the change that is predicted
 	}{
-		{1e9, report.SeverityHigh, "in kafka-go: shorten Writer.BatchTimeout (1s unless set)", "=10ms"},
-		{0, report.SeverityHigh, "in kafka-go: shorten Writer.BatchTimeout (1s unless set)", "=10ms"},
-		{20e6, report.SeverityLow, "in kafka-go: shorten Writer.BatchTimeout (about 20ms here; the default is 1s)", "=10%"},
+		{1e9, report.SeverityHigh, "in kafka-go: set Writer.BatchTimeout to 10ms where the Writer is created (1s unless set)", "=10ms"},
+		{0, report.SeverityHigh, "in kafka-go: set Writer.BatchTimeout to 10ms where the Writer is created (1s unless set)", "=10ms"},
+		{20e6, report.SeverityLow, "in kafka-go: set Writer.BatchTimeout to 2ms where the Writer is created (about 20ms here; the default is 1s)", "=2ms"},
 	} {
 		cause := report.Cause{Cause: "sleep", Call: "runtime.selectgo", TotalNS: ms(3000), Via: via("select write@5 runtime.selectgo"),
 			Site: &report.Site{Func: "github.com/segmentio/kafka-go.(*partitionWriter).awaitBatch", File: "x.go", Line: 7, Module: "dep.org/x"}}

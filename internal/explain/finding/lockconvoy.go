@@ -10,6 +10,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/output/names"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -157,7 +158,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		title = "title lock-convoy-at"
 	}
 	v.Title = textOf(title, "lock", lockText(cand.wait), "activity", top.activity(), "holder", held.holder, "work", held.work, "awaited", held.awaited)
-	v.Confidence = 0.95 * (1 - float64(unseenNS)/float64(max(totalNS, 1)))
+	v.doubt(0.95*(1-ratio(unseenNS, totalNS)), textOf("phrase doubt-holder", "share", words.Percent(ratio(unseenNS, totalNS))))
 	v.addSlowEvidence(evidenceOf("evidence slow-mean", cand.gain.Slow.NS, "ns"))
 	v.addEvidence(evidenceOf("evidence lock-wait-share", ratio(queuedNS, totalNS), "share", "locks", strings.Join(lockTexts, ", ")))
 	if siteTime := attr.siteTimeOfAllGroups(causeSiteOf(top.Cause)); 2*queuedNS < totalNS && siteTime.isMainlyQueued() {
@@ -212,19 +213,19 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 // the lock; the first of its lines for which that changes a prediction is taken, with the prediction. Where waiters need the
 // result of the work, or the lock is a dependency's, the change is that the work is gone.
 func (a *attribution) setConvoyChanges(v *Verdict, cand *candidate, top *causeRoute, held lockHold) {
-	isAll := func(cause report.CauseName, site *report.Site) {
-		v.Changes = []predict.Change{predict.Remove(cause, predict.SiteText(site, ""))}
+	isAll := func(cause report.CauseName, site *report.Site, condition textKey) {
+		v.Changes, v.ChangeText = []predict.Change{predict.Remove(cause, predict.SiteText(site, ""))}, textOf(condition)
 	}
 	switch work := a.sharedWork(cand, top); {
 	case top.Site == nil:
 	case cand.wait.kind == report.WaitOnce:
-		isAll("", cand.wait.site.Site())
+		isAll("", cand.wait.site.Site(), "phrase change-earlier")
 	case held.isReceiver:
-		isAll(top.Cause.Cause, top.Site)
+		isAll(top.Cause.Cause, top.Site, "phrase change-not-awaited")
 	case isInDependency(v.Site, dependencyLock(cand)): // its callers share the lock
-		isAll(top.Cause.Cause, v.Site.LineKey().Site())
+		isAll(top.Cause.Cause, v.Site.LineKey().Site(), "phrase change-not-awaited")
 	case work != nil:
-		isAll("", work)
+		isAll("", work, "phrase change-ahead")
 	default:
 		sites := []*report.Site{top.Site}
 		if line := a.movableWork(cand, top); line != nil && top.Cause.Cause != report.CauseCPU {

@@ -33,7 +33,7 @@ func checkBacklog(in *Input, group *report.Group) []Verdict {
 		sufficient = min(sufficient, max(in.Report.Input.GOMAXPROCS, backlog.Consumers))
 	}
 	v := Verdict{Gain: gain, Changes: []predict.Change{}, Finding: report.Finding{
-		Cause: work.Cause, Site: work.Site, Group: group.ID, Share: gain.All.Share, Confidence: 0.7,
+		Cause: work.Cause, Site: work.Site, Group: group.ID, Share: gain.All.Share, Confidence: 0.7, Doubt: textOf("phrase doubt-arrival"),
 		Queue: &report.Queue{For: verdict.BacklogName(backlog), Waits: []report.Via{}},
 	}}
 	title, fix := textKey("title backlog"), textKey("fix backlog")

@@ -222,7 +222,7 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 		v.Title = textOf("title pool-wide", "holder", site, "n", words.Figure(math.Round(facts.slots.WaitsPerRelease)))
 	}
 	if facts.holdersCompute {
-		v.Confidence = 0.7
+		v.doubt(0.7, textOf("phrase doubt-holders-compute"))
 	}
 	facts.addPoolNumbers(&v, cand)
 	v.addEvidence(holderEvidence(attr, cand, facts.queuedNS)...)
@@ -353,7 +353,7 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 	switch more := facts.additionalConnections(); {
 	case !facts.isSizeKnown():
 	case more > 0:
-		fix = textOf("fix pool-more", "fix", fix, "n", more)
+		fix = textOf("fix pool-more", "fix", fix, "n", more, "slots", facts.slots.Slots)
 	case !facts.kind.isSharedConnection:
 		fix = textOf("fix pool-enough", "fix", fix, "n", facts.sufficient)
 	}
@@ -479,7 +479,11 @@ func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, slotWait
 	}
 	v := attr.newVerdict(cand, top)
 	v.Title = textOf("title pool-fan-out", "limiter", textOf(limiter), "activity", top.activity())
-	v.Fix = textOf("fix pool-fan-out", "limit", textOf(limit), "site", v.Site)
+	limitText := textOf(limit)
+	if slotWaits != nil && slotWaits.Slots > 0 {
+		limitText = textOf("phrase limit-now", "limit", limitText, "n", slotWaits.Slots)
+	}
+	v.Fix = textOf("fix pool-fan-out", "limit", limitText, "site", v.Site)
 	v.addSlowEvidence(evidenceOf("evidence slow-mean", cand.gain.Slow.NS, "ns"))
 	v.addEvidence(evidenceOf("evidence pool-fan-out-wait", float64(queuedNS)/float64(max(requests, 1)), "ns", "site", cand.wait.site.Site()))
 	if slotWaits != nil && slotWaits.Slots > 0 {
@@ -488,7 +492,7 @@ func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, slotWait
 	v.Queue = attr.reportQueue(cand, textOf("phrase fan-out-place"))
 	v.Changes, v.ChangeText = []predict.Change{predict.Remove(predict.Queue, predict.SiteText(cand.wait.site.Site(), ""))}, textOf("phrase change-all-at-once")
 	if top.Cause.Cause == report.CauseCPU {
-		v.Confidence = 0.7
+		v.doubt(0.7, textOf("phrase doubt-holders-compute"))
 		v.Fix = textOf("fix pool-fan-out-computes", "fix", v.Fix, "ps", attr.in.Report.Input.GOMAXPROCS)
 	}
 	return v

@@ -42,7 +42,7 @@ func TestSharedConnections(t *testing.T) {
 		backgroundShare          float64
 		title, advice, falseHint string
 	}{
-		{"only requests are seen", 0, "queue for a connection of go-redis", "by about 1; blocking commands", "are enough"},
+		{"only requests are seen", 0, "queue for a connection of go-redis", "by about 1, beyond the 2 in use; blocking commands", "are enough"},
 		{"the holders are seen", 0.9, "queue for one of 2 connections of go-redis", "are enough", "by about"},
 	} {
 		waits := []report.Via{{Wait: "select", Call: acquire, Site: in(acquire)}}

@@ -14,9 +14,9 @@ func checkPsTaken(in *Input, wait *runQueueWait) []Verdict {
 	if psInUse(in) < threshold.MostShare && (wait.gain.Slow.NS < 1e6 || wait.share < 0.05) {
 		return nil
 	}
-	v := wait.newVerdict(t.site, 0.7)
-	if t.share > 0.5 {
-		v.Confidence = 0.85
+	v := wait.newVerdict(t.site, 0.85)
+	if t.share <= 0.5 {
+		v.doubt(0.7, textOf("phrase doubt-occupants", "share", words.Percent(t.share), "function", words.FuncName(t.site.Func)))
 	}
 	wait.addWaitEvidence(&v)
 	v.addEvidence(occupantEvidence(wait.occupants)...)

@@ -1,7 +1,9 @@
 package finding
 
 import (
+	"fmt"
 	"math"
+	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
@@ -53,7 +55,11 @@ func limiterVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict
 		v.Fix = textOf("fix limiter-full", "arrivals", words.Figure(math.Round(arrivals)), "rate", words.Figure(math.Round(limiterRoom*arrivals)))
 		return v
 	}
-	v.Fix = textOf("fix limiter-bursts", "arrivals", words.Figure(math.Round(arrivals)), "n", limiter.MaxWaiters)
+	burst := textOf("phrase bursts", "n", limiter.MaxWaiters)
+	if l := libraryAt(top.Site); l != nil && l.burstAdvice != "" {
+		burst = textOf("phrase bursts-by", "n", limiter.MaxWaiters, "advice", strings.ReplaceAll(l.burstAdvice, "{n}", fmt.Sprint(limiter.MaxWaiters)))
+	}
+	v.Fix = textOf("fix limiter-bursts", "arrivals", words.Figure(math.Round(arrivals)), "n", limiter.MaxWaiters, "burst", burst)
 	v.Changes, v.ChangeText = changes, textOf("phrase change-no-queue")
 	return v
 }

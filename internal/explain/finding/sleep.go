@@ -2,6 +2,9 @@ package finding
 
 import (
 	"math"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
@@ -35,9 +38,12 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 			v.addEvidence(evidenceOf("evidence sleep-sharers", t.BatchSize, "count"))
 		}
 	}
+	if pauseNS == 0 && pauses != nil {
+		pauseNS = pauses.EachNS
+	}
 	switch {
 	case verdict.KindOf(top.Cause) == verdict.Deadline:
-		v.Fix = textOf("fix sleep-until-deadline")
+		attr.describeDeadline(&v, top, pauses)
 	case top.Site != nil && top.Site.Module != "":
 		if v.Fix = textOf("fix sleep-in-dependency"); verdict.KindOf(top.Cause) != verdict.DatabaseLock {
 			v.scaleTo(remainingPause)
@@ -47,13 +53,22 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	default:
 		v.Fix = textOf("fix sleep-of-timer")
 	}
-	if l := libraryOfRoute(top); l != nil && l.pauseAdvice != "" {
-		advice, isSet := l.adviceForPause(pauseNS)
+	if l := libraryOfRoute(top); l != nil && (l.pauseAdvice != "" || l.retryAdvice != "") {
+		advice, shorter, isSet := l.adviceForPause(pauseNS)
 		v.Fix, v.hasOption = textOf("fix in-library", "library", l.name, "advice", advice), true
+		if l.retryAdvice != "" {
+			v.Title = textOf("title retry", "site", v.Site)
+			v.Fix = textOf("fix retry", "call", attr.failingCallText(top), "library", l.name, "advice", advice)
+		}
+		was := l.pauseLength
 		if isSet {
+			was = words.Rough(pauseNS)
+		}
+		if isSet && l.retryAdvice == "" {
 			v.MaxSeverity = report.SeverityLow
-		} else if pause := l.shorterPause(); pause > 0 {
-			v.shortenTo(pause, textOf("phrase change-shorter", "time", words.Brief(int64(pause)), "default", l.pauseLength))
+		}
+		if shorter > 0 {
+			v.shortenTo(shorter, textOf("phrase change-shorter", "time", words.Brief(int64(shorter)), "default", was))
 		}
 	}
 	if l := cand.sharingLibrary(); l != nil {
@@ -74,6 +89,55 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		rewriteForPolling(attr.in, &v, top, pauses)
 	}
 	return v
+}
+
+// describeDeadline rewrites a verdict on waits that a deadline ended. If the line asks a peer whose other answers take far less, the
+// deadline can be shorter.
+func (a *attribution) describeDeadline(v *Verdict, top *causeRoute, pauses *predict.Pauses) {
+	v.Fix = textOf("fix sleep-until-deadline", "site", v.Site)
+	if pauses == nil || len(top.via) > 0 {
+		return
+	}
+	v.Title = textOf("title deadline", "time", words.Brief(pauses.EachNS), "site", v.Site)
+	answer := firstMatch(a.group.All().Causes, func(c *report.Cause) bool {
+		return c.Cause == report.CauseNetwork && c.Kind != "inbound" && c.Requests > 0 && c.Site.OwnLine().Key() == top.ownLine().Key()
+	})
+	if answer == nil {
+		return
+	}
+	usualNS := answer.TotalNS / int64(answer.Requests)
+	v.Title = textOf("title deadline-of-answer", "answer", answerText(&causeRoute{Cause: answer, via: answer.Via}), "time", words.Brief(pauses.EachNS), "site", v.Site)
+	shorter := time.Duration(threshold.FarFactor * usualNS).Round(time.Millisecond)
+	if shorter < time.Millisecond || 2*int64(shorter) > pauses.EachNS {
+		v.Fix = textOf("fix deadline-of-answer", "peer", a.in.peerText())
+		return
+	}
+	v.Fix = textOf("fix shorter-deadline", "peer", a.in.peerText(), "usual", words.Brief(usualNS), "time", words.Brief(int64(shorter)), "deadline", words.Brief(pauses.EachNS))
+	v.shortenTo(shorter, textOf("phrase change-deadline", "time", words.Brief(int64(shorter))))
+}
+
+// failingCallText names the call that a library tries again after a pause: the only line at which requests with that pause wait for a
+// peer, or the one in a closure of the function that pauses; a phrase without a line if several lines do.
+func (a *attribution) failingCallText(pause *causeRoute) string {
+	own := pause.ownLine()
+	var calls []*report.Site
+	for i := range a.group.Tail().Causes {
+		c := &a.group.Tail().Causes[i]
+		if c.Cause != report.CauseNetwork || c.Kind == "inbound" || c.Site == nil {
+			continue
+		}
+		site := c.Site.OwnLine()
+		if own != nil && (site.Key() == own.Key() || strings.HasPrefix(site.Func, own.Func+".func")) {
+			return textOf("phrase failing-call-at", "site", site)
+		}
+		if !slices.ContainsFunc(calls, func(o *report.Site) bool { return o.Key() == site.Key() }) {
+			calls = append(calls, site)
+		}
+	}
+	if len(calls) == 1 && !isStdSite(calls[0]) {
+		return textOf("phrase failing-call-at", "site", calls[0])
+	}
+	return textOf("phrase failing-call")
 }
 
 // remainingPause is the share of a library's pauses that a shorter option is assumed to leave.
@@ -108,6 +172,10 @@ func rewriteForTransactions(in *Input, v *Verdict, top *causeRoute) bool {
 	}
 	title := textOf("title transaction-holds", "begin", locked.Begin.OwnLine(), "site", v.Site)
 	fix := textOf("fix transaction-holds", "begin", locked.Begin.OwnLine(), "share", words.Percent(locked.Share))
+	if work, each := in.computingNear(locked.Begin.OwnLine()); work != nil {
+		title = textOf("title transaction-computes", "begin", locked.Begin.OwnLine(), "site", v.Site, "work", work)
+		fix = textOf("fix transaction-computes", "begin", locked.Begin.OwnLine(), "work", work, "time", words.Brief(each), "share", words.Percent(locked.Share))
+	}
 	v.addEvidence(evidenceOf("evidence transaction-open", locked.Share, "share", "begin", locked.Begin.OwnLine()))
 	if locked.WorkShare >= threshold.HalfShare {
 		work, waitsAt := siteText(locked.Work), locked.Work
@@ -121,6 +189,31 @@ func rewriteForTransactions(in *Input, v *Verdict, top *causeRoute) bool {
 	}
 	v.Title, v.Fix = title, fix
 	return true
+}
+
+// computingNear returns the line after begin, in the same function, at which requests compute longest, and for how long each; nil if
+// that is less than a tenth of their time.
+func (in *Input) computingNear(begin *report.Site) (line *report.Site, eachNS int64) {
+	for i := range in.Report.Groups {
+		group := &in.Report.Groups[i]
+		band := group.Tail()
+		sums := map[report.SiteKey]int64{}
+		for k := range band.Causes {
+			c := &band.Causes[k]
+			if c.Cause != report.CauseCPU || c.Site == nil {
+				continue
+			}
+			site := c.Site.OwnLine()
+			if site.Func != begin.Func || site.Line <= begin.Line {
+				continue
+			}
+			sums[site.Key()] += c.TotalNS
+			if each := sums[site.Key()] / int64(max(band.Count, 1)); each > eachNS && float64(sums[site.Key()]) >= threshold.NoticeableShare*float64(band.TotalNS()) {
+				line, eachNS = site, each
+			}
+		}
+	}
+	return line, eachNS
 }
 
 // rewriteForPolling rewrites a verdict on sleeps that are the pauses of a poll. Only a part of the last pause can be saved,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/whylate/whylate/internal/explain/predict"
@@ -31,7 +32,10 @@ func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 	}
 	v.addEvidence(networkEvidence(attr.in.Report.Host)...)
 	if n, hasOtherLoad := measureOtherLoad(attr.in); hasOtherLoad && !holdsWhenBusy {
-		v.Confidence *= 1 - n.waitShare
+		v.doubt(v.Confidence*(1-n.waitShare), textOf("phrase doubt-machine"))
+		if v.Confidence < threshold.HalfShare {
+			v.Fix = textOf("fix record-free-machine", "fix", v.Fix, "peer", attr.in.peerText())
+		}
 		v.addEvidence(evidenceOf("evidence peer-without-cpu", n.waitShare, "share"))
 	}
 	return v
@@ -44,11 +48,14 @@ func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 // service has the finding.
 func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenBusy bool) {
 	top := &cand.routes[0]
-	awaited, fix, isAnswer, assumption := textOf("phrase peer-answer"), textOf("fix slow-peer"), false, textKey("")
 	calls, opens, observed := attr.peerCallsAt(top), attr.connOpensOf(cand), observedPeerOf(cand)
-	asksOnce := attr.asksOnce(calls)
+	asksOnce := calls != nil && 2*calls.Calls < 3*calls.Requests && float64(calls.AnswerNS) >= threshold.MostShare*float64(calls.TotalNS)
+	awaited, fix, isAnswer, assumption := answerText(top), textOf("fix slow-peer", "peer", attr.in.peerText()), false, textKey("")
 	if asksOnce {
-		fix = textOf("fix asked-once")
+		fix = textOf("fix asked-once", "peer", attr.in.peerText())
+		if attr.asksElsewhere(calls) {
+			fix = textOf("fix asked-elsewhere", "peer", attr.in.peerText())
+		}
 	}
 	if l := peerAdviceOf(top); l != nil {
 		advice := l.peerAdvice
@@ -110,11 +117,15 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 		v.FixedSeverity = report.SeverityLow // requests that wait for a writer have another finding
 	}
 	awaited = textOf("phrase awaited-at", "awaited", awaited, "site", v.Site)
-	v.Title, v.Confidence = textOf("title slow-peer", "awaited", awaited), confidence*(1-min(0.5, pollGapShare(attr.group)))
+	v.Title = textOf("title slow-peer", "awaited", awaited)
+	v.doubt(confidence*(1-min(0.5, pollGapShare(attr.group))), textOf("phrase doubt-poll-gaps", "share", words.Percent(pollGapShare(attr.group))))
+	if maybeClient {
+		v.Doubt = textOf("phrase doubt-client")
+	}
 	attr.addSlowMean(&v, "evidence slow-wait-on", cand, top, top.via)
 	v.addEvidence(peer.evidence...)
 	v.addEvidence(libraryCallEvidence(cand, top)...)
-	if isUnknownPeer {
+	if isUnknownPeer && sharing == nil {
 		attr.setUsualAnswer(&v, cand, top)
 	}
 	switch {
@@ -128,7 +139,7 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 	case attr.group.Peer == nil && !maybeClient && opens.requests > 0 && attr.rewriteForConnPerRequest(&v):
 		return v, true
 	case attr.group.Peer == nil && !maybeClient && opens.share >= threshold.MajorShare && (isAnswer || opens.share < threshold.NearlyAllShare):
-		awaited = textOf("phrase awaited-at", "awaited", textOf("phrase peer-answer"), "site", v.Site)
+		awaited = textOf("phrase awaited-at", "awaited", answerText(top), "site", v.Site)
 		if isParallel {
 			awaited = rewriteForParallelCalls(&v, calls)
 		}
@@ -157,7 +168,9 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 		}
 		return v, true
 	case attr.group.Count >= threshold.MedianSample:
-		v.isOneAnswer = true
+		if v.isOneAnswer = true; v.ChangeText == "" && asksOnce {
+			v.ChangeText = textOf("phrase change-at-once")
+		}
 		v.MaxSeverityByAll = report.SeverityLow // slow requests wait as long as others: no evidence that the peer can be faster
 	default: // too few to distinguish slow ones
 		v.Gain.All.IsRare, v.MaxSeverity = true, report.SeverityMedium
@@ -185,6 +198,9 @@ func raiseSecondAnswers(all []Verdict) {
 		v.Severity, v.Confidence = report.SeverityMedium, max(v.Confidence, first.Confidence)
 		v.Decided = &report.Decided{Requests: report.DecidedByAll, Share: v.Gain.All.Share, LeastShare: leastShare, NS: v.Gain.All.NS, LeastNS: leastNS}
 		v.Fix, v.Remedy = splitRemedy(textOf("fix second-answer", "site", first.Site.OwnLine()))
+		if v.Predicted != nil {
+			v.Predicted.ChangeText = textOf("phrase change-kept")
+		}
 	}
 }
 
@@ -209,8 +225,45 @@ func (a *attribution) setUsualAnswer(v *Verdict, cand *candidate, top *causeRout
 	if without == nil || with == nil || with.P99NS.Est-without.P99NS.Est > threshold.FarFactor*usualNS {
 		return // an answer is many waits, as for the reader of a shared connection: no wait has its usual time
 	}
+	if was := with.WasP50NS; was != nil && *was <= usualNS {
+		with.P50NS = report.Estimate{Est: *was, Low: *was, High: *was} // the median request has no answer that takes longer
+	}
 	v.Changes, v.Predicted = []predict.Change{change}, with
 	v.ChangeText = textOf("phrase change-usual", "time", words.Brief(usualNS))
+	v.Fix = textOf("fix late-answers", "peer", a.in.peerText(), "time", words.Brief(usualNS))
+}
+
+// answerText names what requests wait for at a route: a peer's answer and, if a known library asks for it, from what.
+func answerText(p *causeRoute) string {
+	protocol := ""
+	if l := libraryOfRoute(p); l != nil {
+		protocol = l.server
+	}
+	isHTTP := func(call string) bool {
+		return knowledge.Has(call, knowledge.HTTP1RoundTrip) || knowledge.Has(call, knowledge.ResponseBody) || strings.HasPrefix(call, "net/http.")
+	}
+	if protocol == "" && (isHTTP(p.Call) || p.Site != nil && isHTTP(p.Site.Func) || slices.ContainsFunc(p.via, func(v report.Via) bool { return isHTTP(v.Call) })) {
+		protocol = "HTTP"
+	}
+	if protocol == "" {
+		return textOf("phrase peer-answer")
+	}
+	return textOf("phrase peer-answer-of", "server", protocol)
+}
+
+// peerText names the peer, with the addresses to which the process has TCP connections of its own, if these are few.
+func (in *Input) peerText() string {
+	var peers []string
+	if in.Report.Host != nil {
+		peers = in.Report.Host.Network.Peers
+	}
+	switch {
+	case len(peers) == 1:
+		return textOf("phrase peer-known", "peer", peers[0])
+	case 1 < len(peers) && len(peers) <= 3:
+		return textOf("phrase peers-known", "peers", strings.Join(peers, ", "))
+	}
+	return textOf("phrase peer")
 }
 
 // A knownPeer describes a peer that may be this process itself, or that has another recording.
@@ -333,17 +386,12 @@ func (a *attribution) peerCallsAt(p *causeRoute) *queues.PeerCalls {
 	})
 }
 
-// asksOnce reports whether requests make one call each at a line, and spend most of their time of waiting for peers on it. Then
-// fewer or parallel calls would save nothing.
-func (a *attribution) asksOnce(calls *queues.PeerCalls) bool {
-	if calls == nil || 2*calls.Calls >= 3*calls.Requests {
-		return false
-	}
-	var totalNS int64
-	for i := range a.in.PeerCalls[a.group.ID] {
-		totalNS += a.in.PeerCalls[a.group.ID][i].TotalNS
-	}
-	return float64(calls.AnswerNS) >= threshold.MostShare*float64(totalNS)
+// asksElsewhere reports whether the requests that make certain calls also wait long for the answers to others, which are no later parts
+// of the same answers.
+func (a *attribution) asksElsewhere(calls *queues.PeerCalls) bool {
+	return slices.ContainsFunc(a.in.PeerCalls[a.group.ID], func(o queues.PeerCalls) bool {
+		return !o.Site.Matches(calls.Site) && 2*o.Requests >= calls.Requests && o.LaterParts < o.Calls && float64(o.AnswerNS) >= threshold.MajorShare*float64(o.AnswerNS+calls.AnswerNS)
+	})
 }
 
 // rewriteForSequentialCalls rewrites a verdict on calls that requests make one after another. The prediction is one call in place

@@ -22,10 +22,10 @@ func TestOwnPeer(t *testing.T) {
 		want report.Severity
 		fix  string
 	}{
-		{"another process", nil, report.SeverityLow, "call the peer less often"},
+		{"another process", nil, report.SeverityLow, "find out on the peer's side why its answers take so long"},
 		{"this process, which took most of the wait", &report.Peer{Group: "b", Name: "main.put", Waits: 100, Held: 98, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.95}, report.SeverityInfo, "look at main.put in this report (90% of its slow requests' time is syscall at main.sync"},
 		{"this process, but the network took most", &report.Peer{Group: "b", Name: "main.put", Waits: 100, Held: 98, WaitNS: 20e6, ServedNS: 1e6, Confidence: 0.95}, report.SeverityHigh, "served for 1ms of the 20ms"},
-		{"perhaps this process", &report.Peer{Group: "b", Name: "main.put", Waits: 500, Held: 490, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.6}, report.SeverityLow, "call the peer less often, for several things at once, or in parallel; or find out on the peer's side why it is slow. The process's sockets show whether the peer is this process itself"},
+		{"perhaps this process", &report.Peer{Group: "b", Name: "main.put", Waits: 500, Held: 490, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.6}, report.SeverityLow, "find out on the peer's side why its answers take so long; or ask for several things at once, or in parallel. The process's sockets show whether the peer is this process itself"},
 	} {
 		band := func(name report.CauseName, location *report.Site, share float64) []report.Band {
 			return []report.Band{{Band: report.BandAll, Count: 100, Causes: []report.Cause{{Cause: name, Kind: "outbound", Site: location, TotalNS: int64(share * 2.2e9), Share: share, Requests: 100}}}}
@@ -220,7 +220,7 @@ func TestAdviceForCalls(t *testing.T) {
 		calls []queues.PeerCalls
 		want  string
 	}{
-		"unknown calls":                  {nil, "call the peer less often"},
+		"unknown calls":                  {nil, "find out on the peer's side why its answers take so long"},
 		"one call":                       {[]queues.PeerCalls{once}, "each request asks once here"},
 		"one call, and a call elsewhere": {[]queues.PeerCalls{once, {Site: other, Requests: 100, Calls: 100, AnswerNS: 1e9, TotalNS: 1e9}}, "in parallel"},
 		"two calls with two stacks":      {[]queues.PeerCalls{{Site: line, Requests: 100, Calls: 100, AnswerNS: 1e9, TotalNS: 2e9}}, "in parallel"},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -315,6 +316,31 @@ func TestNeedlessIsNoLoss(t *testing.T) {
 		}
 		if n.Retransmitted+n.PeerRetransmitted != c.lost || n.Needless != c.needless || n.Verdict != c.verdict || direction != c.direction {
 			t.Errorf("%s: %d lost, %d needless, %s %q: %s", c.name, n.Retransmitted+n.PeerRetransmitted, n.Needless, n.Verdict, direction, n.Text)
+		}
+	}
+}
+
+// TestPeers: connections that clients opened, or that lead to the process itself, lead to no peer. Older recordings do not show which
+// these are.
+func TestPeers(t *testing.T) {
+	const listener, ours, peer = "10.0.0.1:80", "10.0.0.1:40000", "10.0.0.2:5432"
+	for _, knowsListeners := range []bool{true, false} {
+		l := host.Line{Kind: host.KindSockets, ListsAll: true, ListenAddrs: []string{"[::]:80", "broken"}, Sockets: []host.Socket{
+			{Local: ours, Remote: peer}, {Local: "10.0.0.1:40001", Remote: peer}, {Local: peer, Remote: ours, Peer: true}, {Local: listener, Remote: "10.0.0.9:33000"},
+			{Local: "10.0.0.1:40002", Remote: listener}, {Local: listener, Remote: "10.0.0.1:40002"}}}
+		l.MonoNS, l.WallNS = sampleTime(0)
+		var want []string
+		if knowsListeners {
+			l.SelfSockets, want = new(int), []string{peer}
+		}
+		var x recording
+		x.begin()
+		x.line(l)
+		for i := range int64(5) {
+			x.sample(i, func(l *host.Line) { l.RunNS = pointer(i * ms) })
+		}
+		if got := summarize(t, &x, window(0, 4), nil).Network.Peers; !slices.Equal(got, want) {
+			t.Errorf("%v: %q, want %q", knowsListeners, got, want)
 		}
 	}
 }

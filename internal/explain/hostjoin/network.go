@@ -47,6 +47,7 @@ func (v *view) addNetwork(h *report.Host, rep *report.Report) {
 		n.Retransmitted += e.Retransmitted
 	}
 	v.addSockets(n, events)
+	n.Peers = peersOf(v.s)
 	v.addDelayedRequests(n, events, rep)
 	network, gaps := networkShares(rep)
 	if n.Verdict, n.Text = v.networkVerdict(n, network, gaps); n.Needless > 0 {
@@ -173,6 +174,23 @@ func (v *view) addSockets(n *report.HostNetwork, events []host.Event) {
 		return cmp.Or(cmp.Compare(b.Retransmitted, a.Retransmitted), cmp.Compare(b.OutOfOrder, a.OutOfOrder), cmp.Compare(b.RTTNS, a.RTTNS))
 	})
 	n.Sockets = n.Sockets[:min(len(n.Sockets), maxHostSockets)]
+}
+
+// peersOf returns the addresses to which the process opened connections, without its own; nil if that is not known.
+func peersOf(s *host.Samples) (peers []string) {
+	if s.ListenPorts == nil {
+		return nil
+	}
+	for _, ends := range sortedEnds(s) {
+		otherEnd := s.Connections[host.Ends{Local: ends.Remote, Remote: ends.Local}]
+		if s.Connections[ends].Peer || s.ListenPorts[ends.Local.Port()] || otherEnd != nil && !otherEnd.Peer {
+			continue
+		}
+		if remote := ends.Remote.String(); !slices.Contains(peers, remote) && len(peers) < maxHostSockets {
+			peers = append(peers, remote)
+		}
+	}
+	return peers
 }
 
 // addDelayedRequests lists the slow requests that waited for the network during a retransmission, the longest wait first. A

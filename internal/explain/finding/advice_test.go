@@ -1,0 +1,117 @@
+package finding
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/report"
+)
+
+// TestDeadline: what does not come before a deadline is named. If the other answers at that line take far less, the deadline to set
+// follows from them.
+func TestDeadline(t *testing.T) {
+	line := siteOf("main.ask")
+	for _, c := range []struct {
+		answerNS   int64 // of all 100 requests; 0: there is no answer
+		title, fix string
+	}{
+		{500e6, "requests wait at main.ask (x.go:7) for a peer's answer (HTTP) that does not come, until a context's deadline has passed after 60ms", "set that deadline to 15ms instead of 60ms, for an answer usually takes 5ms"},
+		{4e9, "for a peer's answer (HTTP) that does not come", "find out on the peer's side (the only TCP connections lead to 10.0.0.5:80) why it does not answer"},
+		{0, "requests wait at main.ask (x.go:7) for what does not come, until a context's deadline has passed after 60ms", "find out why what is awaited at main.ask (x.go:7) does not come"},
+	} {
+		causes := []report.Cause{{Cause: "sleep", Call: "context.WithDeadlineCause.func2", Site: line, TotalNS: 6e9, Requests: 100}}
+		if c.answerNS > 0 {
+			causes = append(causes, report.Cause{Cause: "network", Kind: "outbound", Call: "net/http.(*persistConn).roundTrip", Site: line, TotalNS: c.answerNS, Requests: 100})
+		}
+		in := &Input{Report: oneGroup(causes...), Process: &process.Stats{}, Pauses: func(string, []predict.Change) *predict.Pauses { return &predict.Pauses{Number: 1, EachNS: 60e6} }}
+		in.Report.Host = &report.Host{Network: report.HostNetwork{Peers: []string{"10.0.0.5:80"}}}
+		found := Find(in, rulesByCode(report.RuleSleep))
+		check.True(t, len(found) == 1 && strings.Contains(found[0].Title, c.title) && strings.HasPrefix(found[0].Fix, c.fix), "answers of %d ns: %+v", c.answerNS, found)
+	}
+}
+
+// TestFailingCall: a pause before a second try leads to the call that fails, where the trace shows it: the one in a closure of the
+// function that pauses, or the only one.
+func TestFailingCall(t *testing.T) {
+	pause := &report.Site{Func: "github.com/cenkalti/backoff/v5.Retry", File: "retry.go", Line: 1, Module: "dep.org/x", CalledFrom: &report.Caller{Func: "main.rank", File: "/src/x.go", Line: 90}}
+	for want, calls := range map[string][]string{
+		"find out why the call at main.rank.func1 (x.go:7) fails": {"main.other", "main.rank.func1"},
+		"find out why the call at main.other (x.go:7) fails":      {"main.other"},
+		"find out why the first try fails":                        {"main.other", "main.another"},
+	} {
+		causes := []report.Cause{{Cause: "sleep", Call: "runtime.selectgo", Site: pause, TotalNS: 6e9, Requests: 100}}
+		for _, fn := range calls {
+			causes = append(causes, report.Cause{Cause: "network", Kind: "outbound", Site: siteOf(fn), TotalNS: 1e9, Requests: 100})
+		}
+		found := Find(&Input{Report: oneGroup(causes...), Process: &process.Stats{}}, rulesByCode(report.RuleSleep))
+		check.True(t, len(found) == 1 && strings.HasPrefix(found[0].Fix, want) && strings.HasPrefix(found[0].Title, "requests wait at ") && strings.HasSuffix(found[0].Title, "because the first one fails"), "%s: %+v", want, found)
+	}
+}
+
+// TestComputingTransaction: a transaction that is open while its function computes is told with that line; one before it is no part of it.
+func TestComputingTransaction(t *testing.T) {
+	begin := func(line int) *report.Site { return &report.Site{Func: "main.add", File: "/src/x.go", Line: line} }
+	busy := &report.Site{Func: "modernc.org/sqlite.busyHandler", File: "busy.go", Line: 82, Module: "modernc.org/sqlite", CalledFrom: &report.Caller{Func: "main.add", File: "/src/x.go", Line: 35}}
+	for line, says := range map[int]bool{48: true, 30: false} {
+		in := &Input{Process: &process.Stats{}, Report: oneGroup(report.Cause{Cause: "sleep", Call: "time.Sleep", Site: busy, TotalNS: 6e9, Requests: 100}, report.Cause{Cause: "cpu", Site: begin(line), TotalNS: 2e9, Requests: 100}),
+			LockedWaits: []queues.LockedWait{{Site: busy, Begin: begin(35), Share: 0.9}}}
+		found := Find(in, rulesByCode(report.RuleSleep))
+		if must.Equal(t, len(found), 1, "%+v", found); strings.Contains(found[0].Fix, "main.add (x.go:48) computes for") != says {
+			t.Errorf("line %d: %s", line, found[0].Fix)
+		}
+	}
+}
+
+// TestSyncInLibrary: a sync in a library is a call of the service, which can ask for fewer.
+func TestSyncInLibrary(t *testing.T) {
+	sync := func(calls string) *report.Site {
+		return &report.Site{Func: "dep.org/db.fsync", File: "db.go", Line: 3, Module: "dep.org/db", CalledFrom: &report.Caller{Func: "main.save", File: "/src/x.go", Line: 56, Calls: calls}}
+	}
+	for calls, want := range map[string]string{"dep.org/db.(*DB).Set": "each db.(*DB).Set at main.save (x.go:56) waits for a sync: write several things", "": "sync once for several requests"} {
+		found := Find(&Input{Process: &process.Stats{}, Report: oneGroup(report.Cause{Cause: "syscall", Call: "syscall.Fdatasync", Site: sync(calls), TotalNS: 6e9, Requests: 100})}, rulesByCode(report.RuleBlockingSyscall))
+		check.True(t, len(found) == 1 && strings.HasPrefix(found[0].Fix, want), "%q: %+v", calls, found)
+	}
+}
+
+// TestTogether: the second change of a group is also predicted with the first one, whatever group comes between.
+func TestTogether(t *testing.T) {
+	in := &Input{Predict: func(_ string, changes []predict.Change) *report.Predicted {
+		return &report.Predicted{P50NS: report.Estimate{Est: int64(len(changes))}}
+	}}
+	verdictOf := func(group, site string, severity report.Severity) Verdict {
+		change := predict.Remove(report.CauseSleep, site)
+		return Verdict{Changes: []predict.Change{change}, Finding: report.Finding{Group: group, Severity: severity, Predicted: in.predict(group, change)}}
+	}
+	all := []Verdict{verdictOf("a", "x", "high"), verdictOf("b", "y", "high"), verdictOf("a", "z", "medium"), verdictOf("a", "x", "medium"), verdictOf("a", "w", "low")}
+	predictTogether(in, all)
+	for i, want := range []int64{0, 0, 2, 0, 0} {
+		got := int64(0)
+		if all[i].Together != nil {
+			got = all[i].Together.P50NS.Est
+		}
+		check.Equal(t, got, want, "verdict %d", i)
+	}
+}
+
+// TestUncertainPeer: where a busy machine makes it more likely than not that a wait is not the peer's, the first thing to do is to
+// record again.
+func TestUncertainPeer(t *testing.T) {
+	for _, c := range []struct {
+		waited int64
+		fix    string
+	}{{1e9, "record again on a free machine"}, {1e8, "find out on the peer's side"}} {
+		in := &Input{Process: &process.Stats{}, Report: oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: siteOf("main.ask"), TotalNS: 6e9, Requests: 100})}
+		busy, cpu, machine := int64(2e8), int64(2e8), int64(16e8)
+		in.Report.Host = &report.Host{ToNS: 1e9, Facts: report.HostFacts{CPUs: 2}}
+		in.Report.Host.Lost.BusyNS, in.Report.Host.Lost.CPUNS, in.Report.Host.Lost.RunDelayNS, in.Report.Host.Lost.MachineNS = &busy, &cpu, &c.waited, &machine
+		found := Find(in, rulesByCode(report.RuleSlowPeer))
+		if must.Equal(t, len(found), 1, "%+v", found); !strings.HasPrefix(found[0].Fix, c.fix) || (found[0].Doubt != "") != (found[0].Confidence < trustedConfidence) {
+			t.Errorf("waits of %d ns: %+v", c.waited, found[0])
+		}
+	}
+}
