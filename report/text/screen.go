@@ -76,13 +76,13 @@ func (p *page) shortForm() {
 		})
 		head = span{}
 	}
-	others := slices.DeleteFunc(append(slices.Clone(weighty), lesser...), func(f *report.Finding) bool {
+	rest := slices.DeleteFunc(append(slices.Clone(weighty), lesser...), func(f *report.Finding) bool {
 		return f == p.intended() || slices.Contains(faults, f)
 	})
 	gap := len(faults) == 0
-	if i := slices.IndexFunc(others, func(f *report.Finding) bool { return f.Code.OfMachine() }); i >= 0 {
-		f := others[i]
-		others = slices.Delete(others, i, i+1)
+	if i := slices.IndexFunc(rest, func(f *report.Finding) bool { return f.Code.OfMachine() }); i >= 0 {
+		f := rest[i]
+		rest = slices.Delete(rest, i, i+1)
 		add(0, "", func(p *page) {
 			if gap {
 				p.line()
@@ -91,12 +91,12 @@ func (p *page) shortForm() {
 		})
 		gap = false
 	}
-	if len(others) > 0 {
+	if len(rest) > 0 {
 		add(4, "", func(p *page) {
 			if gap {
 				p.line()
 			}
-			p.lesserFindings(span{dim, "also"}, others)
+			p.lesserFindings(span{dim, "also"}, rest)
 		})
 	}
 	head = span{yellow, "note"}
@@ -155,10 +155,15 @@ func (p *page) nothingMajor(weighty []*report.Finding) {
 	} else if len(weighty) > 0 {
 		result = "nothing to change here"
 	}
-	requests, latency := 0, report.Latency{}
+	requests, latency, protocol, all := 0, report.Latency{}, "", 0
+	for i := range p.report.Groups {
+		all += p.report.Groups[i].Count
+	}
 	for i := range p.report.Servers {
 		if s := &p.report.Servers[i]; s.Count > requests {
-			requests, latency = s.Count, s.LatencyNS
+			if requests, latency = s.Count, s.LatencyNS; s.Count < all {
+				protocol = s.Kind.Protocol() + " "
+			}
 		}
 	}
 	groups, bound := "", ""
@@ -177,7 +182,7 @@ func (p *page) nothingMajor(weighty []*report.Finding) {
 			groups, bound = fmt.Sprintf(" of %d groups", n), "at most "
 		}
 	}
-	text := words.Count(requests, "request", "requests") + groups
+	text := words.Count(requests, protocol+"request", protocol+"requests") + groups
 	switch {
 	case runCount(p.report) > 0:
 		text = words.Count(runCount(p.report), "run", "runs") + " of " + words.Duration(p.report.Groups[0].TotalNS)
@@ -222,7 +227,7 @@ func (p *page) intended() *report.Finding {
 	return &all[i]
 }
 
-// remedyHead returns the heading of what to do about findings: a change of the service, or a question to somebody else.
+// remedyHead returns the heading of what to do about findings: a change of the service, or a question to the owner of a peer or client.
 func remedyHead(list []*report.Finding) string {
 	switch {
 	case len(list) == 0 || list[0].Severity.IsMajor():
@@ -277,12 +282,12 @@ func (p *page) shortFinding(head span, f *report.Finding, index int) {
 		p.paragraph(mark(label), hangingIndent, gain...)
 	}
 	if f.Together != nil {
-		together, label := *f, "both"
+		combined, label := *f, "both"
 		if index > 1 {
 			label = "all"
 		}
-		together.Predicted, together.Confidence = f.Together, 1
-		p.paragraph(mark(label), hangingIndent, p.predictedGain(&together, true)...)
+		combined.Predicted, combined.Confidence = f.Together, 1
+		p.paragraph(mark(label), hangingIndent, p.predictedGain(&combined, true)...)
 	}
 }
 

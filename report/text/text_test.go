@@ -174,7 +174,7 @@ func TestNothingWon(t *testing.T) {
 }
 
 // TestFaultsAndABusyMachine: the finding about a busy machine does not displace a fault's advice, however many verdicts there are. It is
-// a change only if it is the only finding; otherwise a line says what it means for the numbers.
+// a change only if it is the only finding; otherwise a line says how it affects the numbers.
 func TestFaultsAndABusyMachine(t *testing.T) {
 	r := read(t, "tso")
 	r.Input.Warnings = []report.Warning{{Text: "something is missing"}}

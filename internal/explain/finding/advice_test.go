@@ -53,7 +53,7 @@ func TestFailingCall(t *testing.T) {
 	}
 }
 
-// TestComputingTransaction: a transaction that is open while its function computes is told with that line; one before it is no part of it.
+// TestComputingTransaction: the finding names the line at which a function computes during its transaction, not a line before the transaction.
 func TestComputingTransaction(t *testing.T) {
 	begin := func(line int) *report.Site { return &report.Site{Func: "main.add", File: "/src/x.go", Line: line} }
 	busy := &report.Site{Func: "modernc.org/sqlite.busyHandler", File: "busy.go", Line: 82, Module: "modernc.org/sqlite", CalledFrom: &report.Caller{Func: "main.add", File: "/src/x.go", Line: 35}}

@@ -194,7 +194,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	case top.Cause.Cause == report.CauseCPU && knowledge.Has(cand.wait.call, knowledge.RWMutex):
 		v.Fix = textOf("fix lock-of-readers")
 	case top.Cause.Cause == report.CauseCPU:
-		v.Fix = textOf("fix lock-computes")
+		v.Fix = textOf("fix lock-computes", "site", top.nonStdSite(), "lock", lockWithLine(cand, top))
 	case top.Cause.Cause == report.CauseSyscall && syscallKindOf(top.Cause) == diskSync:
 		v.Fix = textOf("fix lock-syncs")
 	case top.Cause.Cause == report.CauseNetwork && knowledge.Has(top.Cause.Call, knowledge.FileWrite):

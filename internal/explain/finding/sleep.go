@@ -60,19 +60,19 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 			v.Title = textOf("title retry", "site", v.Site)
 			v.Fix = textOf("fix retry", "call", attr.failingCallText(top), "library", l.name, "advice", advice)
 		}
-		was := l.pauseLength
+		present := l.pauseLength
 		if isSet {
-			was = words.Rough(pauseNS)
+			present = words.Rough(pauseNS)
 		}
 		if isSet && l.retryAdvice == "" {
 			v.MaxSeverity = report.SeverityLow
 		}
 		if shorter > 0 {
-			v.shortenTo(shorter, textOf("phrase change-shorter", "time", words.Brief(int64(shorter)), "default", was))
+			v.shortenTo(shorter, textOf("phrase change-shorter", "time", words.Brief(int64(shorter)), "default", present))
 		}
 	}
 	if l := cand.sharingLibrary(); l != nil {
-		v.Fix = textOf("fix in-library", "library", l.name, "advice", l.shareAdvice)
+		v.Fix, v.ChangeText = textOf("fix in-library", "library", l.name, "advice", l.shareAdvice), textOf("phrase change-ahead")
 		return v
 	}
 	if rewriteForTransactions(attr.in, &v, top) {
@@ -119,7 +119,7 @@ func (a *attribution) describeDeadline(v *Verdict, top *causeRoute, pauses *pred
 // failingCallText names the call that a library tries again after a pause: the only line at which requests with that pause wait for a
 // peer, or the one in a closure of the function that pauses; a phrase without a line if several lines do.
 func (a *attribution) failingCallText(pause *causeRoute) string {
-	own := pause.ownLine()
+	pauseLine := pause.ownLine()
 	var calls []*report.Site
 	for i := range a.group.Tail().Causes {
 		c := &a.group.Tail().Causes[i]
@@ -127,7 +127,7 @@ func (a *attribution) failingCallText(pause *causeRoute) string {
 			continue
 		}
 		site := c.Site.OwnLine()
-		if own != nil && (site.Key() == own.Key() || strings.HasPrefix(site.Func, own.Func+".func")) {
+		if pauseLine != nil && (site.Key() == pauseLine.Key() || strings.HasPrefix(site.Func, pauseLine.Func+".func")) {
 			return textOf("phrase failing-call-at", "site", site)
 		}
 		if !slices.ContainsFunc(calls, func(o *report.Site) bool { return o.Key() == site.Key() }) {
@@ -172,9 +172,9 @@ func rewriteForTransactions(in *Input, v *Verdict, top *causeRoute) bool {
 	}
 	title := textOf("title transaction-holds", "begin", locked.Begin.OwnLine(), "site", v.Site)
 	fix := textOf("fix transaction-holds", "begin", locked.Begin.OwnLine(), "share", words.Percent(locked.Share))
-	if work, each := in.computingNear(locked.Begin.OwnLine()); work != nil {
+	if work, eachNS := in.computingNear(locked.Begin.OwnLine()); work != nil {
 		title = textOf("title transaction-computes", "begin", locked.Begin.OwnLine(), "site", v.Site, "work", work)
-		fix = textOf("fix transaction-computes", "begin", locked.Begin.OwnLine(), "work", work, "time", words.Brief(each), "share", words.Percent(locked.Share))
+		fix = textOf("fix transaction-computes", "begin", locked.Begin.OwnLine(), "work", work, "time", words.Brief(eachNS), "share", words.Percent(locked.Share))
 	}
 	v.addEvidence(evidenceOf("evidence transaction-open", locked.Share, "share", "begin", locked.Begin.OwnLine()))
 	if locked.WorkShare >= threshold.HalfShare {
@@ -187,7 +187,7 @@ func rewriteForTransactions(in *Input, v *Verdict, top *causeRoute) bool {
 		fix = textOf("fix transaction-holds-during", "begin", locked.Begin.OwnLine(), "work", work)
 		v.addEvidence(evidenceOf("evidence transaction-work", locked.WorkShare, "share", "work", work))
 	}
-	v.Title, v.Fix = title, fix
+	v.Title, v.Fix, v.ChangeText = title, fix, textOf("phrase change-not-locked")
 	return true
 }
 
@@ -208,8 +208,8 @@ func (in *Input) computingNear(begin *report.Site) (line *report.Site, eachNS in
 				continue
 			}
 			sums[site.Key()] += c.TotalNS
-			if each := sums[site.Key()] / int64(max(band.Count, 1)); each > eachNS && float64(sums[site.Key()]) >= threshold.NoticeableShare*float64(band.TotalNS()) {
-				line, eachNS = site, each
+			if meanNS := sums[site.Key()] / int64(max(band.Count, 1)); meanNS > eachNS && float64(sums[site.Key()]) >= threshold.NoticeableShare*float64(band.TotalNS()) {
+				line, eachNS = site, meanNS
 			}
 		}
 	}

@@ -152,7 +152,7 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 		return Verdict{}, true // the report of the other service has the finding
 	case !isUnknownPeer:
 	case sharing != nil:
-		v.Gain = cand.gain // the service can begin the call earlier
+		v.Gain, v.ChangeText = cand.gain, textOf("phrase change-ahead") // the service can begin the call earlier
 		return v, true
 	case sequential != nil:
 		attr.rewriteForSequentialCalls(&v, cand, sequential)
@@ -225,8 +225,8 @@ func (a *attribution) setUsualAnswer(v *Verdict, cand *candidate, top *causeRout
 	if without == nil || with == nil || with.P99NS.Est-without.P99NS.Est > threshold.FarFactor*usualNS {
 		return // an answer is many waits, as for the reader of a shared connection: no wait has its usual time
 	}
-	if was := with.WasP50NS; was != nil && *was <= usualNS {
-		with.P50NS = report.Estimate{Est: *was, Low: *was, High: *was} // the median request has no answer that takes longer
+	if median := with.WasP50NS; median != nil && *median <= usualNS {
+		with.P50NS = report.Estimate{Est: *median, Low: *median, High: *median} // the median request has no answer that takes longer
 	}
 	v.Changes, v.Predicted = []predict.Change{change}, with
 	v.ChangeText = textOf("phrase change-usual", "time", words.Brief(usualNS))
@@ -251,7 +251,7 @@ func answerText(p *causeRoute) string {
 	return textOf("phrase peer-answer-of", "server", protocol)
 }
 
-// peerText names the peer, with the addresses to which the process has TCP connections of its own, if these are few.
+// peerText names the peer, with the addresses to which the process has opened TCP connections, if these are few.
 func (in *Input) peerText() string {
 	var peers []string
 	if in.Report.Host != nil {
