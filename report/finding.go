@@ -24,8 +24,8 @@ type Finding struct {
 	// cannot be timed again with the fix.
 	Changes   []Change   `json:"changes,omitempty"`
 	Predicted *Predicted `json:"predicted"`
-	// Together is for these changes and those of the earlier findings of the same group, of medium or high severity.
-	Together *Predicted `json:"together,omitempty"`
+	// Combined is for these changes and those of the earlier findings of the same group, of medium or high severity.
+	Combined *Predicted `json:"together,omitempty"`
 	Ignored  string     `json:"ignored,omitempty"` // the reason of the option that ignores it
 	// AskedBy are groups of the same process whose requests wait for this group's over the network, and so for the fault, too.
 	AskedBy []AskedBy `json:"asked_by,omitempty"`

@@ -218,11 +218,11 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 	case f.Share > 0 && isRun:
 		spans = append(spans, span{plain, words.Percent(f.Share) + " of the run"})
 	case f.Share > 0:
-		whose := " of the requests' time"
+		base := " of the requests' time"
 		if g != nil && g.Backlog != nil && f.Queue != nil {
-			whose = " of the messages' time from arrival to done"
+			base = " of the messages' time from arrival to done"
 		}
-		spans = append(spans, span{plain, words.Percent(f.Share) + whose})
+		spans = append(spans, span{plain, words.Percent(f.Share) + base})
 	case short && len(f.Evidence) > 0:
 		spans = append(spans, span{plain, names.Evidence(p.sentence(f.Evidence[0].Text), f.Evidence[0])})
 	}

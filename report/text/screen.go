@@ -281,12 +281,12 @@ func (p *page) shortFinding(head span, f *report.Finding, index int) {
 		}
 		p.paragraph(mark(label), hangingIndent, gain...)
 	}
-	if f.Together != nil {
+	if f.Combined != nil {
 		combined, label := *f, "both"
 		if index > 1 {
 			label = "all"
 		}
-		combined.Predicted, combined.Confidence = f.Together, 1
+		combined.Predicted, combined.Confidence = f.Combined, 1
 		p.paragraph(mark(label), hangingIndent, p.predictedGain(&combined, true)...)
 	}
 }

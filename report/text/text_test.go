@@ -227,8 +227,8 @@ func TestCertainty(t *testing.T) {
 func TestGainOfBoth(t *testing.T) {
 	r := read(t, "tso")
 	f := r.Findings[0]
-	f.Title, f.Together = "the second fault", f.Predicted
-	f.Together.ChangeText = "with all"
+	f.Title, f.Combined = "the second fault", f.Predicted
+	f.Combined.ChangeText = "with all"
 	r.Findings = []report.Finding{r.Findings[0], f}
 	r.Groups = append(r.Groups, report.Group{ID: "other", Name: "main.other", Named: true, Kind: report.KindTask, Count: 1})
 	screen := render(t, r, text.Options{Width: 200})

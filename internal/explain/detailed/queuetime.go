@@ -40,10 +40,10 @@ func (r *Request) endQueueWait(start, end int, ns int64) {
 	for i := end - 1; i >= start && ns > 0; i-- {
 		s := &r.Segments[i]
 		if length := s.End - s.Start; length > ns {
-			own := *s
+			service := *s
 			s.End -= ns
-			own.Start = s.End
-			r.Segments = slices.Insert(r.Segments, i+1, own)
+			service.Start = s.End
+			r.Segments = slices.Insert(r.Segments, i+1, service)
 			r.Vias = slices.Insert(r.Vias, i+1, r.Vias[i])
 			r.queueWaits = slices.Insert(r.queueWaits, i+1, queueWait{})
 			return

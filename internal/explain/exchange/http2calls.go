@@ -149,13 +149,13 @@ func pairStreams(calls []*call, requests []Request, l *Link, common interval, be
 		}
 	}
 	// Each request has a call, too, except one whose answer was there before the client waited for it.
-	served := 0
+	servedCount := 0
 	for i := range requests {
 		if r := &requests[i]; l.ToClient(r.Start) >= common.from+edgeNS && l.ToClient(r.End) <= common.to-edgeNS {
-			served++
+			servedCount++
 		}
 	}
-	if unseen := served - len(list) - early; unseen > len(list)/maxUnseenDivisor {
+	if unseen := servedCount - len(list) - early; unseen > len(list)/maxUnseenDivisor {
 		f.missed += unseen
 	}
 	return f
@@ -207,8 +207,8 @@ func excludeRequests(list []streamCandidates) (isChanged bool) {
 	for i := len(byLast) - 1; i >= 0; i-- {
 		c := byLast[i]
 		for ; next >= 0 && byFirst[next].firstSent > c.lastSent; next-- {
-			if later := byFirst[next]; later.count() > 0 {
-				highest = min(highest, later.last-1)
+			if candidate := byFirst[next]; candidate.count() > 0 {
+				highest = min(highest, candidate.last-1)
 			}
 		}
 		isChanged = isChanged || c.last > highest

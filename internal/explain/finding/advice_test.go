@@ -91,8 +91,8 @@ func TestTogether(t *testing.T) {
 	predictTogether(in, all)
 	for i, want := range []int64{0, 0, 2, 0, 0} {
 		got := int64(0)
-		if all[i].Together != nil {
-			got = all[i].Together.P50NS.Est
+		if all[i].Combined != nil {
+			got = all[i].Combined.P50NS.Est
 		}
 		check.Equal(t, got, want, "verdict %d", i)
 	}

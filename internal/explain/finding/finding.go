@@ -269,8 +269,8 @@ func predictTogether(in *Input, all []Verdict) {
 			}
 		}
 		if len(earlier) > 0 && len(changes[v.Group]) > len(earlier) {
-			if v.Together = in.predict(v.Group, changes[v.Group]...); v.Together != nil {
-				v.Together.ChangeText = textOf("phrase change-together")
+			if v.Combined = in.predict(v.Group, changes[v.Group]...); v.Combined != nil {
+				v.Combined.ChangeText = textOf("phrase change-together")
 			}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // An observedPeer is what the kernel's events show of the processes at the other end of a candidate's waits.
 type observedPeer struct {
 	states  []report.PeerState // the largest first; shares of the waits
-	known   float64            // share of the waits that they divide
+	divided float64            // share of the waits that they divide
 	waiting float64            // share in which the peer was kept from working
 }
 
@@ -33,7 +33,7 @@ func observedPeerOf(cand *candidate) (out observedPeer) {
 	for i := range out.states {
 		x := &out.states[i]
 		x.Share = min(1, float64(x.TotalNS)/float64(max(1, totalNS)))
-		out.known += x.Share
+		out.divided += x.Share
 		switch x.State {
 		case report.PeerCPUWait, report.PeerThrottled, report.PeerStopped, report.PeerDisk, report.PeerLock, report.PeerTimer, report.PeerProcess:
 			out.waiting += x.Share
@@ -43,7 +43,7 @@ func observedPeerOf(cand *candidate) (out observedPeer) {
 }
 
 // isKnown reports whether the states explain the waits.
-func (p *observedPeer) isKnown() bool { return p.known >= threshold.MostShare }
+func (p *observedPeer) isKnown() bool { return p.divided >= threshold.MostShare }
 
 // peerFixes are the texts of what to do about the state in which a peer spends most of the time; others have that of PeerOther.
 var peerFixes = map[report.PeerStateName]textKey{

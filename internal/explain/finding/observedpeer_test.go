@@ -14,7 +14,7 @@ func TestObservedPeer(t *testing.T) {
 	row := &report.Cause{TotalNS: 100, PeerStates: []report.PeerState{
 		{Process: who, State: report.PeerLock, TotalNS: 70, Share: 0.7}, {Process: who, State: report.PeerRunning, TotalNS: 20, Share: 0.2}}}
 	p := observedPeerOf(&candidate{routes: []causeRoute{{Cause: row}, {Cause: row}}})
-	check.True(t, p.isKnown() && p.known > 0.89 && p.known < 0.91 && p.waiting > 0.69 && p.waiting < 0.71, "%+v", p)
+	check.True(t, p.isKnown() && p.divided > 0.89 && p.divided < 0.91 && p.waiting > 0.69 && p.waiting < 0.71, "%+v", p)
 	unknown := observedPeerOf(&candidate{routes: []causeRoute{{Cause: row}, {Cause: &report.Cause{TotalNS: 100}}}})
 	check.False(t, unknown.isKnown(), "%+v", unknown)
 	for state, want := range map[report.PeerState]string{

@@ -21,18 +21,18 @@ func (m *Model) isAboutBacklog(g *group, c *Change) bool {
 // goroutines handle them as changes say, the first message first. Other changes shorten the handling of a message as they shorten that
 // of requests that take as long. Low: no message queues. High: a tenth more messages arrive.
 func (m *Model) predictMessages(g *group, changes []Change) *report.Predicted {
-	consumers, others := g.backlog.Goroutines, []Change{}
+	consumers, otherChanges := g.backlog.Goroutines, []Change{}
 	for i := range changes {
 		if m.isAboutBacklog(g, &changes[i]) {
 			consumers = changes[i].Count
 		} else {
-			others = append(others, changes[i])
+			otherChanges = append(otherChanges, changes[i])
 		}
 	}
 	shorten := func(ns int64) variantValues { return variantValues{float64(ns), float64(ns), float64(ns)} }
 	hasSetting := false
-	if len(others) > 0 {
-		switch trial := m.compile(g.id, others); {
+	if len(otherChanges) > 0 {
+		switch trial := m.compile(g.id, otherChanges); {
 		case len(g.graphs) > 0 && !trial.isNoOp() && trial.affects(g):
 			shorten, hasSetting = trial.handlingTimes(g), trial.hasSettings()
 		case consumers != g.backlog.Goroutines:

@@ -76,9 +76,9 @@ func addBacklog(v *report.Verdict, g *report.Group) {
 		queue.AheadWork = work
 	}
 	queue.Words = Words(&queue)
-	at := 0
-	for at < len(v.Causes) && v.Causes[at].Share > queueShare {
-		at++
+	index := 0
+	for index < len(v.Causes) && v.Causes[index].Share > queueShare {
+		index++
 	}
-	v.Causes = slices.Insert(v.Causes, at, queue)
+	v.Causes = slices.Insert(v.Causes, index, queue)
 }

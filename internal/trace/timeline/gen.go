@@ -274,7 +274,7 @@ func (p *slabPool) returnChunks(l *pieceList) {
 }
 
 // takeSlab adds a slab to a generation for a worker, and returns it with its index in the generation.
-func (p *slabPool) takeSlab(g *Gen, workerID uint32) (taken *slab, index uint32) {
+func (p *slabPool) takeSlab(g *Gen, workerID uint32) (free *slab, index uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var s *slab

@@ -48,7 +48,7 @@ func (w *unattributedWakes) reset() {
 // then it groups the poller's wakes into polls. The slots of each wake are read once, because they are far from those of the
 // wake before.
 func (g *Gen) buildPolls() {
-	kept, pollerCount := g.unattributed[:0], 0
+	rest, pollerCount := g.unattributed[:0], 0
 	for _, w := range g.unattributed {
 		slots := g.slots[g.slotBase[w.g]:g.slotBase[w.g+1]]
 		if w.seq == 0 || w.seq >= uint32(len(slots)) || slots[w.seq].rec == 0 || slots[w.seq-1].rec == 0 {
@@ -74,9 +74,9 @@ func (g *Gen) buildPolls() {
 				next.g |= maybePoller
 			}
 		}
-		kept = append(kept, next)
+		rest = append(rest, next)
 	}
-	g.unattributed = kept
+	g.unattributed = rest
 	mergeSorted(g.unattributed, func(a, b unattributedWake) bool {
 		return a.t < b.t || a.t == b.t && g.ids.ids[a.number()] < g.ids.ids[b.number()]
 	})
@@ -94,23 +94,23 @@ type PollerWake struct {
 // and at most limit after t, in order of time.
 func (g *Gen) PollerWakesNear(t, distance int64, limit int) []PollerWake {
 	g.pollOnce.Do(g.buildPolls)
-	near := make([]PollerWake, 0, 4)
+	nearest := make([]PollerWake, 0, 4)
 	addIfPoller := func(w unattributedWake) {
 		if w.run() == 0 {
-			near = append(near, PollerWake{g.Base + w.t, g.ids.ids[w.g]})
+			nearest = append(nearest, PollerWake{g.Base + w.t, g.ids.ids[w.g]})
 		}
 	}
 	t -= g.Base
 	after, _ := slices.BinarySearchFunc(g.unattributed, t+1, func(w unattributedWake, t int64) int { return cmp.Compare(w.t, t) })
-	for k := after - 1; k >= 0 && g.unattributed[k].t >= t-distance && len(near) < limit; k-- {
+	for k := after - 1; k >= 0 && g.unattributed[k].t >= t-distance && len(nearest) < limit; k-- {
 		addIfPoller(g.unattributed[k])
 	}
-	slices.Reverse(near)
-	limit += len(near)
-	for k := after; k < len(g.unattributed) && g.unattributed[k].t < t+distance && len(near) < limit; k++ {
+	slices.Reverse(nearest)
+	limit += len(nearest)
+	for k := after; k < len(g.unattributed) && g.unattributed[k].t < t+distance && len(nearest) < limit; k++ {
 		addIfPoller(g.unattributed[k])
 	}
-	return near
+	return nearest
 }
 
 // A poll is one call of runtime.netpoll that woke goroutines, or a part of one whose thread was interrupted.
