@@ -214,8 +214,8 @@ func (u *uploader) listWaiting() (names []string, err error) {
 	}), nil
 }
 
-// markDone renames a recording that was accepted or refused. If that fails, this
-// process remembers the outcome, but the next process sends the recording again.
+// markDone marks the file name of a recording as sent or refused. A failure is
+// reported in LastError; the next process then sends the recording again.
 func (u *uploader) markDone(name string, o outcome) {
 	mark := sentMark
 	if o == refused {

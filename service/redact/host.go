@@ -51,7 +51,8 @@ func (o *Options) redactHostLine(text string) (out string, ok bool) {
 	return string(data), err == nil
 }
 
-// filter returns the listed fields with numbers, booleans and words. A word is not a file name.
+// filter returns the listed fields: of numbers, every value but strings, lists and objects; of words, strings below 80 bytes without
+// a slash or backslash, which no file name is.
 func (f fields) filter(numbers, words map[string]bool) fields {
 	filtered := fields{}
 	for name, value := range f {

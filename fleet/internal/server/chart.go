@@ -59,7 +59,8 @@ func causeColors() template.CSS {
 
 const chartWidth, chartHeight = 1100, 220
 
-// newChart lays out a chart, nil if no request is in the points.
+// newChart lays out a chart of bars, one for each step: the mean time of a request, stacked by cause, with a mark where a version first
+// appeared. It returns nil if no point has time.
 func newChart(points []store.Point, versions []store.Version, sel store.Selection, step time.Duration) *chart {
 	type interval struct {
 		requests, ns int64

@@ -236,7 +236,7 @@ func HasMagic(prefix []byte) bool {
 // IsZip reports whether the bytes begin like a zip file with at least one entry.
 func IsZip(prefix []byte) bool { return bytes.HasPrefix(prefix, []byte("PK\x03\x04")) }
 
-// checkSchema returns an error for a schema that this program cannot read.
+// checkSchema accepts only Schema itself. The error, an ErrNotBundle, says whether the schema is of another version or of no bundle.
 func (m *Meta) checkSchema() error {
 	switch {
 	case m.Schema == Schema:

@@ -12,7 +12,8 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// facts describes the machine and the limits of the process. Facts that cannot be read are absent.
+// facts describes the kernel, the build and settings of the process, its limits, and whether its network namespace is another one.
+// If the limits cannot be gathered, it warns, and only the kernel and the namespace remain.
 func facts(pid int, warn func(code, text string)) *bundle.Host {
 	h := &bundle.Host{PID: pid, OS: runtime.GOOS, Arch: runtime.GOARCH}
 	var u unix.Utsname

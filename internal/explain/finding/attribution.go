@@ -351,7 +351,7 @@ func (c *candidate) slowRoute(route *causeRoute) *causeRoute {
 	return firstMatch(c.slowRoutes, func(s *causeRoute) bool { return causeSiteOf(s.Cause) == causeSiteOf(route.Cause) })
 }
 
-// addSlowMean adds two pieces of evidence: the mean time that the candidate costs a slow request, worded by the text mean, and
+// addSlowMean adds two pieces of evidence: the mean gain of the candidate in a slow request, worded by the text mean with the goroutine of via, and
 // how many of the slow requests have the cause of the route. If the group has no band of slow requests, it counts all requests.
 func (a *attribution) addSlowMean(v *Verdict, mean textKey, cand *candidate, route *causeRoute, via []report.Via) {
 	v.addSlowEvidence(evidenceOf(mean, cand.gain.Slow.NS, "ns", "goroutine", goroutineText(via)))

@@ -118,7 +118,8 @@ func (q *runQueueWait) assignHerd(in *Input) {
 }
 
 // occupantsOf returns the functions that ran on the Ps while requests of a group waited for one, with their shares, the largest
-// first. Mark workers and assists are left out, because they belong to WL3.
+// first. Functions and shares are those of the group's scheduling causes; stats adds where their goroutines started and how many of
+// their runs were long. Mark workers and assists are left out, because rules WL3xxx judge them.
 func occupantsOf(stats *process.Stats, g *report.Group) []occupant {
 	var out []occupant
 	total := 0.0

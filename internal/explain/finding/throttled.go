@@ -51,7 +51,8 @@ func checkThrottled(in *Input) []Verdict {
 	return out
 }
 
-// limitOwner returns a phrase for the control group whose limit throttles the process.
+// limitOwner returns a phrase for whose limit throttles the process: that of an ancestor group, its own, or, where the host's quota is
+// not known, one of both.
 func limitOwner(r *report.Report) string {
 	switch {
 	case r.Runtime.Throttle.Verdict == "ancestor":

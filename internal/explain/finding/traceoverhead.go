@@ -10,7 +10,8 @@ import (
 const eventCostNS = 90
 
 // checkTraceOverhead is WL5004, trace-overhead: tracing itself took threshold.NoticeableShare of the requests' time or more, by
-// CPU samples in the tracer or else by the number of events and eventCostNS.
+// CPU samples in the tracer, if there are enough, or else by the number of events and eventCostNS; either is scaled by the share in which
+// requests ran or were runnable. The verdict is a doubt about the recording, no fault of the service.
 func checkTraceOverhead(in *Input) []Verdict {
 	stats := in.Process
 	if stats.BusyNS == 0 || stats.SpanNS == 0 || stats.Procs == 0 {

@@ -144,8 +144,8 @@ func segmentsArrivedText(n int64) string {
 	return fmt.Sprintf("%d segments arrived", n)
 }
 
-// addSockets lists the process's connections: those with the most retransmissions first, then those with the longest round
-// trips.
+// addSockets lists up to maxHostSockets connections of the process, ordered by retransmissions, packets out of order, and the last
+// round trip time.
 func (v *view) addSockets(n *report.HostNetwork, events []host.Event) {
 	type connSums struct {
 		retransmitted, outOfOrder int64

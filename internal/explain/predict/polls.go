@@ -61,7 +61,8 @@ func (g *Graph) addPauseSequences(intervals []interval, clock int64, handedOver 
 }
 
 // limitByPoll limits the factors of a sleep that is part of a poll. A shorter pause does not make the awaited event earlier, so
-// only the rest of the last pause can be saved, half of it on average. Other intervals keep their factors.
+// only the rest of the last pause can be saved: half of it in the estimate, nothing to all of it in the bounds. Earlier pauses of the poll
+// stay as they are; intervals of no poll keep their factors.
 func (g *Graph) limitByPoll(factors variantValues, iv *interval) variantValues {
 	switch {
 	case iv.sequence == 0 || !g.pauseSequences[iv.sequence-1].isPoll:

@@ -77,7 +77,8 @@ func (sr *stackReader) stackInfo(id tracefmt.StackID) *stackInfo {
 	return s
 }
 
-// describeStack computes the description of a stack, whose frames are innermost first.
+// describeStack derives from a stack, whose frames are innermost first: the frames of the service itself, the
+// kind of call that they made further inside, and, by the outermost function, the kind of goroutine.
 func (sr *stackReader) describeStack(frames []tracefmt.FrameID) stackInfo {
 	info := stackInfo{role: roleMachinery, innerOwnedIndex: -1, innermostIndex: -1}
 	if len(frames) == 0 {

@@ -262,8 +262,8 @@ func (l *loopSource) waitCycle(c *collector, t *endedIteration) string {
 // appendID appends an id to a key as four bytes.
 func appendID(key []byte, id uint32) []byte { return binary.LittleEndian.AppendUint32(key, id) }
 
-// isCycleInLoop reports whether the innermost common caller of an iteration's first n waits is the function that waits
-// for work.
+// isCycleInLoop reports whether an iteration's first n waits were made by the service's function that waits for work: whether their
+// innermost common frame is that function, at the same depth. Then they are repetitions of the loop, not steps of one unit.
 func (l *loopSource) isCycleInLoop(c *collector, t *endedIteration, n int) bool {
 	wait, index := c.syms.Stack(t.idleWait), c.stackInfo(t.idleWait).innerOwnedIndex
 	if index < 0 {

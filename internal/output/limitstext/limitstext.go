@@ -171,6 +171,8 @@ func writeTable(p printf, rows [][3]string) {
 	}
 }
 
+// writeChoices writes, for each setting, which source chose which value and why, with an asterisk at the choice in force. Choices of a
+// setting follow each other.
 func writeChoices(p printf, cs []limits.Choice) {
 	knob := ""
 	w := 0

@@ -46,7 +46,8 @@ type openedRequest struct {
 	After    int             `json:"after"`
 }
 
-// request answers /api/request with one request in full, by number or id.
+// request answers /api/request with one request in full, by number or id, with its group and its neighbours among the requests that
+// the query selects.
 func (s *Server) request(r *http.Request) (any, error) {
 	p := newParameters(r)
 	q := query(p)
