@@ -3,7 +3,6 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -142,7 +141,7 @@ func (f *File) Current() *Policy {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	info, err := os.Stat(f.name)
-	if err == nil && info.ModTime().Equal(f.modified) && info.Size() == f.size || errors.Is(err, os.ErrNotExist) && f.size < 0 {
+	if err == nil && info.ModTime().Equal(f.modified) && info.Size() == f.size || err != nil && f.size < 0 {
 		return f.policy
 	}
 	f.modified, f.size = time.Time{}, -1

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -183,7 +184,13 @@ func start(t testing.TB, s service) *process {
 		cmd.Process.Kill()
 		cmd.Wait()
 	})
+	unstarted := time.AfterFunc(time.Minute, func() {
+		if cmd.Process.Signal(syscall.SIGQUIT) != nil { // prints its stacks, where the system has that signal
+			_ = cmd.Process.Kill()
+		}
+	})
 	line, err := bufio.NewReader(stdout).ReadString('\n')
+	unstarted.Stop()
 	must.Do(t, err, "the service did not start")
 	p.addr = strings.TrimSpace(line)
 	return p

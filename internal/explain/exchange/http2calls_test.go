@@ -102,17 +102,6 @@ func TestStreamsOfLaterRecording(t *testing.T) {
 		s.server.Sort()
 		s.joiner.AddServer(s.server, Link{})
 		s.joiner.Join()
-		joined := 0
-		for _, k := range s.joiner.readers[reader].calls {
-			if k.answer == nil {
-				continue
-			}
-			if joined++; k.answer.G != requests[k.waiter] {
-				t.Errorf("seed %d: call %d is joined with %d, want %d", seed, k.waiter, k.answer.G, requests[k.waiter])
-			}
-		}
-		if joined < 60 {
-			t.Errorf("seed %d: only %d calls are joined", seed, joined)
-		}
+		s.checkCalls(t, seed, reader, requests, 60)
 	}
 }

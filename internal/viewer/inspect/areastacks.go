@@ -43,26 +43,16 @@ type stackKey struct {
 // AreaStacks sums up the goroutines in [from, to) by state, reason of a wait, and stack. The running time is divided by the CPU
 // samples of these goroutines, if there are any: each stands for the same time.
 func (t *Trace) AreaStacks(ctx context.Context, from, to int64, goroutines []uint64) (*AreaStacks, error) {
-	if len(goroutines) > MaxLanes {
-		return nil, fmt.Errorf("at most %d lanes at a time", MaxLanes)
-	}
-	from, to = max(from, 0), min(to, t.index.speller.End-t.start+1)
-	ids := append([]uint64{}, goroutines...) // not nil, because nil means all
-	slices.Sort(ids)
-	ids = slices.Compact(ids)
 	times := map[stackKey]int64{}
-	err := t.eachPiece(ctx, from, to, ids, func() func(id uint64, p Piece, stack tracefmt.StackID) {
-		return func(_ uint64, p Piece, stack tracefmt.StackID) {
-			if p.State != timeline.Waiting {
-				p.Reason = 0
-			}
-			times[stackKey{p.State, p.Reason, stack}] += p.To - p.From
-		}
-	}, false)
+	goroutinesWithPieces := map[uint64]bool{}
+	err := t.eachAreaPiece(ctx, from, to, goroutines, false, func(id uint64, p Piece, stack tracefmt.StackID) {
+		times[stackKey{p.State, p.Reason, stack}] += p.To - p.From
+		goroutinesWithPieces[id] = true
+	})
 	if err != nil {
 		return nil, err
 	}
-	samples, err := t.samplesIn(ctx, from, to, ids)
+	samples, err := t.samplesIn(ctx, max(from, 0), to, goroutinesWithPieces)
 	if err != nil {
 		return nil, err
 	}
@@ -81,14 +71,14 @@ func (t *Trace) AreaStacks(ctx context.Context, from, to int64, goroutines []uin
 }
 
 // samplesIn returns the stacks of the goroutines' CPU samples in [from, to), ns from the trace's start.
-func (t *Trace) samplesIn(ctx context.Context, from, to int64, ids []uint64) (stacks []tracefmt.StackID, err error) {
+func (t *Trace) samplesIn(ctx context.Context, from, to int64, goroutines map[uint64]bool) (stacks []tracefmt.StackID, err error) {
 	first, last := t.generationsIn(from+t.start, to+t.start)
 	for i := first; i <= last; i++ {
 		g, err := t.generation(ctx, i)
 		if err != nil {
 			return nil, err
 		}
-		for _, id := range ids {
+		for id := range goroutines {
 			for _, k := range g.SamplesIn(id, from+t.start, to+t.start) {
 				stacks = append(stacks, g.Samples[k].Stack)
 			}

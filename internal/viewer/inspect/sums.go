@@ -205,15 +205,25 @@ type SiteSum struct {
 // maxSites bounds the sites of one state of an area.
 const maxSites = 5
 
-// Area sums up the goroutines in [from, to) by state, reason and site, ordered by decreasing time.
-func (t *Trace) Area(ctx context.Context, from, to int64, goroutines []uint64) ([]AreaSum, error) {
-	if len(goroutines) > MaxLanes {
-		return nil, fmt.Errorf("at most %d lanes at a time", MaxLanes)
+// eachAreaPiece calls f for each piece of up to MaxLanes goroutines in [from, to), one call at a time. Only waits keep their reason.
+func (t *Trace) eachAreaPiece(ctx context.Context, from, to int64, goroutines []uint64, sites bool, f func(id uint64, p Piece, stack tracefmt.StackID)) error {
+	if len(goroutines) > MaxLanes { // so few have one worker
+		return fmt.Errorf("at most %d lanes at a time", MaxLanes)
 	}
-	from, to = max(from, 0), min(to, t.index.speller.End-t.start+1)
 	ids := append([]uint64{}, goroutines...) // not nil, because nil means all
 	slices.Sort(ids)
-	ids = slices.Compact(ids)
+	return t.eachPiece(ctx, max(from, 0), min(to, t.index.speller.End-t.start+1), slices.Compact(ids), func() func(id uint64, p Piece, stack tracefmt.StackID) {
+		return func(id uint64, p Piece, stack tracefmt.StackID) {
+			if p.State != timeline.Waiting {
+				p.Reason = 0
+			}
+			f(id, p, stack)
+		}
+	}, sites)
+}
+
+// Area sums up the goroutines in [from, to) by state, reason and site, ordered by decreasing time.
+func (t *Trace) Area(ctx context.Context, from, to int64, goroutines []uint64) ([]AreaSum, error) {
 	type kind struct {
 		state  timeline.State
 		reason tracefmt.StringID
@@ -224,29 +234,24 @@ func (t *Trace) Area(ctx context.Context, from, to int64, goroutines []uint64) (
 		last  map[uint64]Piece
 	}
 	sums := map[kind]*sum{}
-	err := t.eachPiece(ctx, from, to, ids, func() func(id uint64, p Piece, stack tracefmt.StackID) {
-		return func(id uint64, p Piece, _ tracefmt.StackID) {
-			if p.State != timeline.Waiting {
-				p.Reason = 0
-			}
-			k := kind{p.State, p.Reason}
-			s := sums[k]
-			if s == nil {
-				s = &sum{AreaSum: AreaSum{State: p.State.String(), Reason: t.String(p.Reason)}, sites: map[tracefmt.FrameID]int64{}, last: map[uint64]Piece{}}
-				sums[k] = s
-			}
-			s.NS += p.To - p.From
-			s.sites[p.Site] += p.To - p.From
-			// Events divide runs, and the borders of generations divide all pieces.
-			if l, ok := s.last[id]; ok && l.To == p.From && (p.State == timeline.Running || l.Site == p.Site) {
-				p.From = l.From
-			} else {
-				s.Count++
-			}
-			s.last[id] = p
-			s.LongestNS = max(s.LongestNS, p.To-p.From)
+	err := t.eachAreaPiece(ctx, from, to, goroutines, true, func(id uint64, p Piece, _ tracefmt.StackID) {
+		k := kind{p.State, p.Reason}
+		s := sums[k]
+		if s == nil {
+			s = &sum{AreaSum: AreaSum{State: p.State.String(), Reason: t.String(p.Reason)}, sites: map[tracefmt.FrameID]int64{}, last: map[uint64]Piece{}}
+			sums[k] = s
 		}
-	}, true)
+		s.NS += p.To - p.From
+		s.sites[p.Site] += p.To - p.From
+		// Events divide runs, and the borders of generations divide all pieces.
+		if l, ok := s.last[id]; ok && l.To == p.From && (p.State == timeline.Running || l.Site == p.Site) {
+			p.From = l.From
+		} else {
+			s.Count++
+		}
+		s.last[id] = p
+		s.LongestNS = max(s.LongestNS, p.To-p.From)
+	})
 	if err != nil {
 		return nil, err
 	}
