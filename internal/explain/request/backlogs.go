@@ -182,11 +182,14 @@ func (b *backlogFinder) receivedIn(reader uint64, from, to int64) (n int) {
 func (l *loopSource) addWorkPeriod(goroutine uint64, iteration *iterationState, end int64, loop *loopFunc, origin *originStats, frame tracefmt.FrameID) bool {
 	wait := &iteration.beginWait
 	reader := l.readerOf(iteration)
-	if !(l.isUnknownServer || reader != 0 || len(l.messages.readers)+len(l.backlogs.messages) > 0) || loop.isBusy || end <= iteration.start || wait.end != 0 && (wait.waker == 0 || wait.end != iteration.start) || len(l.backlogs.periods) >= maxBacklogRecords {
+	if !(l.isUnknownServer || reader != 0 || len(l.messages.readers)+len(l.backlogs.messages) > 0) || loop.isBusy || end <= iteration.start || wait.end != 0 && (wait.waker == 0 || wait.end != iteration.start) {
 		return false
 	}
 	if reader != 0 {
 		entry.GetOrAdd(l.backlogs.readers, reader)
+	}
+	if len(l.backlogs.periods) >= maxBacklogRecords {
+		return false
 	}
 	l.backlogs.periods = append(l.backlogs.periods, workPeriod{start: iteration.start, end: end, goroutine: goroutine, waker: wait.waker, origin: origin, frame: frame, hasWritten: iteration.hasWritten})
 	return true

@@ -72,3 +72,18 @@ func TestReadBacklog(t *testing.T) {
 		t.Errorf("got %+v", b)
 	}
 }
+
+// TestReaderOfFullList: what a reader receives is counted even if it began its first period when the list of periods was full.
+func TestReaderOfFullList(t *testing.T) {
+	const reader, start, end = 7, 100, 200
+	l := newLoopSource(1, nil, nil, &messageSource{})
+	l.goroutines[reader] = &loopGoroutine{receives: true}
+	l.backlogs.periods = make([]workPeriod, maxBacklogRecords)
+	iteration := &iterationState{start: start, beginWait: observation{observedWait: observedWait{waker: reader, end: start}}}
+	if l.addWorkPeriod(8, iteration, end, &loopFunc{}, &originStats{}, 0) {
+		t.Error("a period was stored beyond the limit")
+	}
+	if n := l.backlogs.receivedIn(reader, start, end); n != 0 {
+		t.Errorf("received %d", n)
+	}
+}
