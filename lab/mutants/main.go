@@ -15,7 +15,7 @@
 // change first meets the short tests of its package and then, if these pass, those of the packages of its
 // module that import it; with -full, all tests of its package run in between, and with -also the short ones of more packages at
 // the end. A change that does not compile is
-// replaced by another. A change whose tests exceed -timeout is caught.
+// replaced by another. A change whose tests exceed -timeout is caught. A package whose tests fail without a change is an error.
 package main
 
 import (
@@ -124,7 +124,7 @@ func tryMutants(n int, seed uint64, only string, onlyList bool, t *trial, pkgs [
 		return err
 	}
 	defer os.RemoveAll(dir)
-	t.dir, t.binaries = dir, map[string]string{}
+	t.dir, t.binaries, t.unchangedRuns = dir, map[string]string{}, map[string]error{}
 	next := 0
 	for t.count() < n && next < len(all) {
 		var batch []*mutant
@@ -150,6 +150,7 @@ type trial struct {
 	timeout                         time.Duration
 	builds                          int
 	binaries                        map[string]string // by overlay and package
+	unchangedRuns                   map[string]error  // by package: how its tests ended without a change
 	caughtNear, caughtFar, survived int
 }
 
@@ -167,6 +168,9 @@ func (t *trial) tryBatch(batch []*mutant) error {
 		byPackage[m.Pkg] = append(byPackage[m.Pkg], m)
 	}
 	for _, pkg := range pkgs {
+		if err := t.runUnchanged(pkg, t.full); err != nil {
+			return err
+		}
 		overlay, together, err := t.buildTogether(pkg, byPackage[pkg])
 		if err != nil {
 			return err
@@ -276,10 +280,25 @@ func (t *trial) build(overlay, pkg string) ([]byte, error) {
 	return out, err
 }
 
+// runUnchanged runs a package's tests without a change, once: after tests that fail anyway, each change would count as caught.
+func (t *trial) runUnchanged(pkg string, full bool) error {
+	err, hasRun := t.unchangedRuns[pkg]
+	if hasRun {
+		return err
+	}
+	if out, buildErr := t.build("", pkg); buildErr != nil {
+		err = fmt.Errorf("building %s: %w\n%s", pkg, buildErr, out)
+	} else if failure := t.failure("", "", pkg, "-test.short="+strconv.FormatBool(!full)); failure != "" {
+		err = fmt.Errorf("the tests of %s fail without a change: %s", pkg, failure)
+	}
+	t.unchangedRuns[pkg] = err
+	return err
+}
+
 // test runs tests with a change, prints the outcome, and counts it.
 func (t *trial) test(m *mutant, overlay string) error {
 	verdict := "SURVIVED"
-	if failure := t.failure(m, overlay, m.Pkg, "-test.short"); failure != "" {
+	if failure := t.failure(strconv.Itoa(m.number), overlay, m.Pkg, "-test.short"); failure != "" {
 		verdict, t.caughtNear = "caught by "+failure, t.caughtNear+1
 	} else if failure := t.longFailure(m, overlay); failure != "" {
 		verdict, t.caughtNear = "caught by long "+failure, t.caughtNear+1
@@ -292,10 +311,13 @@ func (t *trial) test(m *mutant, overlay string) error {
 			}
 		}
 		for _, pkg := range slices.Concat(dependents, t.also) {
+			if err := t.runUnchanged(pkg, false); err != nil {
+				return err
+			}
 			if out, err := t.build(overlay, pkg); err != nil {
 				return fmt.Errorf("building %s: %w\n%s", pkg, err, out)
 			}
-			if failure := t.failure(m, overlay, pkg, "-test.short"); failure != "" {
+			if failure := t.failure(strconv.Itoa(m.number), overlay, pkg, "-test.short"); failure != "" {
 				verdict, t.caughtFar = "caught by "+filepath.Base(pkg)+"'s "+failure, t.caughtFar+1
 				break
 			}
@@ -313,18 +335,18 @@ func (t *trial) longFailure(m *mutant, overlay string) string {
 	if !t.full {
 		return ""
 	}
-	return t.failure(m, overlay, m.Pkg, "-test.short=false")
+	return t.failure(strconv.Itoa(m.number), overlay, m.Pkg, "-test.short=false")
 }
 
 var failedTest = regexp.MustCompile(`(?m)--- FAIL: (\S+)|^panic: .*|^FAIL`)
 
-// failure runs a package's tests and returns which fails, "" if none.
-func (t *trial) failure(m *mutant, overlay, pkg, option string) string {
+// failure runs a package's tests with the change of a number and returns which fails, "" if none.
+func (t *trial) failure(number, overlay, pkg, option string) string {
 	file := t.binaries[overlay+" "+pkg]
 	if _, err := os.Stat(file); err != nil {
 		return "" // the package has no tests
 	}
-	out, err := oneline.Run(t.timeout, pkg, []string{selectedVariable + "=" + strconv.Itoa(m.number)}, file, option, "-test.failfast", "-test.skip="+skippedTests)
+	out, err := oneline.Run(t.timeout, pkg, []string{selectedVariable + "=" + number}, file, option, "-test.failfast", "-test.skip="+skippedTests)
 	if oneline.TimedOut(err) {
 		return "a run that takes too long" // on a busy machine that may happen without a change
 	}
