@@ -57,7 +57,7 @@ func (b *block) addRecording(rec *Recording, c *contribution, written int64) {
 		costs[s.Cause].N = rows.AddClamped(costs[s.Cause].N, s.N)
 		costs[s.Cause].NS = rows.AddClamped(costs[s.Cause].NS, s.NS)
 	}
-	costList := slices.Collect(maps.Values(costs))
+	costList := slices.SortedFunc(maps.Values(costs), func(a, b *rows.Sum) int { return strings.Compare(a.Cause, b.Cause) })
 	b.explained = append(b.explained, []any{labels.Service, rec.Received.UnixNano(), rec.ID, labels.Version, labels.Environment, labels.Pod, labels.Node, recordingRows.Start.Truncate(time.Minute).Unix(), newStamp(recordingRows.Start, rec.ID), written,
 		mapSlice(costList, func(s **rows.Sum) string { return (*s).Cause }), mapSlice(costList, func(s **rows.Sum) int64 { return (*s).N }), mapSlice(costList, func(s **rows.Sum) int64 { return (*s).NS }),
 		mapSlice(recordingRows.Sums, func(s *rows.Sum) string { return s.Group }), mapSlice(recordingRows.Sums, func(s *rows.Sum) string { return s.Cause }), mapSlice(recordingRows.Sums, func(s *rows.Sum) int64 { return s.Bucket }),
