@@ -34,7 +34,7 @@ func TestCheckBounds(t *testing.T) {
 // TestEndlessServer records from a server that sends a byte now and then without end.
 func TestEndlessServer(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes twice the second of the shortest trace")
+		t.Skip("takes twice the second of the shortest trace and the grace")
 	}
 	t.Parallel()
 	stop := make(chan struct{})
@@ -54,7 +54,7 @@ func TestEndlessServer(t *testing.T) {
 	}))
 	defer srv.Close()
 	defer close(stop)
-	s, err := Open(context.Background(), srv.URL, Options{Duration: time.Second, NoCPU: true, NoAllocs: true, Grace: 500 * time.Millisecond})
+	s, err := Open(context.Background(), srv.URL, Options{Duration: time.Second, NoCPU: true, NoAllocs: true, Grace: 2 * time.Second})
 	must.Do(t, err)
 	defer s.Close()
 	_, err = io.Copy(io.Discard, s)
