@@ -61,7 +61,7 @@ func compareLines(t *testing.T, file string, lines []string) {
 }
 
 // TestFindings compares what decides about each finding with findingsTable: its severity and the numbers behind it, its place, what
-// to change, and the prediction. A truth about a recording says of most findings only that there is one.
+// to change, and the prediction. A truth about a recording names most findings only by their rule.
 func TestFindings(t *testing.T) {
 	var lines []string
 	eachAnswer(t, func(name string, rep *report.Report) {
