@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,12 @@ func TestMain(m *testing.M) {
 		os.Args = append(os.Args[:1], os.Args[2:]...)
 		if file := os.Getenv(answerVariable); file != "" {
 			data, err := os.ReadFile(file)
+			for _, arg := range os.Args {
+				if output, ok := strings.CutPrefix(arg, "--output="); ok {
+					size, _ := strconv.ParseInt(os.Getenv(sizeVariable), 10, 64)
+					err = errors.Join(err, os.WriteFile(output, nil, 0o600), os.Truncate(output, size))
+				}
+			}
 			if err = errors.Join(err, os.WriteFile(file+".args", []byte(strings.Join(os.Args[1:], " ")), 0o600)); err == nil {
 				_, err = os.Stdout.Write(data)
 			}
@@ -53,6 +60,9 @@ func TestMain(m *testing.M) {
 
 // answerVariable names the file whose content each verb of the test program prints.
 const answerVariable = "WHYLATE_TEST_ANSWER"
+
+// sizeVariable is the size of the file that the test program writes as the verb record.
+const sizeVariable = "WHYLATE_TEST_SIZE"
 
 // endlessVerb is a verb of the test program whose output has no end.
 const endlessVerb = "endless"
@@ -454,6 +464,14 @@ func TestHTTP(t *testing.T) {
 		res := must.Have(http.DefaultClient.Do(req))(t)
 		res.Body.Close()
 		check.Equal(t, res.StatusCode, http.StatusForbidden, "a request with %s %s: status", header, value)
+	}
+	for size, status := range map[int]int{1 << 20: http.StatusBadRequest, 1<<20 + 1: http.StatusRequestEntityTooLarge} { // the first is read, and is no request
+		req, _ := http.NewRequestWithContext(t.Context(), "POST", address, strings.NewReader(strings.Repeat("x", size)))
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Accept", "application/json, text/event-stream")
+		res := must.Have(http.DefaultClient.Do(req))(t)
+		res.Body.Close()
+		check.Equal(t, res.StatusCode, status, "a request of %d bytes: status", size)
 	}
 	cancel()
 	if err := <-ended; err != nil {
