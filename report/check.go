@@ -49,7 +49,7 @@ const routeSlack = 64
 // first error, and formats the path only for that error.
 type checker struct {
 	first   *error
-	sampled bool // not all requests were followed
+	sampled bool // not all requests were followed, or not all parts of a run
 	path    []any
 }
 
@@ -133,6 +133,7 @@ func (c checker) checkGroup(g *Group) {
 	if *c.first != nil {
 		return
 	}
+	c.sampled = c.sampled || g.Kind == KindRun
 	checkName(c, g.Kind, Kinds(), "kind")
 	checkName(c, g.Role, Roles(), "role")
 	c.checkNotNegative("count", g.Count, "total_ns", g.TotalNS, "cut_at_start", g.CutAtStart)

@@ -183,7 +183,7 @@ type Cause struct {
 	TotalNS      int64   `json:"total_ns"`
 	Share        float64 `json:"share"`
 	// ShareError is half the 95 % confidence interval of Share, rounded up to 0.0001. It is 0 if all requests of the band were
-	// followed.
+	// followed, and all parts of a run.
 	ShareError float64 `json:"share_error,omitempty"`
 	Requests   int     `json:"requests"`
 	// Samples counts the CPU samples in running time. Each represents 10 ms of a CPU. The rest of TotalNS is assumed to be

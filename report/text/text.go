@@ -160,6 +160,8 @@ func (p *page) header() {
 			followed += fmt.Sprintf(", shares below p90 to ±%.1f points", 100*max(e, 0.001))
 		}
 		facts = append(facts, followed)
+	} else if e := p.report.ShareError(); e > 0 {
+		facts = append(facts, fmt.Sprintf("followed a sample of the run, shares to ±%.1f points", 100*max(e, 0.001)))
 	}
 	if in.Truncated {
 		facts = append(facts, "cut short")

@@ -387,4 +387,8 @@ func TestSampled(t *testing.T) {
 			t.Errorf("with an error of %g: %s", c.err, head)
 		}
 	}
+	r.Input.Sampled = nil
+	if head, _, _ := strings.Cut(render(t, r, text.Options{Width: 1000}), "\n\n"); !strings.Contains(head, "followed a sample of the run, shares to ±1.0 points") {
+		t.Errorf("with a sample of a run's pieces: %s", head)
+	}
 }

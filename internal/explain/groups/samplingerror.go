@@ -29,6 +29,17 @@ func (g *group) addSpread(bucket int32, w *path.WalkResult) {
 	}
 }
 
+// addPieceSpreads adds the spreads of a request of which only a sample of the pieces was walked.
+func (g *group) addPieceSpreads(bucket int32, w *path.WalkResult) {
+	if g.spreadWeights == nil {
+		g.spreadWeights = make(map[int32]float64)
+	}
+	g.spreadWeights[bucket] += w.SpreadWeights
+	for _, s := range w.Spreads {
+		g.spreads.getOrAdd(bucket, int32(s.Cause)).add(&spread{s.Linear, s.Square})
+	}
+}
+
 // variances returns, by cause id, the variance (ns²) of the cause's total time in some latency buckets, which results from
 // sampling. With n the sum of w(w-1) over all requests of a stratum, including those without the cause, the variance of a
 // stratum is square - linear²/n: that of a sum over a sample of independent draws, about its mean (Särndal, Swensson and

@@ -264,6 +264,9 @@ func (t *table) addEnded(group *group, w *path.WalkResult) {
 	if w.Weight > 1 {
 		group.addSpread(bucket, w)
 	}
+	if w.SpreadWeights > 0 {
+		group.addPieceSpreads(bucket, w)
+	}
 	for _, s := range w.CauseTimes {
 		ns := s.NS * w.Weight
 		group.causeCells.getOrAdd(bucket, int32(s.Cause)).add(&cell{ns, w.Weight})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/sample"
 )
 
 // requestsPerChunk is how many requests a worker fetches at a time.
@@ -127,12 +128,13 @@ func (p *Pass) walkPieces(reqs []request.Request, order []int32, pieceCount int)
 		case !p.isSelected(r):
 		case r.Piece == request.LastPiece && len(unlisted) > 0:
 			last = append(last, r)
-		case r.Piece == request.MiddlePiece && len(p.workers) > 1 && w.stage.HasListed(r):
+		case r.Piece == request.MiddlePiece && (len(p.workers) > 1 || p.options.ExactFirst > 0) && w.stage.HasListed(r):
 			unlisted = append(unlisted, r)
 		default:
 			p.walkPiece(w, r)
 		}
 	}
+	represented := p.representedTimes(unlisted)
 	workers := p.workers
 	if len(unlisted) < minSharedPieces {
 		workers = workers[:1]
@@ -143,7 +145,9 @@ func (p *Pass) walkPieces(reqs []request.Request, order []int32, pieceCount int)
 		wg.Go(func() {
 			w := &workers[k]
 			for i := next.Add(1) - 1; i < int64(len(unlisted)); i = next.Add(1) - 1 {
-				w.add(w.stage.WalkUnlisted(unlisted[i]))
+				if represented[i] > 0 {
+					w.add(w.stage.WalkUnlisted(unlisted[i], represented[i]))
+				}
 			}
 			w.flush()
 		})
@@ -153,6 +157,59 @@ func (p *Pass) walkPieces(reqs []request.Request, order []int32, pieceCount int)
 		p.walkPiece(w, r)
 	}
 	w.flush()
+}
+
+// Bounds of the sample of a long request's pieces in one generation: one in piecesPerSampled, but at least minSampledPieces.
+const (
+	piecesPerSampled = 8
+	minSampledPieces = 192
+)
+
+// representedTimes returns how much of its request's time each piece represents, in ns; 0 if it is not walked. Of many pieces of one
+// request, in order of time, a sample is drawn: one instant in each of many intervals of equal length. The piece at that instant
+// represents the interval. Pieces as long as an interval represent only themselves.
+func (p *Pass) representedTimes(pieces []*request.Request) []int64 {
+	represented := make([]int64, len(pieces))
+	for from, to := 0, 0; from < len(pieces); from = to {
+		total := int64(0)
+		for to = from; to < len(pieces) && pieces[to].PieceKey == pieces[from].PieceKey; to++ {
+			represented[to] = pieces[to].End - pieces[to].Start
+			total += represented[to]
+		}
+		draws := max(minSampledPieces, (to-from)/piecesPerSampled)
+		if p.options.ExactFirst > 0 && to-from >= 2*draws {
+			drawPieces(represented[from:to], total/int64(draws)+1, uint64(pieces[from].Start))
+		}
+	}
+	return represented
+}
+
+// drawPieces replaces the lengths of pieces, in order of time, by the time that each piece represents. Pieces shorter than interval
+// are put end to end, and one instant is drawn in each interval of their total length.
+func drawPieces(lengths []int64, interval int64, seed uint64) {
+	remaining := int64(0)
+	for _, ns := range lengths {
+		if ns < interval {
+			remaining += ns
+		}
+	}
+	var start, width, instant, end int64
+	next := func() {
+		start, remaining = start+width, remaining-width
+		if width = min(interval, remaining); width > 0 {
+			instant = start + int64(sample.Hash(seed^uint64(start))>>1)%width
+		}
+	}
+	next()
+	for i, ns := range lengths {
+		if ns >= interval {
+			continue
+		}
+		lengths[i] = 0
+		for end += ns; width > 0 && instant < end; next() {
+			lengths[i] += width
+		}
+	}
 }
 
 // walkPiece lets a worker walk a piece and, if it is the last one of its request, join all of them.

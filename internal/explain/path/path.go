@@ -79,6 +79,9 @@ type WalkResult struct {
 	// Unlisted has, for the segments that a Joined result could not store, one segment for each cause and site, with the sum of
 	// their lengths.
 	Unlisted []cause.Segment
+	// Spreads and SpreadWeights have the error of a Joined result's CauseTimes, if only a sample of its pieces was walked.
+	Spreads       []Spread
+	SpreadWeights float64
 	// PieceEnds are the ends of all pieces of a Joined request but the last.
 	PieceEnds []PieceEnd
 
@@ -96,6 +99,13 @@ type Adder interface {
 type CauseTime struct {
 	Cause CauseID
 	NS    int64
+}
+
+// A Spread accumulates the sampling error of one cause over sampled pieces. A piece that represents w times its own length, x ns of
+// them with the cause, adds (1-1/w)x to Linear and (1-1/w)x² to Square, and 1-1/w to SpreadWeights.
+type Spread struct {
+	Cause          CauseID
+	Linear, Square float64
 }
 
 // IsComplete reports whether the request ended, its whole path was walked (at once or in pieces), and it was not an observer.
@@ -156,7 +166,7 @@ type Stage struct {
 	namer             *request.Namer
 	result            WalkResult
 	joined            map[uint64]*joinedPieces // by request.Key
-	isUnlisted        bool                     // WalkUnlisted is walking
+	representedNS     int64                    // while WalkUnlisted is walking, else 0
 	hasCPUSamples     bool
 	hasTimeoutHandler bool   // http.TimeoutHandler is in the symbols
 	servedPerSampled  uint64 // one of so many served requests is Sampled,
@@ -199,6 +209,9 @@ const (
 
 	// MaxLongPWaits bounds the LongPWaits of one request.
 	MaxLongPWaits = 8
+
+	// pieceSampling is how many times more often a piece of a run is Sampled, which has very many waits for a P.
+	pieceSampling = 8
 )
 
 // CodeOf returns the cause code of a key. If another process of the recording spent the time, it is that process's cause.
@@ -241,6 +254,10 @@ func (s *Stage) Walk(r *request.Request) *WalkResult {
 	if !r.Kind.IsServed() {
 		perSampled = s.otherPerSampled
 	}
+	if s.representedNS > 0 {
+		w.Weight = max(1, s.representedNS/(r.End-r.Start))
+		perSampled = max(1, perSampled/uint64(pieceSampling*w.Weight))
+	}
 	w.Sampled = sample.Hash(uint64(r.Start)^r.G<<32)>>8%perSampled == 0
 	w.Steps = s.walker.Walk(r.G, w.PathStart, r.End)
 	w.ReadyNS, w.PollGapNS = s.readyTime(r, w.Steps)
@@ -263,10 +280,11 @@ func (s *Stage) Walk(r *request.Request) *WalkResult {
 	return w
 }
 
-// WalkUnlisted walks a piece of a long request whose segments are only added up, because another stage HasListed.
-func (s *Stage) WalkUnlisted(r *request.Request) *WalkResult {
-	s.isUnlisted = true
-	defer func() { s.isUnlisted = false }()
+// WalkUnlisted walks a piece of a long request whose segments are only added up, because another stage HasListed. The piece
+// represents this much of the request's time: its own, or more if other pieces are not walked.
+func (s *Stage) WalkUnlisted(r *request.Request, representedNS int64) *WalkResult {
+	s.representedNS = representedNS
+	defer func() { s.representedNS = 0 }()
 	return s.Walk(r)
 }
 

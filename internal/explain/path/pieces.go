@@ -2,6 +2,7 @@ package path
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
@@ -21,6 +22,8 @@ type PieceEnd struct {
 type joinedPieces struct {
 	start              int64
 	causeTimes         []CauseTime // sorted by cause
+	spreads            []Spread    // sorted by cause
+	spreadWeights      float64
 	bestHandler        request.Handler
 	bestHandlerStart   int64 // of the piece that showed it
 	segments           []cause.Segment
@@ -70,8 +73,9 @@ func (s *Stage) addPiece(w *WalkResult) {
 		s.joined[r.PieceKey] = pieces
 	}
 	pieces.offerHandler(s.bestHandler, r.Start)
-	pieces.addCauseTimes(w.CauseTimes)
-	if !s.isUnlisted && !pieces.isFull() {
+	representedNS := cmp.Or(s.representedNS, r.End-r.Start)
+	pieces.addTimes(w, representedNS)
+	if s.representedNS == 0 && !pieces.isFull() {
 		if pieces.waitChains == nil && slices.ContainsFunc(w.Segments, func(seg cause.Segment) bool { return seg.FollowedWait >= 0 }) {
 			pieces.waitChains = make([][]ChainWait, len(pieces.segments))
 		}
@@ -80,7 +84,7 @@ func (s *Stage) addPiece(w *WalkResult) {
 		}
 		pieces.segments = append(pieces.segments, w.Segments...)
 	} else {
-		pieces.addUnlisted(w)
+		pieces.addUnlisted(w, representedNS)
 	}
 	if r.Piece == request.MiddlePiece {
 		pieces.pieceEnds = append(pieces.pieceEnds, PieceEnd{r.End, r.G})
@@ -96,11 +100,33 @@ func (p *joinedPieces) offerHandler(handler request.Handler, start int64) {
 	p.bestHandler.IsObserver = isObserver
 }
 
-// addUnlisted adds a piece's segments to the sums by cause and site.
-func (p *joinedPieces) addUnlisted(w *WalkResult) {
+// A scaler multiplies lengths by a factor such that their sum is multiplied exactly.
+type scaler struct {
+	factor      float64
+	sum, scaled int64 // of the lengths so far
+}
+
+// newScaler returns a scaler for the parts of a piece that represents this much time: its own, or more.
+func newScaler(r *request.Request, representedNS int64) scaler {
+	if representedNS == r.End-r.Start {
+		return scaler{factor: 1}
+	}
+	return scaler{factor: float64(representedNS) / float64(r.End-r.Start)}
+}
+
+func (s *scaler) scale(ns int64) int64 {
+	before := s.scaled
+	s.sum += ns
+	s.scaled = int64(math.Round(float64(s.sum) * s.factor))
+	return s.scaled - before
+}
+
+// addUnlisted adds the segments of a piece that represents this much time to the sums by cause and site.
+func (p *joinedPieces) addUnlisted(w *WalkResult, representedNS int64) {
+	lengths := newScaler(w.Req, representedNS)
 	for i := range w.Segments {
 		s := &w.Segments[i]
-		sum := unlistedSum{unlistedKey{s.Site, s.Stack, s.Kind, s.Call, s.Code, s.Inbound}, s.Start, s.End - s.Start}
+		sum := unlistedSum{unlistedKey{s.Site, s.Stack, s.Kind, s.Call, s.Code, s.Inbound}, s.Start, lengths.scale(s.End - s.Start)}
 		index := entry.GetOrGrow(&p.lastUnlisted, w.CauseIDs[i])
 		if *index != 0 && p.unlisted[*index-1].unlistedKey == sum.unlistedKey {
 			p.unlisted[*index-1].ns += sum.ns
@@ -126,6 +152,33 @@ func (p *joinedPieces) addUnlistedSum(sum unlistedSum) int32 {
 	return index
 }
 
+// addTimes adds the cause times of a piece that represents this much time, and their error if this is more than its own.
+func (p *joinedPieces) addTimes(w *WalkResult, representedNS int64) {
+	lengths := newScaler(w.Req, representedNS)
+	if lengths.factor == 1 {
+		p.addCauseTimes(w.CauseTimes)
+		return
+	}
+	product := max(0, 1-1/lengths.factor)
+	p.spreadWeights += product
+	for _, sum := range w.CauseTimes {
+		sum.NS = lengths.scale(sum.NS)
+		p.addCauseTimes([]CauseTime{sum})
+		x := float64(sum.NS)
+		p.addSpread(Spread{sum.Cause, product * x, product * x * x})
+	}
+}
+
+// addSpread adds a Spread to that of its cause.
+func (p *joinedPieces) addSpread(s Spread) {
+	i, found := slices.BinarySearchFunc(p.spreads, s.Cause, func(s Spread, id CauseID) int { return cmp.Compare(s.Cause, id) })
+	if !found {
+		p.spreads = slices.Insert(p.spreads, i, Spread{Cause: s.Cause})
+	}
+	p.spreads[i].Linear += s.Linear
+	p.spreads[i].Square += s.Square
+}
+
 // addCauseTimes adds the cause times of a piece. Very many requests can be open at once, most of them with one or two causes:
 // with a map for each, 200,000 maps were a tenth of the live heap. Hence a sorted slice.
 func (p *joinedPieces) addCauseTimes(times []CauseTime) {
@@ -149,14 +202,22 @@ func (s *Stage) joinOthers(pieces *joinedPieces, key uint64, others []*Stage) {
 		}
 		delete(other.joined, key)
 		pieces.offerHandler(part.bestHandler, part.bestHandlerStart)
-		for _, sum := range part.causeTimes {
-			k := *other.IDs.Cause(sum.Cause)
+		translated := func(id CauseID) CauseID {
+			k := *other.IDs.Cause(id)
 			chain := ChainID(0)
 			for _, wait := range other.IDs.Chain(k.Chain) {
 				chain = s.IDs.chainID(chainKey{chain, wait})
 			}
 			k.Chain = chain
-			pieces.addCauseTimes([]CauseTime{{s.IDs.causeID(k), sum.NS}})
+			return s.IDs.causeID(k)
+		}
+		for _, sum := range part.causeTimes {
+			pieces.addCauseTimes([]CauseTime{{translated(sum.Cause), sum.NS}})
+		}
+		pieces.spreadWeights += part.spreadWeights
+		for _, spread := range part.spreads {
+			spread.Cause = translated(spread.Cause)
+			pieces.addSpread(spread)
 		}
 		for _, sum := range part.unlisted {
 			pieces.addUnlistedSum(sum)
@@ -189,7 +250,7 @@ func (s *Stage) Join(r *request.Request, others []*Stage) *WalkResult {
 	if w.Observer {
 		return w
 	}
-	w.CauseTimes = pieces.causeTimes
+	w.CauseTimes, w.Spreads, w.SpreadWeights = pieces.causeTimes, pieces.spreads, pieces.spreadWeights
 	w.Group, w.HandlerFrame = s.groupOf(r)
 	return w
 }

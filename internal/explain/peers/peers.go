@@ -107,7 +107,7 @@ func requestsOf(p *collector) []groupSpan { return p.requests }
 
 // Add implements path.Adder: it collects the waits of a walked request, and the request itself as a possible answer.
 func (p *collector) Add(w *path.WalkResult) {
-	if w.Form == path.NotWalked || w.Weight != 1 {
+	if w.Form == path.NotWalked || w.Weight != 1 && w.Form != path.Piece {
 		p.keptUntil = min(p.keptUntil, w.Start) // from here on only some requests are walked
 		return
 	}

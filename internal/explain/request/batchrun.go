@@ -17,8 +17,11 @@ const (
 
 // Limits of the pieces of a run.
 const (
-	// maxPieceSpans is about how many states of its goroutine a piece has: all segments of a piece are in memory at once.
-	maxPieceSpans = 1 << 12
+	// maxPieceSpans is about how many states of its goroutine a piece has: all segments of a piece are in memory at once. After
+	// manyPieces there are so many that only a sample is walked, of smaller ones, because more of them estimate shares better.
+	maxPieceSpans   = 1 << 12
+	manyPieces      = 16
+	smallPieceSpans = 1 << 9
 	// longWaitNS is from which length on pieces follow the goroutine that ended a wait, through up to maxFollowed waits.
 	longWaitNS  = 10e6
 	maxFollowed = 16
@@ -54,6 +57,7 @@ type runSource struct {
 	benchmark      tracefmt.FrameID
 	benchmarkCount uint64
 	pieces         []Request // of this generation
+	pieceCount     int       // in all generations
 }
 
 // A mainSource reads the states of the main goroutine for a runSource before jobs and iterations are found, because they show
@@ -153,13 +157,17 @@ func (r *runSource) emitPieces(c *collector, g *timeline.Gen, id uint64, to int6
 				name = info.outerOwned
 			}
 			spanCount++
+			maxSpans := maxPieceSpans
+			if r.pieceCount+len(ends) >= manyPieces {
+				maxSpans = smallPieceSpans
+			}
 			isLongWait := last.State == timeline.Waiting && last.Woken && last.Waker != 0 && last.End-last.Start >= longWaitNS && last.End <= to &&
 				depth < maxFollowed && !isEndedOutsideProcess(c, g, &last)
 			switch {
 			case last.Start <= r.life.pieceStart && !isLongWait:
 			case isLongWait:
 				ends, spanCount = append(ends, pieceEnd{max(last.Start, r.life.pieceStart), last.End, last.Waker}), 0
-			case spanCount >= maxPieceSpans && last.State != timeline.Runnable:
+			case spanCount >= maxSpans && last.State != timeline.Runnable:
 				ends, spanCount = append(ends, pieceEnd{time: last.Start}), 0
 			}
 		}
@@ -203,6 +211,7 @@ func (r *runSource) emitPiece(c *collector, id uint64, end int64, benchmark trac
 		r.benchmarkCount++
 	}
 	r.pieces = append(r.pieces, r.piece(id, end, MiddlePiece))
+	r.pieceCount++
 	c.requestCount--
 	r.life.pieceStart = end
 }

@@ -21,10 +21,10 @@ function workLeftOut(input, why) {
   return list.length ? h('span', null, list.map((l, i) => [i ? ', ' : null, brief(l.name, 200), ` (${number(l.count)})`])) : null;
 }
 
-// shareError describes the error of shares that comes from sampling.
-function shareError() {
+// shareError describes the error of these shares, which comes from sampling; it is empty if nothing was sampled.
+function shareError(shares) {
   const most = Math.max(0, ...report.groups.flatMap(g => g.bands.flatMap(b => b.causes.map(c => c.share_error || 0))));
-  return most > 0 ? `; shares below p90 may be off by ${(100 * Math.max(most, 0.001)).toFixed(1)} percentage points at most, 95 times of a hundred` : '';
+  return most > 0 ? `${shares} may be off by ${(100 * Math.max(most, 0.001)).toFixed(1)} percentage points at most, 95 times of a hundred` : '';
 }
 
 export function method() {
@@ -34,7 +34,7 @@ export function method() {
     i.warnings.length ? h('ul', { class: 'warnings' }, i.warnings.map(w => h('li', null, h('strong', null, '▲ '), h('code', null, clean(w.code)), ' ', brief(w.text, 1200)))) : null,
     h('dl', { class: 'env' },
       row('Input', brief(i.name, 600)), row('Size', i.bytes ? `${bytes(i.bytes)}, ${count(i.events, 'event')}` : null), row('Start', i.start ? clean(i.start) : 'not in the trace'), row('Length', duration(i.duration_ns) + (i.truncated ? ', cut short' : '')),
-      row('Recorded of', Object.entries(i.service || {}).map(([k, v]) => `${clean(k)}=${clean(v)}`).join(', ') || null), row('Go', clean(goVersion())), row('GOMAXPROCS', i.gomaxprocs ? String(i.gomaxprocs) : null), row('Requests', `${number(all)} in ${count(report.groups.length, 'group')}`), row('Followed', i.sampled ? `the slowest tenth of each group and a sample of the others, with weights: ${count(i.sampled.walked, 'request')} of ${number(i.sampled.of)}${shareError()}` : null), row('Left out', i.observer ? `${count(i.observer, 'request')} of the profiler’s own endpoints` : null),
+      row('Recorded of', Object.entries(i.service || {}).map(([k, v]) => `${clean(k)}=${clean(v)}`).join(', ') || null), row('Go', clean(goVersion())), row('GOMAXPROCS', i.gomaxprocs ? String(i.gomaxprocs) : null), row('Requests', `${number(all)} in ${count(report.groups.length, 'group')}`), row('Followed', i.sampled ? `the slowest tenth of each group and a sample of the others, with weights: ${count(i.sampled.walked, 'request')} of ${number(i.sampled.of)}${shareError('; shares below p90')}` : shareError('a sample of the run: shares')), row('Left out', i.observer ? `${count(i.observer, 'request')} of the profiler’s own endpoints` : null),
       row('Part of requests', workLeftOut(i, 'serving')), row('Of libraries', workLeftOut(i, 'library')),
       row('Written by', about_.version ? 'whylate ' + clean(about_.version) : null), row('Again', about_.command ? h('code', null, brief(about_.command, 600)) : null), row('Schema', clean(report.schema))),
     h('p', null, 'Requests are found in a Go execution trace without instrumentation. Each one’s critical path is followed backwards over the goroutines that it waited for, and every nanosecond of its latency gets one cause with a place in the source code.'),
