@@ -140,6 +140,8 @@ func (b *builder) intGauge(name, unit, description string) metric.Int64Observabl
 	return i
 }
 
+// register makes the meter call f at each collection to observe the instruments of b, until Close. It returns the first error
+// of making these instruments, if there was one.
 func (m *Metrics) register(b *builder, f metric.Callback) error {
 	if b.err != nil {
 		return fmt.Errorf("making instruments: %w", b.err)
@@ -164,6 +166,8 @@ func recoverPanics(f metric.Callback) metric.Callback {
 	}
 }
 
+// observeProbe makes the instruments of a probe (lateness, freezes, throttling, run queue and steal) and registers the callback
+// that reads its snapshot at each collection. A counter that the host does not have is not observed.
 func (m *Metrics) observeProbe(p *probe.Probe) error {
 	b := &builder{meter: m.meter}
 	lateness := b.counter("whylate.timer.lateness", "s", "How late the probe's timer went off, all ticks together.")
@@ -209,6 +213,8 @@ func (m *Metrics) observeProbe(p *probe.Probe) error {
 	})
 }
 
+// observeTuner makes the instruments of a tuner (limits, use, GOMAXPROCS, GOMEMLIMIT and GOGC) and registers the callback that
+// reads its state at each collection. A value that is not known is not observed.
 func (m *Metrics) observeTuner(t *tune.Tuner) error {
 	b := &builder{meter: m.meter}
 	quota := b.gauge("whylate.cpu.quota", "{cpu}", "The tightest visible CPU quota.")

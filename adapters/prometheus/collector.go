@@ -114,6 +114,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
+// collectProbe sends the metrics of a probe's snapshot to out, without those that the host does not have (Snapshot.Has).
 func (c *Collector) collectProbe(out chan<- prometheus.Metric, s *probe.Snapshot) {
 	counter := func(desc *prometheus.Desc, v float64, labels ...string) {
 		m, err := prometheus.NewConstMetric(desc, prometheus.CounterValue, v, labels...)
@@ -172,6 +173,7 @@ func histogram(desc *prometheus.Desc, h *probe.Histogram, labels ...string) (pro
 	return prometheus.NewConstHistogram(desc, h.Count, h.Sum.Seconds(), buckets, labels...)
 }
 
+// collectTuner sends the metrics of a tuner's state to out, without values that are not known.
 func (c *Collector) collectTuner(out chan<- prometheus.Metric, s *tune.State) {
 	gauge := func(desc *prometheus.Desc, v float64, labels ...string) {
 		m, err := prometheus.NewConstMetric(desc, prometheus.GaugeValue, v, labels...)

@@ -52,6 +52,8 @@ func (c *FlightCollector) Collect(out chan<- prometheus.Metric) {
 	c.collect(out, &s)
 }
 
+// collect sends the metrics of a flight recorder's state to out. The counter of recordings has the name of the last recording
+// as its exemplar.
 func (c *FlightCollector) collect(out chan<- prometheus.Metric, s *flight.State) {
 	put := func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string) {
 		m, err := prometheus.NewConstMetric(d, t, v, labels...)

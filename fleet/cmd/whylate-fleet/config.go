@@ -95,7 +95,8 @@ func newFlagSet(c *config) *flag.FlagSet {
 	return flags
 }
 
-// addSizeFlag adds a flag that takes a number of bytes with a unit, such as 20GiB.
+// addSizeFlag adds the flag name, which takes a number of bytes with a unit, such as 20GiB. value, in bytes, is its default;
+// description is its help without the default.
 func addSizeFlag(flags *flag.FlagSet, destination *int64, name string, value int64, description string) {
 	*destination = value
 	flags.Func(name, "`bytes` "+description+" (default "+humanize.IBytes(uint64(value))+")", func(s string) error {

@@ -108,7 +108,8 @@ func generateLoad(ctx context.Context, url string) {
 	clients.Wait()
 }
 
-// runDemoService serves requests at an address that it prints, and uploads the recordings of its flight recorder to the fleet.
+// runDemoService serves the path /name at an address that it prints, until ctx ends, and uploads the recordings of its flight
+// recorder to the fleet at that URL. dir holds the recordings and the file with the token.
 func runDemoService(ctx context.Context, name, fleet, dir string) error {
 	rec, err := flight.Start(flight.Options{
 		Dir: filepath.Join(dir, "spool-"+os.Getenv("DEMO_VERSION")), Slow: 50 * time.Microsecond, MinAge: 2 * time.Second, Gap: 10 * time.Second, PerHour: -1, PerDay: -1, Budget: -1,
@@ -145,6 +146,7 @@ type stock struct {
 	page   [64 << 10]byte
 }
 
+// reserve does the work of one request: a short computation, in a locked stock after 4 ms with the lock held.
 func (s *stock) reserve() {
 	if s.locked {
 		s.mu.Lock()

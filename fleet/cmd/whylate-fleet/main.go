@@ -33,6 +33,8 @@ Flags may stand before or after the verb. Every flag may also stand in the file 
 
 `
 
+// main runs the fleet, or, if the first argument is work.VerbArgument, one verb of whylate with bounded memory: that is the
+// child process in which a recording is explained.
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == work.VerbArgument {
 		if err := work.LimitProcess(); err != nil {

@@ -51,7 +51,7 @@ func startFleet(t *testing.T, dir string) (url string, c *exec.Cmd) {
 	return "", nil
 }
 
-// TestTokenVerbs: tokens are made, listed and revoked by verbs, which refuse additional arguments.
+// TestTokenVerbs: tokens are created, listed and revoked by verbs, which refuse additional arguments.
 func TestTokenVerbs(t *testing.T) {
 	dir := t.TempDir()
 	run := func(args ...string) (string, error) {

@@ -147,8 +147,8 @@ func serve(ctx context.Context, cfg *config, ready func(address string, st *stor
 	return nil
 }
 
-// newTLSConfig reads the certificate again for each connection, so a new certificate is used at once. While the files are
-// damaged, the last valid certificate is used.
+// newTLSConfig returns a configuration that reads the certificate (certFile) and its key (keyFile), both PEM, again for each
+// connection, so a new certificate is used at once. While the files are damaged, the last valid certificate is used.
 func newTLSConfig(certFile, keyFile string) (*tls.Config, error) {
 	last, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {

@@ -73,6 +73,7 @@ func (e *Engine) startForTest() *Engine {
 // FreePort returns a port of this machine that is free now.
 func FreePort(t testing.TB) string { return freePorts(t, 1)[0] }
 
+// freePorts returns n free ports. The test fails if there are not as many.
 func freePorts(t testing.TB, n int) []string {
 	t.Helper()
 	ports, err := freeport.Find(n)
@@ -82,6 +83,8 @@ func freePorts(t testing.TB, n int) []string {
 	return ports
 }
 
+// writeFile writes text to a new file that only its owner may read, and returns the file's name. The test fails if it cannot be
+// written.
 func writeFile(t testing.TB, file, text string) string {
 	t.Helper()
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -41,6 +41,8 @@ func S3(t testing.TB) (address string, b *Bucket) {
 	return "s3://fleet/test?region=us-east-1&endpoint=" + server.URL, b
 }
 
+// ServeHTTP answers as an S3 server does: at the path /fleet/ the list of objects, at the path of an object PUT, DELETE and
+// reading with any other method. It refuses a PUT without a checksum of the content, and checks no signature.
 func (b *Bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

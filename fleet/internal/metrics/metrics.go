@@ -111,6 +111,9 @@ func (k *storeCollector) Describe(d chan<- *prometheus.Desc) {
 	d <- waitingWebhooksDesc
 }
 
+// Collect queries the store, for at most 10 s, and sends the number of recordings by state, of webhooks that wait, and the
+// findings and headroom of the last day. A failed query of recordings or findings becomes an invalid metric, which the scrape
+// reports.
 func (k *storeCollector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

@@ -41,7 +41,7 @@ func ReadSecrets(file string) (out []Secret, err error) {
 	return out, nil
 }
 
-// sign returns the signature of a message. Source:
+// sign returns the signature of a message: of its id, the timestamp of this delivery (seconds since 1970) and its body. Source:
 // https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md.
 func (s Secret) sign(id, timestamp string, body []byte) string {
 	h := hmac.New(sha256.New, s)

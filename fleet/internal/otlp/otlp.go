@@ -150,6 +150,7 @@ func bucketIndex(upper int64) int32 {
 // severities maps the severities of findings to those of OTLP.
 var severities = map[string]logs.SeverityNumber{"high": logs.SeverityNumber_SEVERITY_NUMBER_ERROR, "medium": logs.SeverityNumber_SEVERITY_NUMBER_WARN, "low": logs.SeverityNumber_SEVERITY_NUMBER_INFO}
 
+// logRecordsOf returns one log record for each finding of the recording id.
 func logRecordsOf(id string, r *rows.Rows) (out []*logs.LogRecord) {
 	for _, f := range r.Findings {
 		a := attributes("whylate.problem", f.Problem, "whylate.group", f.Group, "whylate.code", f.Code, "whylate.cause", f.Cause, "whylate.site", f.Site, "whylate.fix", f.Fix, "whylate.recording", id)
@@ -164,6 +165,7 @@ func logRecordsOf(id string, r *rows.Rows) (out []*logs.LogRecord) {
 // errRefused is the error of a request that the receiver would refuse again.
 var errRefused = errors.New("the receiver refuses it")
 
+// postMessage encodes a message of recording id as protobuf and posts it to a path of the receiver.
 func (e *Exporter) postMessage(ctx context.Context, id, path string, m proto.Message) error {
 	body, err := proto.Marshal(m)
 	if err != nil {
@@ -172,7 +174,8 @@ func (e *Exporter) postMessage(ctx context.Context, id, path string, m proto.Mes
 	return e.post(ctx, id, path, "application/x-protobuf", body)
 }
 
-// post sends a body, with two retries, and counts the outcome.
+// post sends the body to a path of the receiver, with two retries, and counts the outcome. id is the recording's, for the log.
+// A body that the receiver refuses is only logged: the error is then nil.
 func (e *Exporter) post(ctx context.Context, id, path, contentType string, body []byte) (err error) {
 	delay := e.RetryDelay
 	for range 3 {
@@ -199,7 +202,8 @@ func (e *Exporter) post(ctx context.Context, id, path, contentType string, body 
 	return err
 }
 
-// postOnce sends a body once. It logs and counts a partial rejection.
+// postOnce sends the body once to a path of the receiver. It logs and counts a partial rejection; id is the recording's, for
+// the log. The error wraps errRefused if a retry is of no use.
 func (e *Exporter) postOnce(ctx context.Context, id, path, contentType string, body []byte) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL+path, bytes.NewReader(body))
 	if err != nil {

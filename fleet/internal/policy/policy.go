@@ -98,7 +98,8 @@ func (p *Policy) OwnerNames() (names []string) {
 	return names
 }
 
-// MuteOf returns the first mute of a finding that has not ended, nil if there is none.
+// MuteOf returns the first mute that has not ended at instant and matches all four of a finding's service, environment, rule
+// and site; nil if there is none.
 func (p *Policy) MuteOf(service, environment, rule, site string, instant time.Time) *Mute {
 	for i := range p.Mutes {
 		m := &p.Mutes[i]

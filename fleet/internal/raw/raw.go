@@ -55,6 +55,8 @@ const unfinishedPrefix = "new-"
 
 func (d Dir) CreateTemp() (*os.File, error) { return os.CreateTemp(string(d), unfinishedPrefix+"*") }
 
+// Save moves the temporary file f to its name, after a sync of the file, and before one of the directory, so the file survives
+// a crash.
 func (d Dir) Save(_ context.Context, f *os.File, name string) error {
 	if err := f.Sync(); err != nil {
 		return err
@@ -87,6 +89,8 @@ func (d Dir) Remove(_ context.Context, name string) error {
 	return nil
 }
 
+// List calls visit with the name and the time of the last change of each regular file, in no order, and returns the first error
+// of visit.
 func (d Dir) List(ctx context.Context, visit func(string, time.Time) error) error {
 	dir, err := os.Open(string(d))
 	if err != nil {

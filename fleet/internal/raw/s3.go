@@ -132,6 +132,8 @@ type checksumReader struct {
 	name, wantSum string // wantSum: the sum in hexadecimal digits, or its first half
 }
 
+// Read reads from the object. At its end it returns an error that wraps fs.ErrInvalid if the content does not have the expected
+// SHA-256 sum.
 func (c *checksumReader) Read(p []byte) (int, error) {
 	n, err := c.ReadCloser.Read(p)
 	c.sum.Write(p[:n])
@@ -141,6 +143,7 @@ func (c *checksumReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// LocalPath downloads an object to a temporary file and returns its path; release removes the file.
 func (s *S3) LocalPath(ctx context.Context, name string) (path string, release func(), err error) {
 	body, err := s.Open(ctx, name)
 	if err != nil {
@@ -163,6 +166,8 @@ func (s *S3) Remove(ctx context.Context, name string) error {
 	return s.client.RemoveObject(ctx, s.bucket, s.prefix+name, minio.RemoveObjectOptions{}) // removing an absent object is no error
 }
 
+// List calls visit with the name, without the prefix, and the time of the last change of each object, and returns the first
+// error of visit.
 func (s *S3) List(ctx context.Context, visit func(string, time.Time) error) error {
 	ctx, cancel := context.WithCancel(ctx) // ends the listing if visit fails
 	defer cancel()

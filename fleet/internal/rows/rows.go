@@ -159,6 +159,8 @@ func findingsOf(labels Labels, rep *report.Report) (out []Finding) {
 	return out
 }
 
+// findingRow returns the row of a report's finding: its texts shortened and cleaned, and the count of requests and predicted
+// win of its group. Labels and finding together determine the row's Problem.
 func findingRow(labels Labels, rep *report.Report, f *report.Finding) Finding {
 	row := Finding{Group: CleanText(f.Group, 256), Code: CleanText(string(f.Code), 64), Cause: CleanText(string(f.Cause), 64), Severity: CleanText(string(f.Severity), 16),
 		Title: CleanText(f.Title, 1024), Site: siteOf(f.Site), Fix: CleanText(f.Fix, 2048)}

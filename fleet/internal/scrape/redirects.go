@@ -32,6 +32,8 @@ func guardRedirects(list discovery.Configs, allowedRanges outgoing.AllowedRanges
 	return out
 }
 
+// NewDiscoverer returns a discoverer that connects to the configured addresses and to addresses in the allowed ranges, so a
+// redirect cannot lead to another one. With a proxy, which may connect to any address, it follows no redirects at all.
 func (h *httpDiscovery) NewDiscoverer(opts discovery.DiscovererOptions) (discovery.Discoverer, error) {
 	conf := *h.SDConfig
 	client := &conf.HTTPClientConfig

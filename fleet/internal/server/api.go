@@ -46,7 +46,8 @@ func (q *SelectionQuery) selection(now time.Time) (sel store.Selection, err erro
 
 type response[T any] struct{ Body T }
 
-// addOperation adds an operation of the API. Errors other than those of huma become status 500.
+// addOperation adds an operation of the API: GET of path, with the answer as JSON, and summary as its line in the
+// documentation. Errors other than those of huma become status 500.
 func addOperation[I, T any](s *Server, api huma.API, path, summary string, answer func(context.Context, *I) (T, error)) {
 	huma.Register(api, huma.Operation{OperationID: huma.GenerateOperationID(http.MethodGet, path, new(response[T])), Method: http.MethodGet, Path: path, Summary: summary,
 		Errors: []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusInternalServerError}}, func(ctx context.Context, input *I) (*response[T], error) {
@@ -62,7 +63,8 @@ func addOperation[I, T any](s *Server, api huma.API, path, summary string, answe
 	})
 }
 
-// addSelectionOperation adds an operation whose answer depends on a selection. needsService makes the service required.
+// addSelectionOperation adds an operation, as addOperation does, whose answer depends on the selection in the query.
+// needsService makes the service required. An invalid selection becomes status 422.
 func addSelectionOperation[T any](s *Server, api huma.API, path, summary string, needsService bool, answer func(context.Context, store.Selection) (T, error)) {
 	addOperation(s, api, path, summary, func(ctx context.Context, q *SelectionQuery) (empty T, err error) {
 		sel, err := q.selection(time.Now())

@@ -67,6 +67,7 @@ type reservedWriter struct {
 	reservation *reservation
 }
 
+// Write writes p after the reservation covers it, and fails without writing if the disk has no room for that.
 func (w *reservedWriter) Write(p []byte) (int, error) {
 	if missing := int64(len(p)) - w.reservation.unwritten; missing > 0 {
 		if err := w.reservation.extend(max(missing, reserveStep)); err != nil {

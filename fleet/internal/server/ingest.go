@@ -82,12 +82,13 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.text }
 
-// refuse returns a refusal after which a retry is of no use.
+// refuse returns a refusal after which a retry is of no use: the HTTP status, the label of the reason in the metrics, and the
+// text for the client.
 func refuse(status int, metricLabel, format string, args ...any) error {
 	return &refusal{status: status, metricLabel: metricLabel, text: fmt.Sprintf(format, args...)}
 }
 
-// refuseWithRetry returns a refusal with the time after which the client may try again.
+// refuseWithRetry returns a refusal as refuse does, with the time after which the client may try again.
 func refuseWithRetry(status int, metricLabel string, retryAfter time.Duration, format string, args ...any) error {
 	return &refusal{status, metricLabel, fmt.Sprintf(format, args...), retryAfter}
 }

@@ -49,7 +49,8 @@ func (s *Server) acquireReportSlot(ctx context.Context) (release func(), err err
 	}
 }
 
-// mergeVersion returns the newest reports of a version, merged into one.
+// mergeVersion returns the newest reports of a service's version in an environment ("" for any), merged into one. The error is
+// status 404 if no report is kept.
 func (s *Server) mergeVersion(ctx context.Context, service, version, environment string) (*report.Report, error) {
 	release, err := s.acquireReportSlot(ctx)
 	if err != nil {
@@ -77,13 +78,14 @@ func (s *Server) mergeVersion(ctx context.Context, service, version, environment
 	return merged.mergedReport(fmt.Sprintf("%s %s, %d recordings", service, version, merged.count)), nil
 }
 
-// Compare compares two versions of a service.
+// Compare compares two versions (old and new) of a service in an environment, each by its merged reports.
 func (s *Server) Compare(ctx context.Context, service, environment, old, new string) (*compare.Diff, error) {
 	d, _, _, err := s.compareVersions(ctx, service, environment, old, new)
 	return d, err
 }
 
-// compareVersions compares two versions of a service, and also returns their merged reports.
+// compareVersions compares two versions (old and new) of a service in an environment, and also returns their merged reports,
+// before and after.
 func (s *Server) compareVersions(ctx context.Context, service, environment, old, new string) (d *compare.Diff, before, after *report.Report, err error) {
 	if before, err = s.mergeVersion(ctx, service, old, environment); err != nil {
 		return nil, nil, nil, err

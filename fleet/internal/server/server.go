@@ -84,6 +84,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
+// isLoopback reports whether a host, with or without a port, is localhost or a loopback address.
 func isLoopback(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
@@ -119,6 +120,7 @@ func (s *Server) requireReader(next http.Handler) http.Handler {
 	})
 }
 
+// serveReadiness answers GET /readyz: status 200 if this process accepts requests and its store answers, else 503.
 func (s *Server) serveReadiness(w http.ResponseWriter, r *http.Request) {
 	if s.draining.Load() {
 		http.Error(w, "draining", http.StatusServiceUnavailable)

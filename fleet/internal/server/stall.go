@@ -29,6 +29,7 @@ type stallWriter struct {
 // extend sets the deadline of the next write. A test may use a writer without deadlines.
 func (p *stallWriter) extend() { _ = p.control.SetWriteDeadline(time.Now().Add(p.timeout)) }
 
+// Write writes b in parts, each with a new deadline, so a slow client may take long but a stalled one is cut off.
 func (p *stallWriter) Write(b []byte) (n int, err error) {
 	for {
 		p.extend()

@@ -264,6 +264,8 @@ func longestWait(rep *report.Report, f *report.Finding) (request *report.Request
 	return request, longest
 }
 
+// isOfFinding reports whether a segment belongs to a finding: its site, a site in its wait chain, or that of the work ahead of
+// it is the finding's, and its cause or that work's is, too.
 func isOfFinding(segment *report.Segment, f *report.Finding) bool {
 	at, cause := segment.Site.Key() == f.Site.Key(), segment.Cause == f.Cause
 	for _, via := range segment.Via {

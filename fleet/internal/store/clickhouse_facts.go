@@ -18,6 +18,7 @@ type clickhouseFacts struct {
 
 type seriesKey struct{ version, environment, pod, node, group string }
 
+// recordingStates returns the states of recordings by id, without those that have none.
 func (c *clickhouseFacts) recordingStates(ctx context.Context, ids []string) (map[string]recordingState, error) {
 	condition, args := inCondition("id", ids)
 	out := make(map[string]recordingState)
@@ -58,6 +59,7 @@ func (c *clickhouseFacts) writeRows(ctx context.Context, outcomes []*outcome) (e
 	return b.insert(ctx, c.db)
 }
 
+// writeStates writes the entries of recordings, each as a row that replaces an older one.
 func (c *clickhouseFacts) writeStates(ctx context.Context, flights []*flight) error {
 	var list [][]any
 	for _, f := range flights {

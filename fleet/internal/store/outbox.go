@@ -49,6 +49,7 @@ func (s *Store) CountUnsent(ctx context.Context) (n int, err error) {
 
 func (s sqliteLedger) IsNotifier() bool { return true }
 
+// SaveMarks saves the marks by key and adds the messages that the outbox does not have, in one transaction.
 func (s sqliteLedger) SaveMarks(ctx context.Context, marks map[string]Mark, messages []Message) error {
 	return inTransaction(ctx, s.writer, func(tx *sql.Tx) error {
 		for key, m := range marks {
@@ -65,6 +66,7 @@ func (s sqliteLedger) SaveMarks(ctx context.Context, marks map[string]Mark, mess
 	})
 }
 
+// ClaimMessage returns the message that is due first at now, and makes it due again at hiddenUntil; nil if none is due.
 func (s sqliteLedger) ClaimMessage(ctx context.Context, now, hiddenUntil time.Time) (*Message, error) {
 	var isDue bool
 	if err := s.reader.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM outbox WHERE due<=?)`, now.UnixNano()).Scan(&isDue); !isDue || err != nil {
@@ -109,6 +111,8 @@ func (s *sharedLedger) SaveMarks(ctx context.Context, marks map[string]Mark, mes
 	return insertRows(ctx, s.clickhouse, "told_rows (what, state, moment, written)", list)
 }
 
+// ClaimMessage returns the message that is due first at now, and makes it due again at hiddenUntil; nil if none is due. Only
+// the notifier calls it, so no other process claims the same message.
 func (s *sharedLedger) ClaimMessage(ctx context.Context, now, hiddenUntil time.Time) (*Message, error) {
 	var m Message
 	var body string

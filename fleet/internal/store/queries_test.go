@@ -101,7 +101,7 @@ func TestStoredTokens(t *testing.T) {
 	check.Error(t, s.Ping(ctx), "a closed store answers")
 }
 
-// TestOutbox: a message is claimed when it is due, the first first, and hidden meanwhile; marks are replaced.
+// TestOutbox: a message is claimed when it is due, the first first, and hidden until it is due again; marks are replaced.
 func TestOutbox(t *testing.T) {
 	s, ctx, now := openTestStore(t), t.Context(), time.Now()
 	mark := Mark{"seen", time.Unix(5, 0)}

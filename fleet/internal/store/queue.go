@@ -76,6 +76,8 @@ func (s sqliteLedger) CountQueued(ctx context.Context, service string) (n int, e
 	return n, err
 }
 
+// Claim returns the oldest recording that waits or whose lease has ended, and gives it a new lease from now on; nil if there is
+// none.
 func (s sqliteLedger) Claim(ctx context.Context, now time.Time, lease time.Duration) (*Recording, error) {
 	// A lease that ends later than any lease that begins now was written by a clock that was ahead, so it counts as ended. If
 	// its worker lives, it renews the lease. The limit is twice the lease, because another worker may have read its clock a
@@ -93,6 +95,7 @@ func (s sqliteLedger) Claim(ctx context.Context, now time.Time, lease time.Durat
 
 func (s sqliteLedger) ClaimsPerChild() int { return 1 }
 
+// Renew sets the end of a claim's lease. It returns false if the claim is not held any more.
 func (s sqliteLedger) Renew(ctx context.Context, r *Recording, leaseEnd time.Time) (bool, error) {
 	res, err := s.writer.ExecContext(ctx, `UPDATE recordings SET lease=? WHERE id=? AND tries=? AND state='working'`, leaseEnd.UnixNano(), r.ID, r.Tries)
 	if err != nil {
@@ -107,6 +110,8 @@ func (s sqliteLedger) Release(ctx context.Context, r *Recording) error {
 	return err
 }
 
+// Fail ends a claim: the recording waits again, or, with poison, is not tried again. It changes nothing if the claim is not
+// held any more.
 func (s sqliteLedger) Fail(ctx context.Context, r *Recording, poison bool, reason string) error {
 	state := Waiting
 	if poison {
@@ -116,6 +121,8 @@ func (s sqliteLedger) Fail(ctx context.Context, r *Recording, poison bool, reaso
 	return err
 }
 
+// Requeue makes explained and poison recordings wait again if their files are kept: those of a service ("" for all) that were
+// received at from or later. It returns their number.
 func (s sqliteLedger) Requeue(ctx context.Context, service string, from time.Time) (int64, error) {
 	res, err := s.writer.ExecContext(ctx, `UPDATE recordings SET state='waiting', tries=0 WHERE raw=1 AND state IN ('done','poison') AND (?='' OR service=?) AND received>=?`,
 		service, service, from.UnixNano())

@@ -11,6 +11,9 @@ import (
 // A DroppedFile is a recording whose file the caller may remove, and the reason.
 type DroppedFile struct{ ID, Reason string }
 
+// DropFiles marks up to 1000 recordings as without a file and returns them: those received longer than maxAge before now, then,
+// while the files have more than maxBytes in total, the oldest. The only one of its retention class is dropped after the
+// others.
 func (s sqliteLedger) DropFiles(ctx context.Context, now time.Time, maxAge time.Duration, maxBytes int64) (out []DroppedFile, err error) {
 	return out, inTransaction(ctx, s.writer, func(tx *sql.Tx) error {
 		var total int64
@@ -104,6 +107,8 @@ func (s sqliteLedger) IsFileKept(ctx context.Context, id string, _, _ time.Durat
 	return isKept, err
 }
 
+// Backup writes a copy of the database to a new file that only its owner may read; the database stays in use. After an error it
+// removes the file.
 func (s sqliteLedger) Backup(ctx context.Context, file string) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) // SQLite would create it readable by other users
 	if err != nil {

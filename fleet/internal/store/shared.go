@@ -94,6 +94,7 @@ func (s *sharedLedger) close() error {
 	return nil
 }
 
+// ping returns an error if Kafka or the store of tokens does not answer.
 func (s *sharedLedger) ping(ctx context.Context) error {
 	err := s.topic.client.Ping(ctx)
 	if err != nil {
@@ -251,6 +252,8 @@ func (s *sharedLedger) Release(_ context.Context, r *Recording) error {
 	return nil
 }
 
+// Fail ends a claim: the recording goes back into the queue, or, with poison, is written as poison with the reason and not
+// tried again. It does nothing if this process does not hold the claim any more.
 func (s *sharedLedger) Fail(ctx context.Context, r *Recording, poison bool, reason string) error {
 	f := s.heldFlight(r)
 	if f == nil {
@@ -265,6 +268,8 @@ func (s *sharedLedger) Fail(ctx context.Context, r *Recording, poison bool, reas
 	return s.writeOutcome(ctx, &outcome{flight: f})
 }
 
+// Finish writes the rows of a recording with the next batch and marks it as done. folded reports whether labels, groups or
+// findings were replaced by (other). It does nothing if this process does not hold the claim any more.
 func (s *sharedLedger) Finish(ctx context.Context, r *Recording, newRows *rows.Rows) (folded bool, err error) {
 	f := s.heldFlight(r)
 	if f == nil {
@@ -366,6 +371,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
+// Requeue adds explained and poison recordings to the queue again if their files are kept: those of a service ("" for all) that
+// were received at from or later. It returns the number of those found, also if adding fails.
 func (s *sharedLedger) Requeue(ctx context.Context, service string, from time.Time) (int64, error) {
 	list, err := queryAll(ctx, s.reader, scanRecording, `SELECT `+recordingColumns+` FROM recordings WHERE raw=1 AND state IN ('done','poison') AND (?='' OR service=?) AND received>=?`,
 		service, service, from.UnixNano())
@@ -404,6 +411,8 @@ func (s *sharedLedger) IsFileKept(ctx context.Context, id string, age, maxAge ti
 	return rowCount > withoutFile || rowCount == 0 && age < maxAge+day, err
 }
 
+// DropFiles marks up to 1000 recordings as without a file and returns them: those received longer than maxAge before now, then,
+// while the files have more than maxBytes in total, the oldest. The oldest of each retention class is dropped after the others.
 func (s *sharedLedger) DropFiles(ctx context.Context, now time.Time, maxAge time.Duration, maxBytes int64) (out []DroppedFile, err error) {
 	oldest := now.Add(-maxAge).UnixNano()
 	var total int64

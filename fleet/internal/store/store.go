@@ -264,6 +264,7 @@ func (s sqliteLedger) AddToken(ctx context.Context, token, scope, name string, e
 	return err
 }
 
+// RevokeTokens deletes the tokens of a scope and name, and returns their number.
 func (s sqliteLedger) RevokeTokens(ctx context.Context, scope, name string) (int64, error) {
 	res, err := s.writer.ExecContext(ctx, `DELETE FROM tokens WHERE scope=? AND name=?`, scope, name)
 	if err != nil {
@@ -272,6 +273,7 @@ func (s sqliteLedger) RevokeTokens(ctx context.Context, scope, name string) (int
 	return res.RowsAffected()
 }
 
+// TokenName returns the name of a token that is valid for the scope at now, "" if there is none.
 func (s sqliteLedger) TokenName(ctx context.Context, token, scope string, now time.Time) (name string, err error) {
 	err = s.reader.QueryRowContext(ctx, `SELECT name FROM tokens WHERE hash=? AND scope=? AND expires>?`, hashToken(token), scope, now.UnixNano()).Scan(&name)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -286,6 +288,8 @@ type Token struct {
 	Created, Expires time.Time
 }
 
+// Tokens returns all tokens by scope, name and creation, without their values, which are not stored; expired ones too, until
+// they are deleted.
 func (s sqliteLedger) Tokens(ctx context.Context) (out []Token, err error) {
 	return queryAll(ctx, s.reader, func(scan func(...any) error) (t Token, err error) {
 		var made, expires int64

@@ -19,6 +19,8 @@ func (s *sharedLedger) AddToken(ctx context.Context, token, scope, name string, 
 	return s.tokenFiles.add(ctx, hashToken(token), Token{scope, name, time.Now(), expires})
 }
 
+// RevokeTokens deletes the tokens of a scope and name, and returns the number that it found. Other processes accept them for up
+// to maxListAge longer.
 func (s *sharedLedger) RevokeTokens(ctx context.Context, scope, name string) (n int64, err error) {
 	all, err := s.tokenFiles.list(ctx, 0)
 	for _, t := range all {
@@ -30,6 +32,8 @@ func (s *sharedLedger) RevokeTokens(ctx context.Context, scope, name string) (n 
 	return n, err
 }
 
+// TokenName returns the name of a token that is valid for the scope at now, "" if there is none. The list of tokens may be
+// maxListAge old.
 func (s *sharedLedger) TokenName(ctx context.Context, token, scope string, now time.Time) (string, error) {
 	all, err := s.tokenFiles.list(ctx, maxListAge)
 	if t, ok := all[hashToken(token)]; ok && t.Scope == scope && t.Expires.After(now) {
@@ -38,6 +42,7 @@ func (s *sharedLedger) TokenName(ctx context.Context, token, scope string, now t
 	return "", err
 }
 
+// Tokens returns all tokens by scope and name, without their values, which are not stored.
 func (s *sharedLedger) Tokens(ctx context.Context) (out []Token, err error) {
 	all, err := s.tokenFiles.list(ctx, 0)
 	for _, t := range all {
@@ -63,6 +68,7 @@ type fileToken struct {
 // maxListAge is the time for which a listing is used, and so the delay until a revoked token ends.
 const maxListAge = 5 * time.Second
 
+// add stores a token as an empty file whose name has the token's hash and all its fields.
 func (t *tokenFiles) add(ctx context.Context, hash string, token Token) error {
 	f, err := t.files.CreateTemp()
 	if err != nil {

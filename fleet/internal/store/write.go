@@ -117,6 +117,7 @@ func (s sqliteLedger) markDone(ctx context.Context, tx *sql.Tx, r *Recording, c 
 	return err
 }
 
+// encodeContribution returns a contribution as compressed JSON, which decodeContribution reads.
 func encodeContribution(c *contribution) ([]byte, error) {
 	var out bytes.Buffer
 	z, err := flate.NewWriter(&out, flate.BestCompression)
@@ -130,6 +131,7 @@ func encodeContribution(c *contribution) ([]byte, error) {
 	return out.Bytes(), err
 }
 
+// decodeContribution reads what encodeContribution returned; nil without an error if blob is empty.
 func decodeContribution(blob []byte) (*contribution, error) {
 	if len(blob) == 0 {
 		return nil, nil
@@ -328,7 +330,8 @@ func addRowsSQLite(ctx context.Context, tx *sql.Tx, id string, seriesIDs map[str
 	return nil
 }
 
-// writeProblemsSQLite stores the descriptions of findings.
+// writeProblemsSQLite stores the descriptions of findings. A description of the same finding from a later recording is not
+// replaced.
 func writeProblemsSQLite(ctx context.Context, tx *sql.Tx, c *contribution) error {
 	r, l := &c.Rows, &c.Labels
 	for _, f := range r.Findings {

@@ -79,6 +79,7 @@ func (w *Worker) Run(ctx context.Context) {
 	loops.Wait()
 }
 
+// pause returns after d, or as soon as ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
