@@ -120,7 +120,7 @@ func TestParallelCallsAreNotPeers(t *testing.T) {
 
 // TestServices explains the recording of a gateway together with that of its server: nearly all exchanges are joined, and the duration
 // of a wait and the server's part of it agree with the clocks of the two programs. It fails if the clocks are aligned wrongly or
-// transport time counts as the server's. A recording of another time, and one of a server that nobody calls, join nothing.
+// transport time counts as the server's. A recording of another time, and one of a server that no process calls, join nothing.
 func TestServices(t *testing.T) {
 	dir := t.TempDir()
 	explainArgs := func(args ...string) *report.Report {
