@@ -355,7 +355,9 @@ func (r *recorder) report(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 	return nil
 }
 
-// writeReports prints the reports, or puts them into the list for JSON, and compares them if there are several.
+// writeReports puts each report into the element of list with the same index if the output is JSON; else it prints the reports,
+// and a summary of all if there are several. jobs, outcomes and answers have an element for each recording, too; an answer
+// without a report is left out.
 func (r *recorder) writeReports(cmd *cobra.Command, jobs []record.Job, outcomes []record.Outcome, answers []answer, list []recording) error {
 	var named []text.NamedReport
 	for i, a := range answers {

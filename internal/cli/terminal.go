@@ -38,7 +38,8 @@ func (f colorFlag) wanted(terminal bool, getenv func(string) string) bool {
 	return terminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 }
 
-// width returns the columns of a terminal, 0 if w is none.
+// width returns the columns of w if it is a terminal, else the number in the environment variable COLUMNS (for a pipe to a
+// pager), 0 if that is not set.
 func width(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {

@@ -45,7 +45,8 @@ func threadStates(k *report.Kernel) []span {
 	return []span{{plain, text}}
 }
 
-// limitsAndUse describes the process's limits of CPU and memory, and how much of them it used.
+// limitsAndUse describes the process's limits of CPU and memory, how much of them it used, and the share of the trace's time
+// with samples if that is below 95 %. If nothing of that is known, it gives the number of samples.
 func (p *page) limitsAndUse(h *report.Host) []span {
 	var parts []string
 	f := &h.Facts

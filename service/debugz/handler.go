@@ -114,6 +114,8 @@ type handler struct {
 
 var noContext = context.Background()
 
+// ServeHTTP shows the page (GET, HEAD), changes the log level (POST), and passes requests
+// for a path that ends in /flight to Options.Flight.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

@@ -31,6 +31,8 @@ func (o *openCounts) slot(step int64) (count *atomic.Uint64, lap uint64) {
 	return &o[uint64(step)%openRingSize], uint64(step) / openRingSize << 32
 }
 
+// begin counts an open request that began at t, in the step of t; the count of an earlier
+// lap in the same place is lost. It may be called concurrently.
 func (o *openCounts) begin(t time.Time) {
 	count, lap := o.slot(stepIndex(t))
 	for {
@@ -45,6 +47,8 @@ func (o *openCounts) begin(t time.Time) {
 	}
 }
 
+// end removes a request that began at the given time from the count of its step, unless a
+// later lap has replaced that count. It may be called concurrently.
 func (o *openCounts) end(began time.Time) {
 	count, lap := o.slot(stepIndex(began))
 	for {

@@ -113,7 +113,9 @@ func newKey(random io.Reader) []byte {
 // Route returns the name of a marked request as a redacted trace has it.
 func (o *Options) Route(name string) string { return o.redactText(o.Routes, name, "") }
 
-// redactText hides a text by a mode.
+// redactText returns what a redacted trace has for the text s: s itself in mode Keep, if it
+// is empty, or if Options.Allow accepts it; dropped in mode Drop; its keyed hash in any
+// other mode.
 func (o *Options) redactText(m Mode, s, dropped string) string {
 	switch {
 	case m == Keep || s == "" || o.Allow != nil && o.Allow(s):

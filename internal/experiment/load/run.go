@@ -55,6 +55,7 @@ type Answer struct {
 	Start  time.Time // when sending began; zero means the call of Send
 }
 
+// check sets the defaults of options that are zero, and returns an error for the first option that is missing or out of range.
 func (o *Options) check() error {
 	o.MaxInFlight = cmp.Or(o.MaxInFlight, 4096)
 	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)

@@ -244,9 +244,10 @@ func (w *Walker) emitSpan(frame *walkFrame, span *timeline.Span, start int64, cu
 	}
 }
 
-// followWait decides where the walk continues before the end of a wait. If another goroutine is the cause of the wake, it
-// enters that goroutine, limited to the time from start to the cursor, and returns true. Otherwise it adds the wait itself as a
-// step and returns false.
+// followWait walks back from the end of a wait, which is at the cursor, and moves the cursor back to the start of each step
+// that it adds. It enters the goroutine that caused the wake, or that served the awaited answer, limited to the time from start
+// (earlier if vain waits are merged) to the cursor, and returns true. Otherwise it adds the wait, or the parts of another
+// process's answer, as steps and returns false.
 func (w *Walker) followWait(frame *walkFrame, span *timeline.Span, start int64, cursor *int64) (entered bool) {
 	v := w.judgeWait(frame, span, *cursor)
 	if frame.followedWait >= 0 && w.endsEarlierRequest(span, &v) {

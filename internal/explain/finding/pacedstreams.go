@@ -18,9 +18,10 @@ func (in *Input) isStream(site *report.Site) bool {
 	return slices.ContainsFunc(in.Streams, func(s queues.Stream) bool { return s.WriteShare >= threshold.HalfShare && s.Site.Matches(site) })
 }
 
-// streamRule returns the rule whose candidate a route becomes if its line is one of a stream (Input.isStream): WL2001 for the
-// pace of a timer, WL2005 for the parts of a peer's answer that another goroutine reads. It returns "" for other routes, among
-// them requests that call the peer for each part, which are slow because of the calls.
+// streamRule returns the rule that reports a cause, reached by the wait chain via, when requests wait for it between the parts
+// of a stream that they write to their client, which the caller has checked by Input.isStream: WL2001 for the pace of a timer,
+// WL2005 for the parts of a peer's answer that another goroutine reads. It returns "" for other causes, and for requests that
+// call the peer for each part: they are slow because of the calls.
 func (a *attribution) streamRule(c *report.Cause, via []report.Via) report.RuleCode {
 	switch {
 	case c.Cause == report.CauseSleep:

@@ -41,7 +41,8 @@ func (v *view) growthSeries(steps iter.Seq[step]) [][2]int64 {
 // pointWidth returns the time between two points of a series.
 func (v *view) pointWidth() int64 { return max((v.to-v.from)/maxSeries, v.s.IntervalNS, 1) }
 
-// rssSeries returns the maximal resident memory as [time, bytes], one point for each pointWidth.
+// rssSeries returns the process's largest resident memory in each pointWidth as [time, bytes]; the time is that of the first
+// sample in it, in ns since the trace's start. It is not nil.
 func (v *view) rssSeries() [][2]int64 {
 	width, list := v.pointWidth(), [][2]int64{}
 	for i := range v.s.Points {

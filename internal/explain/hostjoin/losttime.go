@@ -27,7 +27,8 @@ func (v *view) cpuSteps() iter.Seq[step] {
 	})
 }
 
-// throttledSteps returns the steps of the time in which quotas throttled the control group or its ancestors.
+// throttledSteps returns the growth, from sample to sample, of the throttled time in ns, summed over CPUs: that of the control
+// group by any quota (the kernel's local counter), else that by its own quota plus that by its ancestors' quotas.
 func (v *view) throttledSteps() iter.Seq[step] {
 	return v.stepsOf(v.s.Points, true, func(x *host.Sample) *int64 {
 		switch {

@@ -64,9 +64,10 @@ func (f *Facts) requireCollections(refuse refuseFunc) (change *effect, explanati
 	return new(effect), "", nil
 }
 
-// cyclesEffect returns the effect of collecting ratio times as often, and its explanation, which ends with basis. goal is the
-// heap's new goal in bytes; 0 or infinite if it is not to be mentioned. Forced collections stay. It refuses if marking would
-// take more than half of the time.
+// cyclesEffect returns the effect of collecting ratio times as often, and its explanation, which contains basis. goal is the
+// heap's new goal in bytes; 0 or infinite if it is not to be mentioned. Forced collections stay. If a quota throttles the
+// process, requests also get the CPU time that marking no longer takes. It refuses if marking would take more than half of the
+// time.
 func (f *Facts) cyclesEffect(ratio variantValues, basis string, goal float64, refuse refuseFunc) (change *effect, explanation string, refusal error) {
 	unforced := float64(f.Cycles - f.ForcedCycles)
 	unforcedShare := unforced / float64(f.Cycles)

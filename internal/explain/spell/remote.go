@@ -41,8 +41,10 @@ func (s *Speller) CauseOf(key *path.CauseKey) report.CauseName {
 	return Cause(s.Settlement[key.Code])
 }
 
-// RemoteVias returns the wait chain that leads to a remote cause: the waits of this service (chain), the wait for the other
-// service at site, and the waits of that service. starter is as in ServiceFrame.
+// RemoteVias returns the wait chain that leads to a remote cause: the waits of this service (chain), its wait at site for the
+// service remote.Callee in the function call, and the waits within that service. If the cause is the time on the way
+// (remote.IsWay), these are only the waits of this service. starter is the line that started the request's goroutine; it is the
+// caller of site if no other service code is known. remote must not be nil.
 func (s *Speller) RemoteVias(chain []path.ChainWait, site, starter tracefmt.FrameID, call tracefmt.StringID, remote *RemoteCause) []report.Via {
 	vias := s.Vias(chain)
 	if remote.IsWay {

@@ -10,8 +10,9 @@ import (
 // in one interrupt.
 const maxPollDelayNS = 50e3
 
-// addEvent applies one kernel event: context switches, wakes and migrations change the states of threads and the occupants of
-// CPUs; arrivals and reads are recorded by socket; lost events invalidate all states.
+// addEvent applies one kernel event. Switches, wakes, migrations, throttling and refills of a quota change the states of
+// threads and the occupants of CPUs; arrivals and sends are recorded by socket, reads by thread, retransmissions and softirq
+// time in sums. Lost events make all states unknown from the time of the loss on.
 func (t *Tracker) addEvent(syms *tracefmt.Symbols, e *kernelevents.Event) {
 	switch e.Kind {
 	case kernelevents.Switch:

@@ -166,11 +166,12 @@ func (p *packets) writeSegments(r *report.Request, track uint64) {
 	}
 }
 
-// writeWake writes a wake as a flow between two instants.
-func (p *packets) writeWake(time int64, from, to, waker, woken uint64) {
+// writeWake writes a wake as a flow (an arrow) from an instant on the waker's track to one on the woken goroutine's track.
+// waker and woken are the ids of the goroutines; time is in ns since the start of the trace.
+func (p *packets) writeWake(time int64, wakerTrack, wokenTrack, waker, woken uint64) {
 	p.flow++
-	p.writeEvent(&event{time: time, eventType: instant, track: from, category: "wake", name: "wakes", notes: []note{{key: "goroutine", number: woken}}, flowStart: p.flow})
-	p.writeEvent(&event{time: time, eventType: instant, track: to, category: "wake", name: "woken", notes: []note{{key: "goroutine", number: waker}}, flowEnd: p.flow})
+	p.writeEvent(&event{time: time, eventType: instant, track: wakerTrack, category: "wake", name: "wakes", notes: []note{{key: "goroutine", number: woken}}, flowStart: p.flow})
+	p.writeEvent(&event{time: time, eventType: instant, track: wokenTrack, category: "wake", name: "woken", notes: []note{{key: "goroutine", number: waker}}, flowEnd: p.flow})
 }
 
 func stateText(state, reason string) string {

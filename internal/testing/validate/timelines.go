@@ -70,8 +70,9 @@ func (v *Timelines) checkLife(id uint64, spans []timeline.Span) {
 	}
 }
 
-// checkThreads checks that no thread runs two goroutines at once, and that the runs of threads agree with the spans of
-// goroutines. The two are built in different ways.
+// checkThreads checks that no thread runs two goroutines at once, from the runs of threads in g and in the generations before
+// (forgotten if skipped: some were left out before g), and that the runs that ended in g agree with the goroutines' spans in
+// win. The two are built in different ways.
 func (v *Timelines) checkThreads(win *timeline.Window, g *timeline.Gen, skipped bool) {
 	if v.lastRuns == nil || skipped {
 		v.lastRuns = make(map[uint64]timeline.Run)

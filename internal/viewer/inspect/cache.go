@@ -32,8 +32,8 @@ func newCache[K comparable, V any](capacity int64, size func(V) int64) *cache[K,
 // unitSize is the size function of a cache that counts its values.
 func unitSize[V any](V) int64 { return 1 }
 
-// getOrMake returns the cached value of a key; if there is none, it calls make and caches the result. Only one
-// make runs at a time.
+// getOrMake returns the cached value of a key; if there is none, it calls make and caches the value. An error of make is
+// returned and not cached. Only one make runs at a time; if ctx ends before, the error is ctx.Err().
 func (c *cache[K, V]) getOrMake(ctx context.Context, key K, make func() (V, error)) (V, error) {
 	if v, ok := c.get(key); ok {
 		return v, nil

@@ -349,7 +349,8 @@ func (r *run) record(ctx context.Context, t *target) *answer {
 	return a
 }
 
-// explainRecording runs whylate's verb explain on a recording, also after an interrupt.
+// explainRecording runs whylate's verb explain on the recording a.file, also after an interrupt, and stores the report and the
+// pod's events in a. If that fails, it prints the reason and stores it, with the exit status, in a.
 func (r *run) explainRecording(ctx context.Context, t *target, a *answer) {
 	interrupted := ctx.Err() != nil
 	ctx = context.WithoutCancel(ctx)

@@ -8,7 +8,8 @@ func (th *Thread) Proc() int { return th.p }
 // Running returns the goroutine that the thread runs, 0 for none.
 func (th *Thread) Running() uint64 { return th.g }
 
-// currentGoroutine returns the goroutine that the thread runs. It stores an error if there is none in this status.
+// currentGoroutine returns the goroutine that the thread runs. If there is none, or its status is another one, it stores an
+// error that names the event, and returns a new goroutine that the caller may change without effect.
 func (th *Thread) currentGoroutine(event string, status uint64) *goroutine {
 	g := th.b.goroutines[th.g]
 	if th.g == 0 || g == nil || g.status != status {
@@ -18,7 +19,8 @@ func (th *Thread) currentGoroutine(event string, status uint64) *goroutine {
 	return g
 }
 
-// otherGoroutine returns goroutine id. It stores an error if it is not in this status.
+// otherGoroutine returns goroutine id. If there is none, or its status is another one, it stores an error that names the event,
+// and returns a new goroutine that the caller may change without effect.
 func (th *Thread) otherGoroutine(event string, id, status uint64) *goroutine {
 	g := th.b.goroutines[id]
 	if g == nil || g.status != status {
