@@ -31,7 +31,6 @@ type checkFlags struct {
 	ledger            string
 }
 
-// newCheck returns the command check, which checks a recording against budgets and a baseline, for CI.
 func newCheck(s *streams) *cobra.Command {
 	c := checkFlags{format: "text"}
 	cmd := &cobra.Command{
@@ -79,8 +78,6 @@ func (c *checkFlags) rules(cmd *cobra.Command) (budget.Rules, error) {
 	return rules, c.validate(cmd)
 }
 
-// run checks the recording or report arg, writes notes to standard error and violations to the output. The error has the exit
-// status ExitCheck if there is a violation.
 func (c *checkFlags) run(cmd *cobra.Command, s *streams, arg string) error {
 	rules, err := c.rules(cmd)
 	if err != nil {

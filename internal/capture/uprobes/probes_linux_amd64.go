@@ -84,8 +84,7 @@ func load(t *target, programs []string) (*probes, error) {
 	return p, nil
 }
 
-// attach places a probe at an offset in the file of the target's program. program is the name of the BPF program that runs
-// there.
+// attach places a probe.
 func (p *probes) attach(t *target, program string, offset uint64) error {
 	ex, err := link.OpenExecutable(t.exe)
 	if err != nil {
@@ -115,7 +114,7 @@ func (p *probes) attach(t *target, program string, offset uint64) error {
 	return nil
 }
 
-// kernelBefore reports whether this machine's kernel is older than release major.minor; false if its release is not known.
+// kernelBefore reports whether the kernel is older than a release.
 func kernelBefore(major, minor int) bool {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
@@ -333,8 +332,7 @@ func (c *collector) drain() {
 // preemptedReason is the BPF programs' number for the reason "preempted".
 const preemptedReason = 255
 
-// recording returns the events from start to end (CLOCK_MONOTONIC, ns), by time, with the names and lines of their stacks. wall
-// is the time of day at start.
+// recording resolves names and lines.
 func (c *collector) recording(start, end int64, wall time.Time) *schedtrace.Recording {
 	r := &schedtrace.Recording{Start: start, End: end, Wall: wall, Stacks: [][]gobinary.Frame{nil}}
 	slices.SortStableFunc(c.events, func(a, b rawEvent) int { return int(a.time - b.time) })

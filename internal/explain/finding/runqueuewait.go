@@ -119,20 +119,29 @@ func (q *runQueueWait) assignHerd(in *Input) {
 
 // occupantsOf returns the functions that ran on the Ps while requests of a group waited for one, with their shares, the largest
 // first. Functions and shares are those of the group's scheduling causes; stats adds where their goroutines started and how many of
-// their runs were long. Mark workers and assists are left out, because rules WL3xxx judge them.
+// their runs were long. Mark workers and assists are left out, because rules WL3xxx judge them, and so is the recording itself: the
+// runtime's tracer, at the end of each of its generations, and what writes traces and profiles. The result is empty if the recording
+// ran for more than half of that time: then the service has nothing to change.
 func occupantsOf(stats *process.Stats, g *report.Group) []occupant {
 	var out []occupant
-	total := 0.0
+	total, recordingNS := 0.0, 0.0
 	for i := range g.All().Causes {
 		cause := &g.All().Causes[i]
 		if cause.Cause != report.CauseSched {
 			continue
 		}
 		for _, r := range cause.RanMeanwhile {
-			if r.Site == nil || knowledge.Has(r.Site.Func, knowledge.GCMark) {
+			if r.Site == nil {
 				continue
 			}
-			ns := r.Share * float64(cause.TotalNS)
+			ns, roles := r.Share*float64(cause.TotalNS), knowledge.Of(r.Site.Func)
+			if roles.Has(knowledge.GCMark) {
+				continue
+			}
+			if roles.Has(knowledge.Tracing) || roles.Has(knowledge.TraceRecorder) {
+				recordingNS += ns
+				continue
+			}
 			total += ns
 			k := slices.IndexFunc(out, func(t occupant) bool { return t.site.Func == r.Site.Func })
 			if k < 0 {
@@ -140,6 +149,9 @@ func occupantsOf(stats *process.Stats, g *report.Group) []occupant {
 			}
 			out[k].share += ns
 		}
+	}
+	if recordingNS > total {
+		return nil
 	}
 	for i := range out {
 		out[i].share /= total
