@@ -86,18 +86,18 @@ func (s loggedStatement) ExecContext(ctx context.Context, args []driver.NamedVal
 	return s.loggedConn.ExecContext(ctx, s.query, args)
 }
 
-type loggedRows struct{ left [][]driver.Value }
+type loggedRows struct{ rest [][]driver.Value }
 
 func (r *loggedRows) Columns() []string {
-	return make([]string, len(slices.Concat(r.left[:min(1, len(r.left))]...)))
+	return make([]string, len(slices.Concat(r.rest[:min(1, len(r.rest))]...)))
 }
 func (r *loggedRows) Close() error { return nil }
 func (r *loggedRows) Next(values []driver.Value) error {
-	if len(r.left) == 0 {
+	if len(r.rest) == 0 {
 		return io.EOF
 	}
-	copy(values, r.left[0])
-	r.left = r.left[1:]
+	copy(values, r.rest[0])
+	r.rest = r.rest[1:]
 	return nil
 }
 
@@ -183,8 +183,8 @@ func TestClickHouseStatements(t *testing.T) {
 
 	shared := &sharedLedger{sqliteLedger: sqliteLedger{s.databases}}
 	section("marks", shared.SaveMarks(ctx, map[string]Mark{"k": {"seen", begin}}, []Message{{ID: "m", Body: []byte("body"), Created: begin}}))
-	none, err := shared.ClaimMessage(ctx, begin, begin.Add(time.Minute))
-	check.True(t, none == nil, "%+v", none)
+	message, err := shared.ClaimMessage(ctx, begin, begin.Add(time.Minute))
+	check.True(t, message == nil, "%+v", message)
 	section("no message", err)
 	log.answers = map[string][][]driver.Value{"LIMIT 1": {{"m", "body", begin.UnixNano(), int64(2), int64(7)}}}
 	m, err := shared.ClaimMessage(ctx, begin, begin.Add(time.Minute))

@@ -28,11 +28,11 @@ import (
 
 // ownLines are the lines of an output that are the plugin's: an answer of whylate explain is one line here.
 func ownLines(text string) string {
-	own := regexp.MustCompile(`^(event |recording: |page: |kubectl whylate|  \w+-\d)`)
+	ownLine := regexp.MustCompile(`^(event |recording: |page: |kubectl whylate|  \w+-\d)`)
 	var out []string
 	for line := range strings.Lines(text) {
 		switch {
-		case own.MatchString(line):
+		case ownLine.MatchString(line):
 			out = append(out, strings.TrimSpace(line))
 		case strings.TrimSpace(line) == "":
 			if len(out) > 0 && out[len(out)-1] != "(answer)" {
@@ -107,8 +107,8 @@ func TestOutputs(t *testing.T) {
 	for pattern, replacement := range map[string]string{`\d{8}T\d{6}Z`: "TIME", `event \d\d:\d\d:\d\d`: "event CLOCK", `"bytes":\d+`: `"bytes":N`} {
 		text = regexp.MustCompile(pattern).ReplaceAllString(text, replacement)
 	}
-	kept := must.Have(filepath.Glob(dir + "/*"))(t)
-	check.True(t, len(kept) >= 4, "kept: %v", kept)
+	files := must.Have(filepath.Glob(dir + "/*"))(t)
+	check.True(t, len(files) >= 4, "kept: %v", files)
 	for _, page := range append(must.Have(filepath.Glob("*.html"))(t), must.Have(filepath.Glob(dir+"/*.html"))(t)...) {
 		check.True(t, strings.Contains(string(must.Have(os.ReadFile(page))(t)), "<html"), "%s is no page", page)
 	}
@@ -121,7 +121,7 @@ func toList(v any) []any {
 	return list
 }
 
-// TestExplainEndWaits: a container that still runs is asked about again, for three seconds.
+// TestExplainEndWaits: a container that still runs is read again, for three seconds.
 func TestExplainEndWaits(t *testing.T) {
 	api := new(kubetest.API)
 	api.PutPod(pod("x"))
