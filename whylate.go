@@ -31,7 +31,7 @@ type Options struct {
 	Group *regexp.Regexp
 	// NoMarks finds requests as if the service had no marks of package service/mark.
 	NoMarks bool
-	// Exact walks every request. Otherwise, after about 5,000 requests, only the slowest tenth of each group and a weighted
+	// Exact walks every request. Otherwise, after about 5,000 requests, only the slowest of each group and a weighted
 	// sample of its other requests are walked (report.Sampled).
 	Exact bool
 	// TraceID, if not zero, limits the report to requests with this trace id of a tracing system. The recording must hold

@@ -63,7 +63,7 @@ func (e *explainFlags) addFlags(cmd *cobra.Command) {
 	f.StringVar(&e.iterations, "iterations", "", "divide the time of a benchmark's or a program's run by this `count`, or by the lines that go test -bench printed")
 	f.StringVar(&e.peer, "peer", "", "the `recording` of a process that requests wait for, made at the same time: the same as a further argument")
 	e.addLength(cmd)
-	f.BoolVar(&e.options.Exact, "exact", false, "follow every request; otherwise, from 5,000 on, the slowest tenth and a sample of the others are followed, and a sample of a long run")
+	f.BoolVar(&e.options.Exact, "exact", false, "follow every request; otherwise, from 5,000 on, the slowest and a sample of the others are followed, and a sample of a long run")
 	e.color.add(cmd)
 }
 

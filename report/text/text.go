@@ -155,9 +155,9 @@ func (p *page) header() {
 	}
 	facts = append(facts, found)
 	if s := in.Sampled; s != nil {
-		followed := "followed " + strconv.Itoa(s.Walked) + ": the slowest tenth and a sample of the others"
+		followed := "followed " + strconv.Itoa(s.Walked) + ": the slowest and a sample of the others"
 		if e := p.report.ShareError(); e > 0 {
-			followed += fmt.Sprintf(", shares below p90 to ±%.1f points", 100*max(e, 0.001))
+			followed += fmt.Sprintf(", shares to ±%.1f points", 100*max(e, 0.001))
 		}
 		facts = append(facts, followed)
 	} else if e := p.report.ShareError(); e > 0 {

@@ -379,7 +379,7 @@ func TestSampled(t *testing.T) {
 	for _, c := range []struct {
 		err  float64
 		want string
-	}{{0, "followed 1234: the slowest tenth and a sample of the others"}, {0.00004, "others, shares below p90 to ±0.1 points"}, {0.0098, "others, shares below p90 to ±1.0 points"}} {
+	}{{0, "followed 1234: the slowest and a sample of the others"}, {0.00004, "others, shares to ±0.1 points"}, {0.0098, "others, shares to ±1.0 points"}} {
 		r.Input.Sampled = &report.Sampled{Walked: 1234, Requests: 99999}
 		r.Groups[0].Bands[1].Causes[0].ShareError = c.err
 		head, _, _ := strings.Cut(render(t, r, text.Options{Width: 1000}), "\n\n")

@@ -36,3 +36,33 @@ func TestDrawPieces(t *testing.T) {
 		}
 	}
 }
+
+// TestThinning: of a group with very many requests in the trace a smaller part is walked, but still all of the slowest hundredth.
+func TestThinning(t *testing.T) {
+	const perBucket = 1000
+	walkedOf := func(total int) (exact, walked int32) {
+		history := &latencyCounts{total: total}
+		pl := &plan{groups: []plannedGroup{{count: 100 * perBucket, history: history}}}
+		for bucket := range int32(100) {
+			history.counts[bucket] = int32(total / 100)
+			pl.strata = append(pl.strata, stratum{bucket: bucket, count: perBucket})
+		}
+		pl.findSlowBuckets()
+		for i := range pl.strata {
+			if s := &pl.strata[i]; s.bucket >= pl.groups[0].exactBucket {
+				exact += s.count
+			} else {
+				walked += min(s.sampleSize, s.count)
+			}
+		}
+		return exact, exact + walked
+	}
+	for _, c := range []struct {
+		total            int
+		minExact, walked int32 // of 100,000
+	}{{10_000, 10_000, 15_700}, {50_000, 10_000, 15_700}, {100_000, 5000, 12_900}, {400_000, 1000, 5200}, {10_000_000, 1000, 5200}} {
+		if exact, walked := walkedOf(c.total); exact < c.minExact || walked > c.walked {
+			t.Errorf("of a group with %d requests %d are certainly walked and %d in all, want at least %d and at most %d", c.total, exact, walked, c.minExact, c.walked)
+		}
+	}
+}

@@ -80,6 +80,16 @@ func (g *plannedGroup) hasFewOverlaps() bool {
 	return float64(g.overlapCount) <= maxOverlapShare*float64(g.count)
 }
 
+// thinning returns by how much the samples of the group are smaller, and its exact share, because it had many requests so far.
+func (g *plannedGroup) thinning() float64 {
+	return min(max(1, float64(g.history.total)/manyInTrace), maxThinning)
+}
+
+// setSampleSize sets the sample size to one in so many requests, but at least a minimum.
+func (s *stratum) setSampleSize(minimum int32, oneIn float64) {
+	s.sampleSize = max(minimum, int32(float64(s.count)/oneIn))
+}
+
 // Bounds of sampling.
 const (
 	// minPlannedRequests is the number of requests of a generation from which on a plan saves time.
@@ -101,6 +111,10 @@ const (
 	minSample      = 16
 	oneInLower     = 64
 	minSampleLower = 8
+	// The more requests a group had beyond manyInTrace, the smaller is the part of them that is walked: the number of walked
+	// requests decides the errors of shares.
+	manyInTrace = 50_000
+	maxThinning = 8
 	// Requests that overlap a mark phase are all walked if they are at most this share of their group. Mark assists
 	// and stops of the world are long and rare, so a sample estimates their time badly: rows of 1 % were wrong by a
 	// tenth of their value.
@@ -254,21 +268,24 @@ func (pl *plan) findSlowBuckets() {
 		stratum := &pl.strata[i]
 		group := &pl.groups[stratum.group]
 		group.isWalkedWhole = group.count <= smallGroup || group.history.total <= smallGroupInTrace
+		thinning := group.thinning()
 		switch slowerShare := float64(group.slowerCount) / float64(group.count); {
-		case group.isWalkedWhole || slowerShare < exactShare:
+		case group.isWalkedWhole || slowerShare < exactShare/thinning:
 			group.exactBucket = stratum.bucket
+		case slowerShare < exactShare:
+			stratum.setSampleSize(minSample, thinning/2)
 		case slowerShare < upperShare:
-			stratum.sampleSize = max(minSample, stratum.count/oneInUpper)
+			stratum.setSampleSize(minSample, oneInUpper*thinning)
 		case slowerShare < middleShare:
-			stratum.sampleSize = max(minSample, stratum.count/oneInMiddle)
+			stratum.setSampleSize(minSample, oneInMiddle*thinning)
 		default:
-			stratum.sampleSize = max(minSampleLower, stratum.count/oneInLower)
+			stratum.setSampleSize(minSampleLower, oneInLower*thinning)
 		}
 		group.slowerCount += stratum.count
 	}
 	for i := range pl.groups {
 		group := &pl.groups[i]
-		group.exactBucket = min(group.exactBucket, group.history.slowestBucket(exactShare))
+		group.exactBucket = min(group.exactBucket, group.history.slowestBucket(exactShare/group.thinning()))
 	}
 	for i := range pl.strata {
 		stratum := &pl.strata[i]
