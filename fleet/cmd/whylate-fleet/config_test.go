@@ -64,6 +64,7 @@ func TestConfig(t *testing.T) {
 		"-tls-cert=" + secrets + " -tls-key=x": "", "-tls-cert=/none -tls-key=x": "-tls-cert: ", "-tls-key=x": "-tls-cert", "-kafka=kafka://x/y -s3=s3://x": "-clickhouse", "-kafka=kafka://x/y -clickhouse=x": "-s3",
 		"-max-bytes=0": "-max-bytes", "-max-queued=0": "-max-queued", "-expires=0": "-expires", "-since=0": "-since", "-keep-raw-bytes=0": "-keep-raw-bytes", "-max-bytes=2EiB": "not a size", "-scrape-length=999ms": "-scrape-length",
 		"-scrape-length=61s -scrape-budget=1h": "-scrape-length", "-scrape-length=5s -scrape-budget=4s": "-scrape-budget", "-scrape-share=-0.1": "-scrape-share", "-webhook-secrets=" + secrets: "-webhook", "-webhook=https://x -webhook-secrets=/none": "-webhook-secrets: ",
+		"-policy=/none": "-policy: ", "-policy=" + file("owners: []"): "", "-policy=" + file("owners: 3"): "-policy: ",
 		"-otlp=http://": "-otlp", "-pyroscope=ftp://x": "-pyroscope", "-public=http://a b": "-public",
 		"-target=x": "-target", "-log=x": "-log", "-tls-cert=x": "-tls-key", "-listen=x": "-listen", "-workers=0": "-workers", "-max-recordings=0": "-max-recordings",
 		"-keep-raw=0": "-keep-raw", "-keep-raw-bytes=x": "keep-raw-bytes", "-keep-rows=1h": "-keep-rows", "-drain=-1s": "-drain", "-unknown": "unknown",
