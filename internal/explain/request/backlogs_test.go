@@ -10,21 +10,21 @@ import (
 func TestBacklog(t *testing.T) {
 	first, second, third, next := &clientMessage{end: 2}, &clientMessage{end: 10}, &clientMessage{end: 30}, &clientMessage{end: 101}
 	periods := []workPeriod{{start: 1, end: 91, waker: 1, hasMessage: true}, {start: 100, end: 130, waker: 1, hasMessage: true}}
-	begun := map[*clientMessage]bool{first: true, next: true}
-	b, ok := newBacklog(periods, []*clientMessage{first, second, third, next}, begun, nil)
+	startedMessages := map[*clientMessage]bool{first: true, next: true}
+	b, ok := newBacklog(periods, []*clientMessage{first, second, third, next}, startedMessages, nil)
 	if want := []int64{0, 0, 21, 31}; !ok || !slices.Equal(waitsOf(&b), want) || b.Queued != 2 || b.HandlingNS != 30 {
 		t.Errorf("got %+v, %v; want waits %v, 2 queued, 30 ns each", b, ok, want)
 	}
-	if b, ok = newBacklog(periods, []*clientMessage{first, second, third, {end: 95}, next}, begun, nil); ok {
+	if b, ok = newBacklog(periods, []*clientMessage{first, second, third, {end: 95}, next}, startedMessages, nil); ok {
 		t.Errorf("a message that did not wake the idle goroutine queued for it: %+v", b)
 	}
 	// The last message of a period that began before the trace is done at its end.
-	periods[0].waker, periods[0].hasMessage, begun[first] = 0, false, false
-	if b, ok = newBacklog(periods, []*clientMessage{second, third, next}, begun, nil); !ok || !slices.Equal(waitsOf(&b), []int64{0, 21, 31}) {
+	periods[0].waker, periods[0].hasMessage, startedMessages[first] = 0, false, false
+	if b, ok = newBacklog(periods, []*clientMessage{second, third, next}, startedMessages, nil); !ok || !slices.Equal(waitsOf(&b), []int64{0, 21, 31}) {
 		t.Errorf("got %+v, %v", b, ok)
 	}
 	periods[1].isOpenAtEnd = true
-	if _, ok = newBacklog(periods, []*clientMessage{second, third, next}, begun, nil); ok {
+	if _, ok = newBacklog(periods, []*clientMessage{second, third, next}, startedMessages, nil); ok {
 		t.Error("the time that a message takes is not known")
 	}
 }
@@ -54,7 +54,7 @@ func waitsOf(b *Backlog) (waits []int64) {
 	return waits
 }
 
-// TestReadBacklog: while all goroutines that read a socket are at work, what arrives lies there until one of them reads it without a
+// TestReadBacklog: while all goroutines that read a socket are at work, arrivals wait there until one of them reads it without a
 // wait. One that is idle reads it at once.
 func TestReadBacklog(t *testing.T) {
 	turns := []readTurn{
