@@ -55,6 +55,8 @@ type State struct {
 // invalid options of the recorder.
 func Start(o Options) *Service { return start(o, os.Getenv) }
 
+// start is Start with a given environment (getenv), whose settings of the tuner count only
+// if o.Tune is nil.
 func start(o Options, getenv func(string) string) *Service {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -76,7 +78,7 @@ func start(o Options, getenv func(string) string) *Service {
 	return &Service{tuner: tune.Start(opts), probe: probe.Start(probing), flight: rec}
 }
 
-// warn writes a record to the service's logger.
+// warn writes a warning to the service's logger, which may panic without effect.
 func warn(o *Options, text string, attr slog.Attr) {
 	var g guard.Guard
 	_ = g.Do("service.Options.Logger", func() { o.Logger.Warn(text, attr) })

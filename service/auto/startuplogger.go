@@ -113,6 +113,7 @@ func (v *startupLogger) writeFirstLine() {
 	v.startEvents, v.laterEvents = nil, nil
 }
 
+// logEvent logs an event of the tuner, with the setting that undoes it.
 func (v *startupLogger) logEvent(e tune.Event) {
 	e.Undo = settings.Undo(e)
 	_ = v.guard.Do("auto: the logger", func() { e.Log(v.logger()) })

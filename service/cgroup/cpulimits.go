@@ -72,7 +72,8 @@ func ratio(quota, period time.Duration) float64 {
 	return float64(quota) / float64(period)
 }
 
-// listBound returns the bound by a list of CPUs, and the number of CPUs in it.
+// listBound returns the bound of a kind by a list of CPUs, the content of file, and the
+// number of CPUs in it.
 func listBound(kind, file, list string) (b CPUBound, n int, err error) {
 	n, err = parseCPUList(list)
 	return CPUBound{Kind: kind, File: file, Text: clip(list), Depth: -1, CPUs: float64(n)}, n, err

@@ -224,7 +224,8 @@ type limitFile struct {
 	problem    Sight
 }
 
-// limitFile reads and parses the file with a level's limit.
+// limitFile reads the file name of a level and passes its content to parse. A missing or
+// malformed file is noted in the result.
 func (f *finder) limitFile(l Level, name string, parse func([]byte) error) limitFile {
 	file := limitFile{name: path.Join(l.Dir, name), depth: l.Depth}
 	b, ok, err := f.optionalText(l.Dir, name)
@@ -259,7 +260,8 @@ func (h *Hierarchy) unlimitedReason(file limitFile, limited bool) string {
 	return ""
 }
 
-// optionalText reads a small file. A missing file is no error: ok is false.
+// optionalText reads a small file (name) in a directory. A missing file or an empty name is
+// no error: ok is false.
 func (f *finder) optionalText(dir, name string) (b []byte, ok bool, err error) {
 	if name == "" {
 		return nil, false, nil
@@ -271,7 +273,7 @@ func (f *finder) optionalText(dir, name string) (b []byte, ok bool, err error) {
 	return b, err == nil, err
 }
 
-// optionalNumber reads an optional file with one number; 0 if there is none.
+// optionalNumber reads a file (name) in a directory with one number; 0 if there is none.
 func (f *finder) optionalNumber(dir, name string) int64 {
 	b, _, _ := f.optionalText(dir, name)
 	n, _ := parseNumber(b)

@@ -157,6 +157,7 @@ func newFinder(opts Options) (*finder, error) {
 	return f, nil
 }
 
+// source returns the files to read: those of FS, if that is set, else the machine's.
 func (o Options) source() (source, error) {
 	if o.FS != nil {
 		return fsSource{o.FS}, nil
@@ -168,7 +169,8 @@ func (f *finder) addNote(format string, args ...any) {
 	f.notes = append(f.notes, fmt.Sprintf(format, args...))
 }
 
-// addView reads the cgroup mounts of a mountinfo file.
+// addView reads the cgroup mounts of the mountinfo file name. prefix is the directory at
+// which their paths begin, as this process sees them.
 func (f *finder) addView(prefix, name string) {
 	b, err := readFile(f.src, name, maxMountinfo)
 	if err != nil {

@@ -70,7 +70,7 @@ func hierarchicalLimit(stat []byte) (n int64) {
 	return n
 }
 
-// memoryLevel reads the memory files of a group.
+// memoryLevel reads the memory limits of a group. The limitFile is that of the hard limit.
 func (f *finder) memoryLevel(v Version, lv Level) (MemoryLevel, limitFile) {
 	l, names := MemoryLevel{Level: lv}, memoryFiles[v]
 	file := f.limitFile(lv, names.max, func(b []byte) (err error) { l.Max, l.Limited, err = parseMemory(b); return err })
@@ -82,7 +82,8 @@ func (f *finder) memoryLevel(v Version, lv Level) (MemoryLevel, limitFile) {
 	return l, file
 }
 
-// optionalMemoryLimit reads an optional file with a memory limit.
+// optionalMemoryLimit reads a file (name) in a directory with a memory limit in bytes.
+// limited is false without a file or limit.
 func (f *finder) optionalMemoryLimit(dir, name string) (n int64, limited bool) {
 	b, ok, err := f.optionalText(dir, name)
 	if !ok || err != nil {

@@ -76,6 +76,8 @@ func parseMounts(b []byte) (ms []mount, bad int) {
 	return ms, bad
 }
 
+// parseMount parses a line of mountinfo. isCgroup is false, without an error, for a mount
+// of another file system or of a removed group.
 func parseMount(line []byte) (m mount, isCgroup bool, err error) {
 	// "36 35 98:0 /root /point options optional... - type source super"
 	head, tail, ok := bytes.Cut(line, []byte(" - "))
@@ -185,6 +187,7 @@ func parseCPUList(s string) (int, error) {
 	return n, nil
 }
 
+// parseCPU parses a CPU number below maxCPUs.
 func parseCPU(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil || n >= maxCPUs {
@@ -193,7 +196,8 @@ func parseCPU(s string) (int, error) {
 	return int(n), nil
 }
 
-// statusField returns one field of /proc/PID/status.
+// statusField returns the value of a field in the content of /proc/PID/status; false if it
+// has no such field.
 func statusField(b []byte, name string) (string, bool) {
 	for line := range lines(b) {
 		k, v, ok := bytes.Cut(line, []byte(":"))

@@ -199,6 +199,7 @@ func (c *samplerCharge) close() error {
 	return closeAll(&c.current, &c.stat, &c.swap, &c.events, &c.failures)
 }
 
+// closeAll closes the open handles and sets them to nil. It returns their errors, joined.
 func closeAll(hs ...*handle) (err error) {
 	for _, h := range hs {
 		if *h != nil {

@@ -72,6 +72,7 @@ func readFile(src source, name string, limit int) ([]byte, error) {
 // fsSource reads an fs.FS whose root is "/".
 type fsSource struct{ fsys fs.FS }
 
+// name returns the path within the fs.FS of an absolute name.
 func (s fsSource) name(name string) (string, error) {
 	p := cmp.Or(strings.TrimPrefix(path.Clean(name), "/"), ".")
 	if !fs.ValidPath(p) {
@@ -80,6 +81,7 @@ func (s fsSource) name(name string) (string, error) {
 	return p, nil
 }
 
+// open checks that name is a regular file. The handle opens it again for each read.
 func (s fsSource) open(name string) (handle, error) {
 	p, err := s.name(name)
 	if err != nil {
@@ -100,6 +102,7 @@ func (s fsSource) open(name string) (handle, error) {
 	return &fsHandle{fsys: s.fsys, name: p}, nil
 }
 
+// isDir reports whether name is a directory, false if it cannot be read.
 func (s fsSource) isDir(name string) bool {
 	p, err := s.name(name)
 	if err != nil {
@@ -116,6 +119,8 @@ type fsHandle struct {
 	name string
 }
 
+// readAt opens the file and fills buf from offset off; fewer bytes, without an error, are
+// the end.
 func (h *fsHandle) readAt(buf []byte, off int64) (int, error) {
 	f, err := h.fsys.Open(h.name)
 	if err != nil {

@@ -14,6 +14,8 @@ func hostSource(root string) (source, error) { return host{root}, nil }
 // service.
 type host struct{ root string }
 
+// open opens a regular file below the root. It fails for any other file instead of waiting
+// for it.
 func (h host) open(name string) (handle, error) {
 	name = h.root + name
 	// O_NONBLOCK: a named pipe in place of a file must not hang us.
@@ -50,6 +52,7 @@ type hostHandle struct {
 	name string
 }
 
+// readAt fills buf from offset off; fewer bytes, without an error, are the end.
 func (h *hostHandle) readAt(buf []byte, off int64) (int, error) {
 	if h.fd < 0 {
 		return 0, &fs.PathError{Op: "read", Path: h.name, Err: fs.ErrClosed}
@@ -71,6 +74,7 @@ func (h *hostHandle) readAt(buf []byte, off int64) (int, error) {
 	return n, nil
 }
 
+// sample reads the file from its beginning with one system call, again only after a signal.
 func (h *hostHandle) sample(buf []byte) (int, error) {
 	if h.fd < 0 {
 		return 0, fs.ErrClosed
@@ -86,6 +90,7 @@ func (h *hostHandle) sample(buf []byte) (int, error) {
 	}
 }
 
+// close closes the file; further calls do nothing.
 func (h *hostHandle) close() error {
 	if h.fd < 0 {
 		return nil

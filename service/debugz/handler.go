@@ -315,6 +315,7 @@ func boundMark(won bool) string {
 	return " "
 }
 
+// numberText returns a number with its unit, "-" unless it is above 0.
 func numberText(n float64, unit string) string {
 	if n <= 0 {
 		return "-"
@@ -330,6 +331,8 @@ func numberOrUnknown(n float64, text func(float64) string) string {
 	return text(n)
 }
 
+// sizeText returns a number of bytes in binary units, "-" for 0 and "unknown" for a
+// negative one.
 func sizeText(n int64) string {
 	switch {
 	case n < 0:

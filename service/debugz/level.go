@@ -49,6 +49,8 @@ type levelChanger struct {
 	changeCount int         // number of changes, so that an outdated expiry does nothing
 }
 
+// newLevels returns a changer of o.Level that logs to o.Logger, or to the default logger of
+// the time of the change.
 func newLevels(o Options) *levelChanger {
 	l := &levelChanger{level: o.Level, logger: func() *slog.Logger { return o.Logger }}
 	if o.Logger == nil {

@@ -87,6 +87,7 @@ type headerWriter struct {
 	header []byte
 }
 
+// Write writes p and keeps the trace's header, its first bytes.
 func (h *headerWriter) Write(p []byte) (int, error) {
 	if n := tracebatch.HeaderLen - len(h.header); n > 0 {
 		h.header = append(h.header, p[:min(n, len(p))]...)

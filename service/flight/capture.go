@@ -163,6 +163,7 @@ type guardedWriter struct {
 	guard *guard.Guard
 }
 
+// Write writes p; a panic, of a function in the service's options, becomes an error.
 func (g *guardedWriter) Write(p []byte) (n int, err error) {
 	if err := g.guard.Do("flight: redact.Options.Allow", func() { n, err = g.Writer.Write(p) }); err != nil {
 		return 0, err

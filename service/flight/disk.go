@@ -137,9 +137,9 @@ func makeRoom(dir string) bool {
 	return remaining < before
 }
 
-// removeParts deletes part files of killed processes. A writer holds the lock of its part
-// file. Where files cannot be locked, a part file of this process or of another running one
-// stays until it is older than maxPartAge.
+// removeParts deletes part files of killed processes in dir. A writer holds the lock of its
+// part file. Where files cannot be locked, a part file of this process (pid) or of another
+// running one stays until it is older than maxPartAge.
 func removeParts(dir string, pid int, processExists func(pid int) bool, now time.Time) {
 	const maxPartAge = 10 * time.Minute
 	entries, err := os.ReadDir(dir)
@@ -197,8 +197,8 @@ func processExists(pid int) bool {
 	return !os.IsNotExist(err)
 }
 
-// writeAtomically writes a part file, syncs it, and renames it to name. On an error it
-// removes the part file.
+// writeAtomically writes a part file in dir with the process id pid in its name, syncs it,
+// and renames it to name. On an error it removes the part file.
 func writeAtomically(dir, name string, pid int, write func(*os.File) error) error {
 	partPath := filepath.Join(dir, name+partInfix+strconv.Itoa(pid))
 	f, err := createLocked(partPath)

@@ -45,7 +45,9 @@ const (
 // A samplingPace decides when the next sample is taken.
 type samplingPace struct{ meanCost time.Duration }
 
-// nextInterval returns the time to the next sample, given the CPU time of the last one.
+// nextInterval returns the time to the next sample, given the CPU time of the last one
+// (cost), GOMAXPROCS, and whether the process is idle: sampling then uses at most
+// samplingBudget of its CPUs.
 func (p *samplingPace) nextInterval(cost time.Duration, procs int, idle bool) time.Duration {
 	p.meanCost = cmp.Or(p.meanCost, cost)
 	p.meanCost += (cost - p.meanCost) / 8
@@ -86,6 +88,8 @@ type hostFacts struct {
 // hideIdentity removes process ids and names of control groups, as package redact does for the same facts in a trace.
 func (f *hostFacts) hideIdentity() { f.PID, f.QuotaFrom, f.MemoryFrom, f.Group = 0, "", "", "" }
 
+// readHostFacts returns the facts of this process and machine, and the limits of its
+// control group as far as they can be read.
 func readHostFacts() *hostFacts {
 	f := &hostFacts{
 		PID: os.Getpid(), OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version(),
@@ -188,6 +192,7 @@ func newHostLoggerFrom(f *hostFacts, cpu *cgroup.Sampler, threads *schedstat.Rea
 	return h
 }
 
+// close closes the files of the samples. A nil logger has none.
 func (h *hostLogger) close() {
 	if h == nil {
 		return

@@ -30,6 +30,8 @@ type metricsReader struct {
 	last                   time.Time
 }
 
+// newMetricsReader returns a reader of the runtime's metrics: scheduling latency,
+// goroutines, and CPU time.
 func newMetricsReader() *metricsReader {
 	r := new(metricsReader)
 	for _, name := range []string{metricLatency, metricGoroutines, metricGC, metricCPU, metricIdle} {

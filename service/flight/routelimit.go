@@ -22,6 +22,7 @@ const (
 // minRequests is the number of requests in the last minutes below which a route has no limit.
 const minRequests = 100
 
+// bucketOf returns the number of the histogram bucket of a latency.
 func bucketOf(d time.Duration) int {
 	v := uint64(max(d, 1))
 	if v < 1<<subBits {
@@ -49,6 +50,7 @@ type route struct {
 	limit         atomic.Int64 // ns; a request that takes longer is unusual
 }
 
+// newRoute returns a route that no request exceeds, until its limit is computed.
 func newRoute() *route {
 	r := new(route)
 	r.limit.Store(math.MaxInt64)

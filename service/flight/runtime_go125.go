@@ -15,6 +15,8 @@ type runtimeRecorder struct{ fr *trace.FlightRecorder }
 
 func newRing() ring { return new(runtimeRecorder) }
 
+// start starts a flight recorder of the runtime that keeps at least minAge of trace, in at
+// most about maxBytes.
 func (r *runtimeRecorder) start(minAge time.Duration, maxBytes uint64) error {
 	fr := trace.NewFlightRecorder(trace.FlightRecorderConfig{MinAge: minAge, MaxBytes: maxBytes})
 	if err := fr.Start(); err != nil {
@@ -24,6 +26,7 @@ func (r *runtimeRecorder) start(minAge time.Duration, maxBytes uint64) error {
 	return nil
 }
 
+// stop stops the recorder and drops its trace; a stopped recorder does nothing.
 func (r *runtimeRecorder) stop() {
 	if r.fr != nil {
 		r.fr.Stop()

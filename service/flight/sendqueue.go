@@ -78,9 +78,9 @@ func (q *sendQueue) countHeld(waiting []string, token string) (n int) {
 	return n
 }
 
-// handleAnswer updates the queue by an answer and returns the outcome, which is refused
-// for a recording that was barred twice. retryAfter is the answer's Retry-After, and
-// jitter is in [0, 1).
+// handleAnswer updates the queue by an answer to the recording name, sent with this token,
+// and returns the outcome, which is refused for a recording that was barred twice.
+// retryAfter is the answer's Retry-After, and jitter is in [0, 1).
 func (q *sendQueue) handleAnswer(name, token string, o outcome, retryAfter time.Duration, now time.Time, jitter float64) outcome {
 	if q.byName == nil {
 		q.byName = make(map[string]*sendState)

@@ -15,6 +15,8 @@ type tokenBucket struct {
 	last     time.Time
 }
 
+// newTokenBucket returns a full bucket of size tokens, which gets that many in each
+// interval; nil, which has no bound, if size is not above 0.
 func newTokenBucket(size int, interval time.Duration, now time.Time) *tokenBucket {
 	if size <= 0 {
 		return nil
@@ -56,6 +58,7 @@ func (b *tokenBucket) timeToToken() time.Duration {
 	return time.Duration(max(0, 1-b.tokens) * float64(b.interval) / b.size)
 }
 
+// takeToken takes a token; checkToken must have reported one.
 func (b *tokenBucket) takeToken() {
 	if b != nil {
 		b.tokens--

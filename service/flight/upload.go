@@ -93,6 +93,8 @@ func startUploader(dir string, opts UploadOptions) (*uploader, error) {
 	return up, err
 }
 
+// newUploader returns an uploader of the recordings in dir; run sends them. It returns an
+// error for an invalid URL or file of certificates.
 func newUploader(dir string, opts UploadOptions) (*uploader, error) {
 	u, err := url.Parse(opts.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -154,6 +156,8 @@ func (u *uploader) currentState() UploadState {
 // pollInterval is the interval at which the directory is listed.
 const pollInterval = time.Second
 
+// run sends waiting recordings, at once and then at each pollInterval, until the uploader
+// is stopped. It reports a panic as the state's error.
 func (u *uploader) run() {
 	defer close(u.done)
 	for wait := time.Duration(0); sleep(u.ctx, wait); wait = pollInterval {
@@ -236,13 +240,15 @@ func (u *uploader) token() (string, error) {
 	return strings.TrimSpace(string(token)), err
 }
 
+// updateState calls f with the state, under its lock.
 func (u *uploader) updateState(f func(*UploadState)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	f(&u.state)
 }
 
-// sendOne sends one recording and updates the queue and the state by the answer.
+// sendOne sends the recording name with the token, and updates the queue and the state by
+// the answer.
 func (u *uploader) sendOne(name, token string) {
 	data, err := os.ReadFile(filepath.Join(u.dir, name))
 	if errors.Is(err, os.ErrNotExist) {
@@ -275,8 +281,9 @@ func (u *uploader) sendOne(name, token string) {
 	}
 }
 
-// send sends one request and returns the answer's status, 0 if there is no answer.
-// err is nil only if the collector accepted the recording.
+// send sends data as the recording name in one request, with the token as its authorization
+// ("" for none), and returns the answer's status, 0 if there is no answer. err is nil only
+// if the collector accepted the recording.
 func (u *uploader) send(name, token string, data []byte) (status int, header http.Header, err error) {
 	var body bytes.Buffer
 	z := gzip.NewWriter(&body)

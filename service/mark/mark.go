@@ -53,6 +53,8 @@ func Begin(kind Kind, name, traceparent string) Mark {
 	return begin(kind, name, traceparent)
 }
 
+// begin is Begin while there is a watcher or a trace. It counts the request as open only
+// for a watcher.
 func begin(kind Kind, name, traceparent string) Mark {
 	m := Mark{active: true, kind: kind, name: name}
 	if watcher.Load() != nil {
@@ -80,6 +82,8 @@ func (m *Mark) End(name, status string) {
 	m.end(markTexts.endText(m.kind, name, status), name, status)
 }
 
+// end writes text, the encoded end of the request, to the trace, and passes name, status
+// and duration to the watcher.
 func (m *Mark) end(text, name, status string) {
 	m.active = false
 	if trace.IsEnabled() {
@@ -117,6 +121,8 @@ func DoMessage(ctx context.Context, name, traceparent string, f func(context.Con
 	return do(ctx, Message, name, traceparent, f)
 }
 
+// do calls f within a mark of this kind. The status is that of f's error, or Panic if f
+// does not return.
 func do(ctx context.Context, kind Kind, name, traceparent string, f func(context.Context) error) (err error) {
 	m := begin(kind, name, traceparent)
 	status := Panic

@@ -84,6 +84,8 @@ func wrap(w http.ResponseWriter) (*statusWriter, http.ResponseWriter) {
 
 func (w http1Writer) Flush() { w.ResponseWriter.(http.Flusher).Flush() }
 
+// Hijack takes over the connection; the request's status then is 101 unless a status was
+// written before.
 func (w http1Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := w.ResponseWriter.(http.Hijacker).Hijack()
 	if err == nil && w.status == 0 {

@@ -40,6 +40,7 @@ type textTable struct {
 
 var markTexts textTable
 
+// beginText returns the log key that encodes the begin of a request of this kind and name.
 func (t *textTable) beginText(kind Kind, name string) string {
 	if name == "" && kind == HTTP {
 		return beginVerb + string(HTTP) // written by a handler around a mux; needs no search

@@ -104,6 +104,8 @@ type follower struct {
 	guard       guard.Guard
 }
 
+// run polls the process's limit at each Interval and changes l, until the follower is
+// stopped.
 func (f *follower) run(l *Limiter) {
 	defer close(f.done)
 	defer f.close()
@@ -152,6 +154,9 @@ type processLimit struct {
 
 func (o *processLimit) open() { o.sampler, _ = cgroup.NewSampler(cgroup.Options{}) }
 
+// read returns the process's present limit: GOMAXPROCS, the quota and the memory limit of
+// its control group, also after a move to another group. If a file cannot be read, the last
+// complete limits apply. It returns no error.
 func (o *processLimit) read() (Limit, error) {
 	l := Limit{GOMAXPROCS: runtime.GOMAXPROCS(0)}
 	if o.sampler != nil && o.sampler.Moved() {

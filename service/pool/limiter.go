@@ -158,6 +158,7 @@ type Waits struct {
 
 type waitCounts struct{ count, givenUp, time, max atomic.Int64 }
 
+// add counts a wait of length d, and keeps the longest one. It may be called concurrently.
 func (w *waitCounts) add(d time.Duration) {
 	w.count.Add(1)
 	w.time.Add(int64(d))
@@ -234,6 +235,7 @@ func (w *waiter) wait(ctx context.Context) error {
 // A queue is a list that a waiter can leave from anywhere in constant time.
 type waitQueue struct{ first, last *waiter }
 
+// push appends a waiter.
 func (q *waitQueue) push(w *waiter) {
 	w.prev = q.last
 	if q.last == nil {
@@ -244,6 +246,7 @@ func (q *waitQueue) push(w *waiter) {
 	q.last = w
 }
 
+// remove removes a waiter, which must be in the queue.
 func (q *waitQueue) remove(w *waiter) {
 	if w.prev == nil {
 		q.first = w.next

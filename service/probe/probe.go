@@ -155,6 +155,8 @@ func Start(opts Options) *Probe {
 	return p
 }
 
+// newProbe returns a probe that does not tick yet, with defaults for options that are zero.
+// It opens the counters.
 func newProbe(opts Options) *Probe {
 	opts.Interval = cmp.Or(opts.Interval, 10*time.Millisecond)
 	opts.Interval = max(opts.Interval, time.Millisecond)

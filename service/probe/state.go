@@ -91,6 +91,7 @@ func (s *state) openSampler() {
 	}
 }
 
+// close adds the throttling since the last poll, and closes the counters.
 func (s *state) close() {
 	if s.sampler != nil {
 		s.readCounters() // throttling since the last poll
@@ -118,7 +119,8 @@ func (s *state) updateUsualCPUs(usedCPUs float64) {
 	s.usualCPUs += (usedCPUs - s.usualCPUs) / 2
 }
 
-// speedUpNearLimit makes ticks fast for two seconds if the process is near its limit.
+// speedUpNearLimit makes ticks fast until two seconds after now if the process used nearly
+// as many CPUs as procs (GOMAXPROCS) and its quota allow.
 func (s *state) speedUpNearLimit(used, procs float64, now, interval time.Duration) {
 	limit := procs
 	if s.quota > 0 {

@@ -15,6 +15,7 @@ type stealReader struct {
 	buf [512]byte
 }
 
+// newStealReader opens /proc/stat; nil, which reads nothing, if that fails.
 func newStealReader() *stealReader {
 	fd, err := syscall.Open("/proc/stat", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -29,6 +30,8 @@ func (s *stealReader) close() {
 	}
 }
 
+// read returns the CPU time that the hypervisor took from the whole machine since boot;
+// false if it is not known.
 func (s *stealReader) read() (time.Duration, bool) {
 	if s == nil {
 		return 0, false

@@ -14,6 +14,7 @@ var (
 	factWords   = fieldSet("os", "arch", "gomaxprocs", "gogc", "gomemlimit", "go")
 )
 
+// fieldSet returns a set of names.
 func fieldSet(names ...string) map[string]bool {
 	set := make(map[string]bool, len(names))
 	for _, name := range names {

@@ -129,6 +129,7 @@ func (o *Options) redactText(m Mode, s, dropped string) string {
 // hashedText returns the replacement of a text in mode Hash.
 func (o *Options) hashedText(s string) string { return "#" + hex.EncodeToString(o.hash(s))[:12] }
 
+// hash returns the keyed hash (HMAC-SHA-256) of s.
 func (o *Options) hash(s string) []byte {
 	h := hmac.New(sha256.New, o.Key)
 	h.Write([]byte(s))

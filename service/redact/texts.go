@@ -85,6 +85,7 @@ type scanner struct {
 	bad bool
 }
 
+// number reads a varint. If there is none, it returns 0, sets bad and skips the rest.
 func (s *scanner) number() uint64 {
 	v, n := binary.Uvarint(s.b)
 	if n <= 0 {
@@ -95,7 +96,7 @@ func (s *scanner) number() uint64 {
 	return v
 }
 
-// addUse records a use of a text.
+// addUse adds a use of the text id in a role, in which with has its function or key.
 func (t *generationTexts) addUse(id uint64, r role, with use) {
 	u := t.uses[id]
 	u.role |= r

@@ -75,9 +75,9 @@ func (t *Tuner) applyProcs() {
 	t.applyEvent(procs, event, t.opts.Procs == ModeApply)
 }
 
-// detectForeignProcs reports whether other code set GOMAXPROCS: it is neither this tuner's
-// value nor one that the runtime may have chosen. A value that the runtime may still
-// correct counts only after pollsToChange polls.
+// detectForeignProcs reports whether other code set GOMAXPROCS to current: it is neither
+// this tuner's value nor one that the runtime may have chosen, such as runtimeChoice. A
+// value that the runtime may still correct counts only after pollsToChange polls.
 func (t *Tuner) detectForeignProcs(current, runtimeChoice int64) bool {
 	procs := &t.procs
 	if procs.changed {

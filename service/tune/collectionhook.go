@@ -27,6 +27,8 @@ func newCollectionHook() *collectionHook {
 // arm allocates an unreachable sentinel, whose finalizer runs after the next collection.
 func (h *collectionHook) arm() { runtime.SetFinalizer(&sentinel{h}, (*sentinel).finalize) }
 
+// finalize runs after a collection: it sends a token, unless one waits, and arms the hook
+// again. A stopped hook does neither.
 func (s *sentinel) finalize() {
 	h := s.hook
 	if h.stopped.Load() {

@@ -84,6 +84,8 @@ const (
 	mCount
 )
 
+// newSamples returns the samples of the runtime's metrics that the tuner reads, in the
+// order of the constants m....
 func newSamples() []metrics.Sample {
 	names := [mCount]string{
 		mGC:        "/cpu/classes/gc/total:cpu-seconds",
@@ -206,6 +208,8 @@ type reader struct {
 // also detects a changed affinity mask and a move to another cgroup.
 const fullReadInterval = 30 * time.Second
 
+// newReader returns a reader of the tuner's inputs. mapped returns the bytes that the
+// runtime has mapped and not released.
 func newReader(o cgroup.Options, mapped func() int64) *reader {
 	r := &reader{options: o, samples: newSamples(), mapped: mapped}
 	r.open()
@@ -383,8 +387,8 @@ func (in *inputs) memorySource() string {
 	return ""
 }
 
-// sourceText returns a file's name, its content, and the number of levels above the
-// process's group.
+// sourceText returns a limit's source for a reason: the file's name, its content (text),
+// and the number of levels above the process's group (depth).
 func sourceText(file, text string, depth int) string {
 	s := file
 	if text != "" {

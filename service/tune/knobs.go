@@ -26,6 +26,7 @@ type goRuntime struct {
 	aware bool
 }
 
+// realRuntime returns the functions that read and change this process's runtime.
 func realRuntime() goRuntime {
 	return goRuntime{
 		setProcs:    func(n int) { runtime.GOMAXPROCS(n) },
@@ -42,6 +43,8 @@ func realRuntime() goRuntime {
 // environment has the knobs' environment variables, "" if not set.
 type environment struct{ procs, memory, gogc string }
 
+// readEnvironment returns the settings of GOMAXPROCS, GOMEMLIMIT and GOGC in the
+// environment, without a GOMAXPROCS that the runtime ignores.
 func readEnvironment() environment {
 	e := environment{memory: os.Getenv(string(KnobGOMEMLIMIT)), gogc: os.Getenv(string(KnobGOGC))}
 	// The runtime ignores a GOMAXPROCS that is not a positive number.

@@ -100,7 +100,8 @@ func (s *gcState) fittingGOGC(w gcWindow) int {
 	return max(s.baseGOGC, int(max(0, min(maxGOGC, 100*room/base))))
 }
 
-// recordFit adds the current fitting GOGC and returns the smallest one of the recent collections.
+// recordFit adds the GOGC that fits at present, after this number of further collections,
+// and returns the smallest one of the recent collections.
 func (s *gcState) recordFit(fits int, cycles uint64) int {
 	if s.tightestFit == [2]int{} {
 		s.tightestFit = [2]int{fits, fits}

@@ -121,7 +121,8 @@ func procsWithoutBounds(in procsInput) (n int, reason string) {
 	return int(want), fmt.Sprintf("a CPU quota of %s, %s", quantity.CPUs(in.quota), method)
 }
 
-// runtimeDefault returns the default GOMAXPROCS of Go 1.25 and later for the quota of the process's own group.
+// runtimeDefault returns the default GOMAXPROCS of Go 1.25 and later for the quota of the
+// process's own group, in CPUs (0 for none), and the CPUs that it may use.
 func runtimeDefault(ownQuota float64, cpus int) int {
 	c := cgroup.CPU{Parallelism: max(1, cpus), RuntimeQuota: ownQuota}
 	return c.RuntimeDefault()

@@ -155,6 +155,7 @@ func Start(opts Options) *Tuner {
 	return t
 }
 
+// start polls once, so the knobs are set when it returns, and starts the tuner's goroutine.
 func (t *Tuner) start() {
 	t.poll()
 	if t.canChangeMemory() {
@@ -170,6 +171,8 @@ func (t *Tuner) canChangeMemory() bool { return t.opts.Memory == ModeApply || t.
 // minPollGap is the shortest time between two polls after collections.
 const minPollGap = 10 * time.Millisecond
 
+// newTuner returns a tuner of the runtime r that does not run yet, with defaults for
+// options that are zero or out of range.
 func newTuner(opts Options, r goRuntime, env environment) *Tuner {
 	defaultRatio := !(opts.MemoryRatio > 0 && opts.MemoryRatio <= 1)
 	if defaultRatio {
@@ -187,6 +190,7 @@ func newTuner(opts Options, r goRuntime, env environment) *Tuner {
 	return t
 }
 
+// run polls until the tuner is stopped. A panic ends it.
 func (t *Tuner) run() {
 	defer close(t.done)
 	_ = t.guard.Do("tune: the tuner", t.pollUntilStop)

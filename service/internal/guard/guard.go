@@ -31,7 +31,9 @@ func (g *Guard) Do(task string, f func()) (err error) {
 	return nil
 }
 
-// report writes a record to the service's logger, in a goroutine: the logger's handler may have panicked with its lock held.
+// report writes the panic of a task, with its text and stack and the count of panics so
+// far, to the service's logger, in a goroutine: the logger's handler may have panicked with
+// its lock held.
 func report(task, text, stack string, count uint64) {
 	go func() {
 		defer func() { _ = recover() }()

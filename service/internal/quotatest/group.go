@@ -59,6 +59,8 @@ func (g *Group) Child(t testing.TB, cpus float64) *Group {
 	return makeLimitedGroup(t, g.Dir, g.v2, cpus)
 }
 
+// makeLimitedGroup makes a group with a quota of CPUs below the directory parent, until the
+// test ends. It skips the test if it may not do that.
 func makeLimitedGroup(t testing.TB, parent string, v2 bool, cpus float64) *Group {
 	t.Helper()
 	g := makeGroup(t, parent, v2)
@@ -104,6 +106,8 @@ func (g *Group) Used(t testing.TB) (used time.Duration) {
 	return used
 }
 
+// makeGroup makes a group below the directory parent and removes it when the test ends. It
+// skips the test if it may not do that.
 func makeGroup(t testing.TB, parent string, v2 bool) *Group {
 	t.Helper()
 	dir, err := os.MkdirTemp(parent, "whylate-test-")

@@ -185,6 +185,8 @@ func (r *Reader) readThread(name []byte, x *thread) (times, bool) {
 	return parseTimes(r.fileBuffer[:n])
 }
 
+// parseTimes parses a thread's schedstat: its time on CPUs and its time in run queues, both
+// in ns.
 func parseTimes(b []byte) (t times, ok bool) {
 	first, rest, _ := bytes.Cut(bytes.TrimSuffix(b, []byte("\n")), []byte(" "))
 	second, _, _ := bytes.Cut(rest, []byte(" "))
