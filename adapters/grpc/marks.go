@@ -44,7 +44,8 @@ func Stream() grpc.StreamServerInterceptor {
 	}
 }
 
-// runMarked calls f with a mark for a method.
+// runMarked calls f, which serves a call of a method, within a mark. The mark's status is the gRPC code of f's error, or Panic
+// if f does not return.
 func runMarked(ctx context.Context, method string, f func() (any, error)) (any, error) {
 	m := mark.Begin(mark.GRPC, method, traceparent(ctx))
 	outcome := mark.Panic
@@ -54,6 +55,7 @@ func runMarked(ctx context.Context, method string, f func() (any, error)) (any, 
 	return res, err
 }
 
+// traceparent returns the traceparent header of the call that ctx belongs to, "" if it has none or several.
 func traceparent(ctx context.Context) string {
 	if v := metadata.ValueFromIncomingContext(ctx, "traceparent"); len(v) == 1 {
 		return v[0]

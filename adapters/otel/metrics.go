@@ -116,24 +116,28 @@ type builder struct {
 	err   error
 }
 
+// counter makes an observable counter and adds it to all. An error is joined to err.
 func (b *builder) counter(name, unit, description string) metric.Float64ObservableCounter {
 	i, err := b.meter.Float64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(description))
 	b.all, b.err = append(b.all, i), errors.Join(b.err, err)
 	return i
 }
 
+// intCounter makes an observable counter of integers and adds it to all. An error is joined to err.
 func (b *builder) intCounter(name, unit, description string) metric.Int64ObservableCounter {
 	i, err := b.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(description))
 	b.all, b.err = append(b.all, i), errors.Join(b.err, err)
 	return i
 }
 
+// gauge makes an observable gauge and adds it to all. An error is joined to err.
 func (b *builder) gauge(name, unit, description string) metric.Float64ObservableGauge {
 	i, err := b.meter.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
 	b.all, b.err = append(b.all, i), errors.Join(b.err, err)
 	return i
 }
 
+// intGauge makes an observable gauge of integers and adds it to all. An error is joined to err.
 func (b *builder) intGauge(name, unit, description string) metric.Int64ObservableGauge {
 	i, err := b.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
 	b.all, b.err = append(b.all, i), errors.Join(b.err, err)

@@ -11,6 +11,7 @@ import (
 // A ratio counts the names or words of one kind, and those among them that are not plain.
 type ratio struct{ hits, total int }
 
+// add counts a name, and whether it is a function word.
 func (r *ratio) add(hit bool) {
 	r.total++
 	if hit {
@@ -66,6 +67,7 @@ func (m *measure) add(files *token.FileSet, file *ast.File) {
 	})
 }
 
+// addFields counts the names of a list of fields or parameters as kind.
 func (m *measure) addFields(files *token.FileSet, kind *ratio, list *ast.FieldList) {
 	if list == nil {
 		return
@@ -77,6 +79,7 @@ func (m *measure) addFields(files *token.FileSet, kind *ratio, list *ast.FieldLi
 	}
 }
 
+// addName counts a name as kind; a function word becomes a finding. The names _, main and init are not counted.
 func (m *measure) addName(files *token.FileSet, kind *ratio, name *ast.Ident) {
 	if name.Name == "_" || name.Name == "main" || name.Name == "init" {
 		return

@@ -17,6 +17,7 @@ type figure struct {
 	unit  string
 }
 
+// figures returns the measured figures. Their names begin with scope: program or tests.
 func (m *measure) figures(scope string) []figure {
 	tenth := func(x float64) float64 { return math.Round(10*x) / 10 }
 	return []figure{
@@ -60,6 +61,7 @@ func (l limits) lower(figures []figure) limits {
 	return lowered
 }
 
+// format returns the limits as a file that readLimits reads.
 func (l limits) format() []byte {
 	var out bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(l)) {

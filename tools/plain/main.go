@@ -30,6 +30,7 @@ const (
 	limitsFile = "plain/limits.txt"
 )
 
+// main prints the figures of the repository and fails if one is above its limit. With -update it lowers the limits instead.
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("plain: ")
@@ -109,6 +110,7 @@ func measureTree(dir string, skipped ...string) (program, tests *measure, err er
 	return program, tests, err
 }
 
+// printFindings prints the findings in files below dir.
 func printFindings(dir string, measures ...*measure) {
 	for _, m := range measures {
 		for _, f := range m.findings {

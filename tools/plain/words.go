@@ -28,6 +28,7 @@ var phrases = regexp.MustCompile(`(?i)\b(?:` + strings.Join([]string{
 	`takes? note`, `goes on`, `go on`, `asked (?:for|about)`,
 }, "|") + `)\b`)
 
+// wordSet returns the set of the words of a text.
 func wordSet(text string) map[string]bool {
 	set := make(map[string]bool)
 	for _, word := range strings.Fields(text) {

@@ -37,6 +37,7 @@ const (
 // lab is not released.
 var releasedModules = []string{"service", ".", "adapters/grpc", "adapters/otel", "adapters/prometheus", "kube", "mcp", "fleet"}
 
+// main makes a release of the version in its argument.
 func main() {
 	out := flag.String("o", "", "write what a module proxy serves to `directory`")
 	tag := flag.Bool("tag", false, "leave the commit and its tags in this repository")
@@ -47,6 +48,8 @@ func main() {
 	}
 }
 
+// makeRelease writes the modules of this repository's commit as a version to the directory out, as a module proxy serves them.
+// With tag it also leaves the commit and its tags in the repository, which must have no changes then.
 func makeRelease(version, out string, tag bool) error {
 	if !semver.IsValid(version) || semver.Canonical(version) != version || out == "" {
 		return errors.New("usage: release -o DIR [-tag] vMAJOR.MINOR.PATCH")
@@ -98,6 +101,7 @@ type release struct {
 	env               []string
 }
 
+// modulePath returns the path of the module in directory m of the repository.
 func (r *release) modulePath(m string) string {
 	if m == "." {
 		return root
@@ -226,6 +230,8 @@ func (r *release) commitAndTag(repo string) error {
 	return nil
 }
 
+// runCommand runs a command in dir and returns its output without space around it. env, if not nil, replaces the environment.
+// An error quotes the command and its standard error.
 func runCommand(dir string, env []string, args ...string) (string, error) {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir, cmd.Env = dir, env

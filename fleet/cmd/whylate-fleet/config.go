@@ -219,7 +219,8 @@ func (c *config) openStore(ctx context.Context, serving bool) (*store.Store, err
 // isReceiver reports whether the target only receives recordings and so never reads rows.
 func (c *config) isReceiver() bool { return c.target == "ingest" || c.target == "scrape" }
 
-// openFiles opens the directory or bucket for recordings and reports.
+// openFiles opens the store of recordings and reports: the bucket of the S3 address, which must answer, or without one a
+// directory.
 func (c *config) openFiles(ctx context.Context) (raw.Store, error) {
 	dir := raw.Dir(filepath.Join(c.dir, "raw"))
 	if c.s3Address == "" {

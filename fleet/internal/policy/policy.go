@@ -122,7 +122,7 @@ type File struct {
 	size     int64
 }
 
-// Open reads a file for the first time.
+// Open reads the policy in a file for the first time. log receives the errors of later readings.
 func Open(name string, log *slog.Logger) (*File, error) {
 	f := &File{name: name, log: log}
 	info, err := os.Stat(name)

@@ -76,6 +76,7 @@ func (d Dir) Open(_ context.Context, name string) (io.ReadCloser, error) {
 	return os.Open(filepath.Join(string(d), name))
 }
 
+// LocalPath returns the path of the file itself; release does nothing.
 func (d Dir) LocalPath(_ context.Context, name string) (string, func(), error) {
 	path := filepath.Join(string(d), name)
 	_, err := os.Stat(path)

@@ -181,6 +181,8 @@ func FindProblem(labels Labels, rep *report.Report, problem string) *report.Find
 	return nil
 }
 
+// problemID returns the id of a problem: a hash of the service, environment, group, code, cause and site. It is equal in all
+// recordings.
 func (f *Finding) problemID(l Labels) string {
 	sum := sha256.Sum256([]byte(strings.Join([]string{l.Service, l.Environment, f.Group, f.Code, f.Cause, f.Site}, "\x00")))
 	return hex.EncodeToString(sum[:8])

@@ -24,7 +24,7 @@ import (
 // maxMergedReports bounds how many reports of a version are merged.
 const maxMergedReports = 20
 
-// readReport reads the stored report of a recording.
+// readReport reads the stored report of the recording with an id. The error is fs.ErrNotExist if there is none.
 func (s *Server) readReport(ctx context.Context, id string) (*report.Report, error) {
 	f, err := s.Files.Open(ctx, raw.ReportName(id))
 	if err != nil {

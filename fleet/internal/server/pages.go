@@ -221,7 +221,7 @@ func (s *Server) fillStart(ctx context.Context, v *view, r *http.Request) error 
 	return err
 }
 
-// fillService sets the data of the page of a service.
+// fillService sets the title and data of the page of the selected service: its findings, versions, pods, moments and chart.
 func (s *Server) fillService(ctx context.Context, v *view, _ *http.Request) error {
 	v.Title = v.Service
 	data := struct {
@@ -264,7 +264,8 @@ func (s *Server) fillService(ctx context.Context, v *view, _ *http.Request) erro
 	return err
 }
 
-// fillFinding sets the data of the page of a finding.
+// fillFinding sets the title and data of the page of the finding whose problem id is in the path, with its sightings and ten
+// moments.
 func (s *Server) fillFinding(ctx context.Context, v *view, r *http.Request) error {
 	p, sightings, err := s.Store.Finding(ctx, v.Selection, r.PathValue("problem"))
 	if p == nil && err == nil {
@@ -295,7 +296,7 @@ func requestedID(r *http.Request) string {
 	return id
 }
 
-// fillRecording sets the data of the page of a recording.
+// fillRecording sets the title and data of the page of the recording whose id is in the path.
 func (s *Server) fillRecording(ctx context.Context, v *view, r *http.Request) error {
 	rec, err := s.Store.Recording(ctx, requestedID(r))
 	if rec == nil && err == nil {

@@ -101,7 +101,7 @@ func (b *block) insert(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// insertRows inserts rows as one block: either all or none.
+// insertRows inserts the rows of list as one block: either all or none. into is a table with its columns in brackets.
 func insertRows(ctx context.Context, db *sql.DB, into string, list [][]any) error {
 	if len(list) == 0 {
 		return nil
@@ -125,7 +125,7 @@ func insertRows(ctx context.Context, db *sql.DB, into string, list [][]any) erro
 	return nil
 }
 
-// deleteOldClickHouse deletes rows from before a time.
+// deleteOldClickHouse deletes rows from before a time, and messages that are seven days older.
 func deleteOldClickHouse(ctx context.Context, db *sql.DB, before time.Time) error {
 	today := before.Truncate(day).Unix()
 	for _, q := range []struct {

@@ -233,6 +233,7 @@ func (t *topic) losePartitions(partitions []int32) {
 	t.waiting = waiting
 }
 
+// isLost reports whether this process no longer has the partition of a claimed recording's message.
 func (t *topic) isLost(f *flight) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -133,6 +133,7 @@ func (s *sharedLedger) RetryMessage(ctx context.Context, m *Message, due time.Ti
 	return s.writeMessage(ctx, m, due.UnixNano())
 }
 
+// RemoveMessage marks a message as delivered, by its due time, and removes its body.
 func (s *sharedLedger) RemoveMessage(ctx context.Context, m *Message) error {
 	m.Body = nil
 	return s.writeMessage(ctx, m, sentDue)

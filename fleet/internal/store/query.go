@@ -386,7 +386,7 @@ type Point struct {
 	NS       int64     `json:"ns"`
 }
 
-// Series returns requests and time by interval, version and cause.
+// Series returns the numbers of requests and their time in ns, by interval of length step, version and cause.
 func (s *Store) Series(ctx context.Context, sel Selection, step time.Duration) ([]Point, error) {
 	table := "costs"
 	if step >= day {
@@ -451,7 +451,7 @@ type Pod struct {
 	NS       map[string]int64 `json:"ns" doc:"by cause"`
 }
 
-// Pods returns the pods of a selection.
+// Pods returns the pods of a selection, by version, with their requests and their time in ns by cause.
 func (s *Store) Pods(ctx context.Context, sel Selection) ([]Pod, error) {
 	inSelection, args := s.selectionCondition("costs", sel, time.Minute)
 	type key struct{ pod, node, version string }

@@ -31,6 +31,7 @@ type Recording struct {
 
 const recordingColumns = `id, service, version, environment, pod, node, received, bytes, state, tries, error, raw`
 
+// scanRecording reads the columns recordingColumns of a row.
 func scanRecording(scan func(...any) error) (r Recording, err error) {
 	var received int64
 	err = scan(&r.ID, &r.Service, &r.Version, &r.Environment, &r.Pod, &r.Node, &received, &r.Bytes, &r.State, &r.Tries, &r.Error, &r.Raw)
@@ -62,6 +63,7 @@ func optionalRecording(r Recording, err error) (*Recording, error) {
 	return &r, err
 }
 
+// NewestRecordings returns the last received of a service's explained recordings of a version, in an environment ("" for any).
 func (s sqliteLedger) NewestRecordings(ctx context.Context, service, version, environment string, limit int) ([]Recording, error) {
 	return queryAll(ctx, s.reader, scanRecording, `SELECT `+recordingColumns+` FROM recordings
 		WHERE service=? AND state='done' AND version=? AND (?='' OR environment=?) ORDER BY received DESC LIMIT ?`, service, version, environment, environment, limit)
@@ -71,6 +73,7 @@ func (s sqliteLedger) PoisonRecordings(ctx context.Context, limit int) ([]Record
 	return queryAll(ctx, s.reader, scanRecording, `SELECT `+recordingColumns+` FROM recordings WHERE state='poison' ORDER BY received DESC LIMIT ?`, limit)
 }
 
+// CountQueued returns the number of recordings of a service that wait or are being explained.
 func (s sqliteLedger) CountQueued(ctx context.Context, service string) (n int, err error) {
 	err = s.reader.QueryRowContext(ctx, `SELECT count(*) FROM recordings WHERE service=? AND state IN ('waiting','working')`, service).Scan(&n)
 	return n, err
@@ -105,6 +108,7 @@ func (s sqliteLedger) Renew(ctx context.Context, r *Recording, leaseEnd time.Tim
 	return n == 1, err
 }
 
+// Release makes a claimed recording wait again; the try does not count.
 func (s sqliteLedger) Release(ctx context.Context, r *Recording) error {
 	_, err := s.writer.ExecContext(ctx, `UPDATE recordings SET state='waiting', tries=tries-1 WHERE id=? AND tries=? AND state='working'`, r.ID, r.Tries)
 	return err

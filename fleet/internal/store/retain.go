@@ -102,6 +102,7 @@ func (s sqliteLedger) DeleteOldRows(ctx context.Context, now, before time.Time) 
 	return deleteOldClickHouse(ctx, s.clickhouse, before)
 }
 
+// IsFileKept reports whether the recording has an entry with a file. The age of the file does not matter.
 func (s sqliteLedger) IsFileKept(ctx context.Context, id string, _, _ time.Duration) (isKept bool, err error) {
 	err = s.reader.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM recordings WHERE id=? AND raw=1)`, id).Scan(&isKept)
 	return isKept, err

@@ -87,6 +87,7 @@ func (s *sharedLedger) startFlushing() {
 	s.flushing.Go(func() { s.runFlushing(ctx) })
 }
 
+// close waits until the last batch of outcomes is written, and leaves the group of consumers.
 func (s *sharedLedger) close() error {
 	s.stopFlushing()
 	s.flushing.Wait()
@@ -103,6 +104,7 @@ func (s *sharedLedger) ping(ctx context.Context) error {
 	return errors.Join(err, s.tokenFiles.files.Ping(ctx))
 }
 
+// AddRecording adds a recording to the topic. A known one is added again, and recognised when it is claimed.
 func (s *sharedLedger) AddRecording(ctx context.Context, r Recording) error {
 	r.Raw = true
 	return s.topic.add(ctx, queueMessage{Recording: r})
@@ -364,6 +366,7 @@ func (s *sharedLedger) runFlushing(ctx context.Context) {
 	}
 }
 
+// sleep returns after d, or as soon as ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():

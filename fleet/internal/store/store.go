@@ -259,6 +259,7 @@ const (
 	ReadScope = "read" // to read pages and API
 )
 
+// AddToken stores the hash of a token with its scope, name and end.
 func (s sqliteLedger) AddToken(ctx context.Context, token, scope, name string, expires time.Time) error {
 	_, err := s.writer.ExecContext(ctx, `INSERT INTO tokens VALUES (?,?,?,?,?)`, hashToken(token), scope, name, time.Now().UnixNano(), expires.UnixNano())
 	return err
@@ -304,7 +305,7 @@ func hashToken(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// eachRow calls visit for each row of the result.
+// eachRow calls visit for each row of a query's result; scan reads the row's columns. The first error of visit ends it.
 func eachRow(ctx context.Context, db *sql.DB, visit func(scan func(...any) error) error, query string, args ...any) error {
 	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -339,7 +340,7 @@ func inCondition(column string, values []string) (string, []any) {
 	return column + ` IN (?` + strings.Repeat(",?", len(values)-1) + `)`, args
 }
 
-// inTransaction runs a function in a transaction.
+// inTransaction calls f in a transaction, which it commits, or rolls back if f returns an error.
 func inTransaction(ctx context.Context, db *sql.DB, f func(*sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {

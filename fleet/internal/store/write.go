@@ -105,7 +105,8 @@ func (s sqliteLedger) Finish(ctx context.Context, r *Recording, newRows *rows.Ro
 
 var errClaimLost = errors.New("the claim is another worker's")
 
-// markDone stores the contribution and marks the recording as done.
+// markDone stores the contribution of a recording and marks it as done, if the claim is still held. The first recording of its
+// retention class gets the class.
 func (s sqliteLedger) markDone(ctx context.Context, tx *sql.Tx, r *Recording, c *contribution) error {
 	blob, err := encodeContribution(c)
 	if err != nil {

@@ -72,6 +72,8 @@ func Kubeconfig(t testing.TB, url, token string) string {
 	return name
 }
 
+// ServeHTTP answers, in the namespace, reads of events, of pods, of one pod, and of objects with a selector, and forwards the
+// ports of pods. Resources in Forbidden get status 403, all else 404.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path, ok := strings.CutPrefix(r.URL.Path, "/api/v1/namespaces/"+Namespace+"/")
 	if !ok {
@@ -149,6 +151,7 @@ func (a *API) forward(w http.ResponseWriter, r *http.Request, pod string) {
 	a.Kubelet.Serve(&tunneledResponse{conn: tunnel.NewTunnelingConnection("server", c), head: http.Header{}}, inner, pod)
 }
 
+// increment adds one to a counter of the API. It may be called concurrently.
 func (a *API) increment(n *int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -39,14 +39,15 @@ func (k *Kubelet) OpenConnections() int {
 	return k.open
 }
 
+// addOpen adds n to the number of open connections.
 func (k *Kubelet) addOpen(n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.open += n
 }
 
-// PortForward forwards one connection. Its error has containerd's text
-// (internal/cri/server/sandbox_portforward_linux.go).
+// PortForward forwards one connection, stream, to the address that AddPort has set for this port of the pod. If that cannot be
+// reached or is not set, its error has containerd's text (internal/cri/server/sandbox_portforward_linux.go).
 func (k *Kubelet) PortForward(ctx context.Context, pod, _ string, port int32, stream io.ReadWriteCloser) error {
 	k.mu.Lock()
 	address, ok := k.ports[fmt.Sprint(pod, ":", port)]
@@ -70,7 +71,7 @@ func (k *Kubelet) PortForward(ctx context.Context, pod, _ string, port int32, st
 	return nil
 }
 
-// Serve answers a request to forward ports of a pod.
+// Serve upgrades a request of the API server and forwards ports of a pod over it, by PortForward.
 func (k *Kubelet) Serve(w http.ResponseWriter, r *http.Request, pod string) {
 	portforward.ServePortForward(w, r, k, pod, "", nil, time.Minute, 10*time.Second, portforward.SupportedProtocols)
 }

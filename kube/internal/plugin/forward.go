@@ -79,6 +79,8 @@ func (f *forwarder) dial(ctx context.Context, namespace, pod, port string) (net.
 	}
 }
 
+// openConn opens a connection to a port of a pod through the API server: over a WebSocket, or over SPDY if a proxy or an old
+// server does not upgrade to that. The error of the other side is available from Read.
 func (f *forwarder) openConn(namespace, pod, port string) (*conn, error) {
 	// Each dialer keeps one connection, so it is used once.
 	u := f.client.Post().Resource("pods").Namespace(namespace).Name(pod).SubResource("portforward").URL()
@@ -137,6 +139,7 @@ type conn struct {
 	err        *record.Error
 }
 
+// Read reads from the port. At the end it returns the error that the cluster reported, else that of the stream.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Stream.Read(p)
 	if n > 0 || err == nil {
@@ -172,8 +175,8 @@ func (c *conn) SetDeadline(time.Time) error      { return nil }
 func (c *conn) SetReadDeadline(time.Time) error  { return nil }
 func (c *conn) SetWriteDeadline(time.Time) error { return nil }
 
-// forwardError converts an error of the API server, a kubelet or a container runtime to an error with
-// advice.
+// forwardError converts an error (text) of the API server, a kubelet or a container runtime about a port of a pod to an error
+// with advice.
 func forwardError(pod, port, text string) *record.Error {
 	e := &record.Error{Kind: record.Unreachable, Op: "reaching it", Text: fmt.Sprintf("forwarding to port %s of pod %s failed (%s)", port, pod, shortText(text))}
 	switch lower := strings.ToLower(text); {

@@ -152,6 +152,7 @@ func Run(ctx context.Context, args []string, s Streams, tmp string) int {
 	return status
 }
 
+// check returns a usage error for a value out of range or flags that exclude each other.
 func (o *options) check() error {
 	switch {
 	case len(o.args) == 0 && o.selector == "":
@@ -180,6 +181,7 @@ func clusterFlags(flags *pflag.FlagSet) clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
 }
 
+// connect returns the clients of the cluster that a kubeconfig names. It sends nothing.
 func connect(config clientcmd.ClientConfig) (*cluster, error) {
 	rc, err := config.ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
@@ -349,8 +351,8 @@ func (r *run) record(ctx context.Context, t *target) *answer {
 	return a
 }
 
-// explainRecording runs whylate's verb explain on the recording a.file, also after an interrupt, and stores the report and the
-// pod's events in a. If that fails, it prints the reason and stores it, with the exit status, in a.
+// explainRecording runs whylate's verb explain on the recording a.file, also after an interrupt, and stores the report and, if
+// --events is given, the pod's events in a. If it fails, it prints the reason and stores it, with the exit status, in a.
 func (r *run) explainRecording(ctx context.Context, t *target, a *answer) {
 	interrupted := ctx.Err() != nil
 	ctx = context.WithoutCancel(ctx)
@@ -377,6 +379,8 @@ func (r *run) explainRecording(ctx context.Context, t *target, a *answer) {
 	}
 }
 
+// writeAnswers writes the reports of all pods with their events, and a summary if there are several; with --json the answers as
+// JSON, with --html a page for each. Answers without a report are left out of the text.
 func (r *run) writeAnswers(answers []*answer) error {
 	var reports []text.NamedReport
 	columns := 0
@@ -444,7 +448,7 @@ func (r *run) writeAnswers(answers []*answer) error {
 	return nil
 }
 
-// watchPods runs whylate's verb watch on the pods.
+// watchPods runs whylate's verb watch on the pods, through forwarded ports, and returns its exit status.
 func (r *run) watchPods(ctx context.Context, targets []*target) (int, error) {
 	targetByName := map[string]*target{}
 	args := append([]string{"watch", "--no-host", "--proxy", "none"}, r.passedArgs...)

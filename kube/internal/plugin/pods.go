@@ -155,6 +155,7 @@ func selectorOf[T any](ctx context.Context, name string, get func(context.Contex
 	return selector(o), nil
 }
 
+// listPods returns at most listLimit pods of the namespace with these labels. Errors have advice.
 func (c *cluster) listPods(ctx context.Context, selector string) ([]corev1.Pod, error) {
 	if _, err := labels.Parse(selector); err != nil {
 		return nil, newUsageError("-l %q: %v", selector, err)
@@ -166,7 +167,8 @@ func (c *cluster) listPods(ctx context.Context, selector string) ([]corev1.Pod, 
 	return list.Items, nil
 }
 
-// explainError returns an error of the API server with advice.
+// explainError returns an error of the API server with advice. It is about the objects of a kind in the plural, such as pods,
+// or about the one with this name.
 func (c *cluster) explainError(err error, kind, name string) error {
 	text := lineText(err)
 	switch {
@@ -290,6 +292,8 @@ func (t *target) explainEnd(ctx context.Context) string {
 	}
 }
 
+// exitText returns the reason and exit status with which a container ended, now or the last time, in brackets; "" if it never
+// ended.
 func exitText(s *corev1.ContainerStatus) string {
 	end := cmp.Or(s.State.Terminated, s.LastTerminationState.Terminated)
 	if end == nil {

@@ -125,7 +125,8 @@ func (t *target) probe(ctx context.Context, port int) (handlers portHandlers, er
 	return handlers, nil
 }
 
-// findPort sets the port to record, and flight if the flight recorder is to be used.
+// findPort sets the port to record, and flight if the flight recorder is to be used: on wantFlight (then it is required), or
+// where one is found unless wantTrace is set or the target has a path. flag is the value of --port, "" without it.
 func (t *target) findPort(ctx context.Context, flag string, wantFlight, wantTrace bool) error {
 	ports, isSpecified, err := candidatePorts(t.pod, flag)
 	if err != nil {
@@ -167,6 +168,7 @@ func (t *target) findPort(ctx context.Context, flag string, wantFlight, wantTrac
 		t.pod.Name, wanted, joinPorts(ports), reason, portAnnotations[0])
 }
 
+// joinPorts returns the ports as text, separated by commas.
 func joinPorts(ports []int) string {
 	out := make([]string, len(ports))
 	for i, p := range ports {

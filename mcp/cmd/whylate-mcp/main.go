@@ -24,6 +24,7 @@ that -fleet names, with the reader's token of WHYLATE_FLEET_TOKEN; nothing else 
 
 `
 
+// main runs the server, or, if the first argument is server.VerbArg, one verb of whylate: that is the child process of a tool.
 func main() {
 	// The server runs each verb in a child process of this same program.
 	if len(os.Args) > 1 && os.Args[1] == server.VerbArg {
@@ -40,6 +41,7 @@ func main() {
 	}
 }
 
+// run parses the flags and serves on standard input and output, or on the loopback address of -http, until ctx ends.
 func run(ctx context.Context, args []string) error {
 	var c server.Config
 	flags := flag.NewFlagSet("whylate-mcp", flag.ContinueOnError)

@@ -23,6 +23,8 @@ type accessPolicy struct {
 	recordings string
 }
 
+// newAccessPolicy returns the policy of a configuration, which it checks. It creates the directory of new recordings if
+// services or a fleet are allowed; its files may be read, too.
 func newAccessPolicy(c Config) (*accessPolicy, error) {
 	a := &accessPolicy{maxFile: c.MaxFile}
 	for _, root := range c.Roots {
@@ -68,6 +70,7 @@ func newAccessPolicy(c Config) (*accessPolicy, error) {
 	return a, nil
 }
 
+// realPath returns the absolute path of an existing file, without symbolic links.
 func realPath(path string) (string, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -153,6 +156,7 @@ func (a *accessPolicy) openFile(path string, limit int64) (*os.File, error) {
 	return nil, fmt.Errorf("%q is outside of the directories that this server may read", path)
 }
 
+// isBelowRoot reports whether a path, absolute and without symbolic links, is in a directory that may be read.
 func (a *accessPolicy) isBelowRoot(path string) bool {
 	return slices.ContainsFunc(a.roots, func(root string) bool {
 		rel, err := filepath.Rel(root, path)
@@ -160,6 +164,7 @@ func (a *accessPolicy) isBelowRoot(path string) bool {
 	})
 }
 
+// parseURL parses an http or https URL with a host; http is the default.
 func parseURL(text string) (*url.URL, error) {
 	if !strings.Contains(text, "://") {
 		text = "http://" + text

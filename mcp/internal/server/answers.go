@@ -45,6 +45,7 @@ func escapeInvisible[T any](v T) T {
 
 var lineText = regexp.MustCompile(`[^\n\t]+`)
 
+// escapeTexts escapes, line by line, all strings in a value, through pointers, structs and slices, in place.
 func escapeTexts(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -184,6 +185,7 @@ func jsonSize(v any) int {
 	return len(b)
 }
 
+// newVerdict returns a verdict of the report with its texts shortened, and only the causes that its sentence names.
 func newVerdict(r *report.Report, v *report.Verdict) Verdict {
 	out := Verdict{Group: groupName(r, v.Group), Causes: []Cause{}, Text: shorten(v.Text, 2*maxText), Places: []string{}}
 	for i := range v.Causes {
@@ -220,6 +222,7 @@ func siteText(s *report.Site) string {
 	return shorten(text, 2*maxName)
 }
 
+// newFinding returns a finding of the report with its texts shortened, and at most maxEvidence items of its evidence.
 func newFinding(r *report.Report, f *report.Finding) Finding {
 	out := Finding{
 		Code: string(f.Code), Severity: string(f.Severity), Title: shorten(f.Title, maxText), Site: siteText(f.Site), Fix: shorten(f.Fix, maxText),
@@ -237,6 +240,7 @@ func newFinding(r *report.Report, f *report.Finding) Finding {
 	return out
 }
 
+// predictionText returns a predicted change with percentiles before and after it and their bounds; "" for nil.
 func predictionText(p *report.Predicted) string {
 	if p == nil {
 		return ""

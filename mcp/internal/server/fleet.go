@@ -63,6 +63,7 @@ type RankedFinding struct {
 	Recording   string   `json:"recording" jsonschema:"id of the newest; pass it to the tool fleet_recording"`
 }
 
+// fleetTool answers the tool fleet: the fleet's findings, ranked by gain, as many as an answer may have.
 func (s *Server) fleetTool(ctx context.Context, in fleetIn) (*Ranking, error) {
 	q := make(url.Values)
 	for name, value := range map[string]string{"service": in.Service, "environment": in.Environment, "from": in.From} {
@@ -120,6 +121,8 @@ type FetchedRecording struct {
 
 var recordingID = regexp.MustCompile("^[0-9a-f]{32}$")
 
+// fleetRecordingTool answers the tool fleet_recording: it fetches a recording of the fleet, unless an earlier call has, and
+// explains it.
 func (s *Server) fleetRecordingTool(ctx context.Context, in fleetRecordingIn) (*FetchedRecording, error) {
 	if !recordingID.MatchString(in.Recording) { // the id becomes the name of a file
 		return nil, fmt.Errorf("%q is no id of a recording: call the tool fleet and pass its \"recording\"", in.Recording)

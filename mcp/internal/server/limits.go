@@ -21,6 +21,7 @@ type Limits struct {
 	Traps  []string `json:"traps" jsonschema:"differences between what limits the process and what tools will assume"`
 }
 
+// limitsTool answers the tool limits: the CPU and memory of a process or, without an id, of a new one, and the traps.
 func (s *Server) limitsTool(ctx context.Context, in limitsIn) (*Limits, error) {
 	args := []string{"limits", "--json"}
 	if in.PID < 0 {

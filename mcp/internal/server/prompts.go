@@ -30,6 +30,7 @@ Say "no evidence of a change" where the tool says so: a difference whose interva
 	}))
 }
 
+// prompt returns a handler that answers with one message of the user, whose text depends on the prompt's arguments.
 func prompt(description string, text func(map[string]string) string) mcp.PromptHandler {
 	return func(_ context.Context, req *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 		return &mcp.GetPromptResult{Description: description, Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: text(req.Params.Arguments)}}}}, nil

@@ -70,6 +70,8 @@ func (s *Server) recordTool(ctx context.Context, req *mcp.CallToolRequest, in re
 
 var unsafeInNames = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
 
+// record records a service for d into the directory of recordings. The caller has checked the address. A recording larger than
+// maxTrace is kept, but an error.
 func (s *Server) record(ctx context.Context, address string, d time.Duration) (*Recording, error) {
 	u, err := url.Parse(address)
 	if err != nil {

@@ -27,6 +27,7 @@ type storedReport struct {
 	report *report.Report
 }
 
+// add stores a report as the newest one, in place of one with the same id. The oldest of more than maxReports is dropped.
 func (r *reports) add(k storedReport) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -37,6 +38,7 @@ func (r *reports) add(k storedReport) {
 	}
 }
 
+// get returns the stored report with an id. The error says what to call if there is none.
 func (r *reports) get(id string) (storedReport, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,6 +100,7 @@ func (k *storedReport) findGroup(name string) (*report.Group, error) {
 	return nil, fmt.Errorf("several groups match %q; name one of: %s", name, groupNames(gs))
 }
 
+// groupNames returns the names of at most maxGroups groups, separated by commas.
 func groupNames(gs []report.Group) string {
 	list := []string{}
 	for i := range gs[:min(len(gs), maxGroups)] {

@@ -42,6 +42,7 @@ func (s *Server) addResources() {
 	})
 }
 
+// asJSON returns v as the content of a resource in JSON.
 func asJSON(uri string, v any) (*mcp.ReadResourceResult, error) {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -96,6 +96,7 @@ func (s *Server) ServeHTTP(ctx context.Context, address string, log io.Writer) e
 	return nil
 }
 
+// listenLoopback listens at an address and port, which must be of the loopback interface.
 func listenLoopback(ctx context.Context, address string) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {

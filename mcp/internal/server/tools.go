@@ -50,7 +50,8 @@ func (s *Server) addTools() {
 	}
 }
 
-// addTool adds a tool that changes nothing and accesses nothing outside this machine.
+// addTool adds a tool that changes nothing and accesses nothing outside this machine. name, title and description are for the
+// client; answer computes the tool's result.
 func addTool[In, Out any](s *Server, name, title, description string, answer func(context.Context, In) (Out, error)) {
 	openWorld := false
 	mcp.AddTool(s.mcp, &mcp.Tool{
@@ -87,6 +88,7 @@ type explainIn struct {
 	Selection
 }
 
+// explainTool answers the tool explain: it explains a recording and stores the report for further calls.
 func (s *Server) explainTool(ctx context.Context, in explainIn) (*Explanation, error) {
 	k, err := s.explain(ctx, in.Source, in.args())
 	if err != nil {
@@ -101,6 +103,7 @@ type requestIn struct {
 	ID     string `json:"id,omitempty" jsonschema:"id of a request (default: the slowest)"`
 }
 
+// requestTool answers the tool request: the path of one request in a stored report; without an id, that of the group's slowest.
 func (s *Server) requestTool(_ context.Context, in requestIn) (*Path, error) {
 	k, err := s.reports.get(in.Report)
 	if err != nil {
@@ -146,6 +149,7 @@ type Gain struct {
 	Note      string `json:"note,omitempty"`
 }
 
+// whatIfTool answers the tool what_if: the latencies that a recording would have with the changes.
 func (s *Server) whatIfTool(ctx context.Context, in whatIfIn) (*WhatIf, error) {
 	if len(in.Changes) == 0 {
 		return nil, fmt.Errorf("name a change, such as fetchOffsets=5ms")
@@ -180,6 +184,7 @@ type Capacity struct {
 	Goals     []string `json:"goals,omitempty"`
 }
 
+// capacityTool answers the tool capacity: the load at which resources saturate, and the latencies at other loads.
 func (s *Server) capacityTool(ctx context.Context, in capacityIn) (*Capacity, error) {
 	path, err := s.policy.resolveFile(in.Source)
 	if err != nil {
@@ -222,7 +227,7 @@ type pairIn struct {
 	Group  string `json:"group,omitempty" jsonschema:"compare only groups whose name matches this regular expression"`
 }
 
-// runComparison runs a verb that reads two recordings.
+// runComparison runs a verb that reads the two recordings of in, and decodes its JSON into v.
 func (s *Server) runComparison(ctx context.Context, in pairIn, v any, verb ...string) error {
 	args := append(verb, "--json", "--max-memory", childMemory)
 	if in.Group != "" {
@@ -259,6 +264,7 @@ type GroupChange struct {
 	Causes []string `json:"causes,omitempty" jsonschema:"what the change of the mean is made of, the largest first"`
 }
 
+// diffTool answers the tool diff: it compares two recordings, by group, with at most four causes for each change.
 func (s *Server) diffTool(ctx context.Context, in pairIn) (*Comparison, error) {
 	var d compare.Diff
 	if err := s.runComparison(ctx, in, &d, "diff"); err != nil {
@@ -307,6 +313,7 @@ func changeText(c *compare.Change) string {
 	return fmt.Sprintf("%s (by %s to %s)", text, words.Brief(*c.Low), words.Brief(*c.High))
 }
 
+// refNames returns the names of at most maxGroups groups.
 func refNames(list []compare.GroupRef) []string {
 	var out []string
 	for i := range list[:min(len(list), maxGroups)] {
@@ -315,6 +322,7 @@ func refNames(list []compare.GroupRef) []string {
 	return out
 }
 
+// findingTitles returns severity, code and title of at most maxFindings findings.
 func findingTitles(list []compare.FindingRef) []string {
 	var out []string
 	for i := range list[:min(len(list), maxFindings)] {
@@ -323,6 +331,7 @@ func findingTitles(list []compare.FindingRef) []string {
 	return out
 }
 
+// warnings returns the texts of at most maxWarnings warnings.
 func warnings(list []report.Warning) []string {
 	var out []string
 	for _, w := range list[:min(len(list), maxWarnings)] {
@@ -348,6 +357,8 @@ type Promise struct {
 	Judgement string `json:"judgement" jsonschema:"kept, better, short (less than promised), chance (no evidence either way), elsewhere (faster, but this wait is as long as before), unmade (the finding still stands), unknown (too few requests)"`
 }
 
+// verifyTool answers the tool verify: what predictions of the first recording's findings promised, and the result in the
+// second.
 func (s *Server) verifyTool(ctx context.Context, in pairIn) (*Proof, error) {
 	var r verify.Result
 	if err := s.runComparison(ctx, in, &r, "verify"); err != nil {
@@ -390,6 +401,7 @@ type Rule struct {
 // maxRules bounds the rules that one answer explains.
 const maxRules = 4
 
+// rulesTool answers the tool rules: the documentation of the rules with these codes; without codes, a line for each rule.
 func (s *Server) rulesTool(ctx context.Context, in rulesIn) (*Rules, error) {
 	if len(in.Codes) > maxRules {
 		return nil, fmt.Errorf("ask for at most %d codes at once", maxRules)

@@ -78,6 +78,7 @@ type verbError struct {
 
 func (e *verbError) Error() string { return e.line }
 
+// lastLine returns the last line of a verb's standard error, without the program's name.
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return strings.TrimPrefix(lines[len(lines)-1], "whylate: ")
