@@ -96,26 +96,28 @@ func (c checker) checkNotNegative(fields ...any) {
 	}
 }
 
+// checkShare checks that the field at path, v, is within 0 and 1.
 func (c checker) checkShare(v float64, path ...any) {
 	if !(v >= 0 && v <= 1+shareSlack) { // catches NaN as well
 		c.field(path...).failIf(true, "%g is not in 0..1", v)
 	}
 }
 
-// checkName checks that a name is in its vocabulary.
+// checkName checks that the field at path, name, is one of all names of its vocabulary.
 func checkName[S ~string](c checker, name S, all []S, path ...any) {
 	if !slices.Contains(all, name) {
 		c.field(path...).failIf(true, "%.40q is none of %s", name, words.List(all))
 	}
 }
 
-// checkSum checks that the parts add up to the whole.
+// checkSum checks that the sum of a whole's parts is the whole; path is the field of the parts.
 func (c checker) checkSum(parts, whole int64, path ...any) {
 	if parts != whole {
 		c.field(path...).failIf(true, "its parts add up to %d of %d", parts, whole)
 	}
 }
 
+// checkInput checks the counts of the input, of its sample and of the requests that were left out.
 func (c checker) checkInput(in *Input) {
 	c.checkNotNegative("bytes", in.Bytes, "events", in.Events, "duration_ns", in.DurationNS, "gomaxprocs", in.GOMAXPROCS, "observer", in.Observer)
 	if s := in.Sampled; s != nil && (s.Walked <= 0 || s.Walked >= s.Requests) {
@@ -129,6 +131,7 @@ func (c checker) checkInput(in *Input) {
 	}
 }
 
+// checkGroup checks a group: its counts, order of percentiles, histogram, blocks, bands and requests in full.
 func (c checker) checkGroup(g *Group) {
 	if *c.first != nil {
 		return
@@ -218,6 +221,8 @@ func (c checker) checkHistogram(pairs [][2]int64) (sum int64) {
 	return sum
 }
 
+// checkBands checks that a group's bands are in order, within the first one, which has all requests, and that their rows are
+// valid.
 func (c checker) checkBands(g *Group) {
 	if len(g.Bands) == 0 {
 		return
@@ -266,6 +271,7 @@ func (c checker) checkVia(via []Via) {
 	}
 }
 
+// checkRows checks the causes of a band, and that their shares add up to 1.
 func (c checker) checkRows(b *Band) {
 	var total, sum = int64(0), 0.0
 	for j := range b.Causes {
@@ -336,6 +342,7 @@ func (c checker) checkHexID(id string, digits int, path ...any) {
 	}
 }
 
+// checkFinding checks a finding. groups has the ids of the report's groups.
 func (c checker) checkFinding(f *Finding, groups map[string]bool) {
 	checkName(c, f.Severity, Severities(), "severity")
 	c.field("cause").failIf(f.Cause != "" && Family(f.Cause) == nil, "%.40q is neither a cause nor a family of causes", f.Cause)
@@ -385,6 +392,7 @@ func (c checker) checkJudged(j *Judged) {
 	c.failIf(len(listed) != j.Rules, "%d of %d rules are listed", len(listed), j.Rules)
 }
 
+// checkPredicted checks that estimates are within their bounds.
 func (c checker) checkPredicted(p *Predicted) {
 	for _, e := range []*Estimate{&p.P50NS, &p.P99NS, p.MaxNS} {
 		if e == nil {
@@ -394,6 +402,7 @@ func (c checker) checkPredicted(p *Predicted) {
 	}
 }
 
+// checkMoment checks a moment. ids are those of the report's groups.
 func (c checker) checkMoment(m *Moment, ids map[string]bool) {
 	c.field("group").failIf(!ids[m.Group] || m.Group == "", "there is no group %.40q", m.Group)
 	c.failIf(m.EndNS < m.StartNS || m.UntilNS < m.EndNS || m.StartNS < 0, "it is from %d to %d and until %d", m.StartNS, m.EndNS, m.UntilNS)
@@ -407,6 +416,7 @@ func (c checker) checkMoment(m *Moment, ids map[string]bool) {
 	}
 }
 
+// checkRuntime checks the counts and times of the garbage collector, the scheduler, stops of the world and throttling.
 func (c checker) checkRuntime(rt *Runtime) {
 	c.field("gc").checkNotNegative("cycles", rt.GC.Cycles, "mark_ns", rt.GC.MarkNS)
 	c.field("sched").checkNotNegative("goroutines", rt.Sched.Goroutines)
@@ -419,12 +429,14 @@ func (c checker) checkRuntime(rt *Runtime) {
 	c.field("throttle").checkThrottle(&rt.Throttle)
 }
 
+// checkThrottle checks the verdict, lost times and confidence of throttling.
 func (c checker) checkThrottle(t *Throttle) {
 	c.failIf(t.Verdict != "" && !slices.Contains(ThrottleVerdicts(), t.Verdict), "there is no verdict %.40q", t.Verdict)
 	c.failIf(t.LostWallNS < 0 || t.LostCPUNS < 0, "less than no time was lost")
 	c.failIf(!(t.Confidence >= 0 && t.Confidence <= 1+shareSlack), "a confidence of %g is not in 0..1", t.Confidence)
 }
 
+// checkHost checks the facts from host samples: coverage, times, verdicts and freezes.
 func (c checker) checkHost(h *Host) {
 	c.checkShare(h.Coverage, "coverage")
 	c.failIf(h.ToNS < h.FromNS, "samples end at %d ns, before %d", h.ToNS, h.FromNS)

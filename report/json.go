@@ -57,6 +57,7 @@ const maxJSON = 256 << 20
 // contract (see CheckValid).
 func ReadJSON(r io.Reader) (*Report, error) { return readJSON(r, maxJSON) }
 
+// readJSON is ReadJSON with another limit than 256 MiB.
 func readJSON(r io.Reader, maxBytes int64) (*Report, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
 	if err != nil {
@@ -164,6 +165,7 @@ type nilField struct {
 
 var nilFields sync.Map // of each type of struct, since a report has thousands of some: reflect.Type -> []nilField
 
+// nilFieldsOf returns the fields of the struct type t that may hold a nil slice or map. It keeps the list of each type.
 func nilFieldsOf(t reflect.Type) []nilField {
 	if list, ok := nilFields.Load(t); ok {
 		return list.([]nilField)

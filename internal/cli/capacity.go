@@ -60,7 +60,8 @@ func newCapacity(s *streams) *cobra.Command {
 	return cmd
 }
 
-// capacityQuestion parses the flags.
+// capacityQuestion returns the question of the command line: the goals of --slo, which it takes from e, and the changes of
+// --what-if.
 func capacityQuestion(cmd *cobra.Command, e *explainFlags, changes []string) (*capacity.Question, error) {
 	if err := e.validate(cmd); err != nil {
 		return nil, err

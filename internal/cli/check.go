@@ -56,7 +56,7 @@ func newCheck(s *streams) *cobra.Command {
 	return cmd
 }
 
-// rules parses the flags, all but the baseline's file.
+// rules returns the budgets and limits of the flags, without the baseline and the ledger, which it does not read.
 func (c *checkFlags) rules(cmd *cobra.Command) (budget.Rules, error) {
 	rules := budget.Rules{FailOn: c.failOn}
 	for _, b := range c.budgets {

@@ -94,7 +94,7 @@ func (e *explainFlags) runInput(cmd *cobra.Command, s *streams, conn *connectFla
 	return e.runURL(cmd, s, arg, opt)
 }
 
-// runFile explains a file or standard input.
+// runFile explains the recording in a file or on standard input, or shows a report, and writes the answer.
 func (e *explainFlags) runFile(cmd *cobra.Command, s *streams, arg string) error {
 	in, err := s.openInput(cmd.Context(), arg)
 	if err != nil {
@@ -108,7 +108,7 @@ func (e *explainFlags) runFile(cmd *cobra.Command, s *streams, arg string) error
 	return e.writeAndExit(cmd, s, arg, rep, err)
 }
 
-// runReport shows a report that was saved as JSON.
+// runReport shows a report that was saved as JSON. Flags that need the trace are an error.
 func (e *explainFlags) runReport(cmd *cobra.Command, s *streams, in *input) error {
 	for _, flag := range []string{"request", "group", "trace-id", "no-marks", "module", "thresholds", e.partFlags[0], e.partFlags[1], "path-map", "max-memory", "what-if", "slo", "peer", "iterations", "capacity"} {
 		if cmd.Flags().Changed(flag) {
@@ -123,7 +123,8 @@ func (e *explainFlags) runReport(cmd *cobra.Command, s *streams, in *input) erro
 	return e.write(cmd.Context(), s, "", rep)
 }
 
-// runURL records and explains concurrently.
+// runURL explains the trace of the service at a target while it records it, or the recording of the service's flight recorder
+// if that has one.
 func (e *explainFlags) runURL(cmd *cobra.Command, s *streams, target string, opt record.Options) error {
 	if in, err := s.openFlight(cmd, target, opt); err != nil {
 		return err

@@ -97,6 +97,7 @@ type watchdogWriter struct {
 	timer   *time.Timer
 }
 
+// Write restarts the timer and writes p.
 func (l *watchdogWriter) Write(p []byte) (int, error) {
 	l.timer.Reset(l.silence)
 	return l.w.Write(p)

@@ -86,6 +86,7 @@ func (in *input) warnOfRecording(rep *report.Report) {
 	}
 }
 
+// warn adds the warnings of a bundle to a report.
 func warn(rep *report.Report, warnings []bundle.Warning) {
 	for _, w := range warnings {
 		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: w.Code, Text: w.Text})

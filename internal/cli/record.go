@@ -221,7 +221,8 @@ func (r *recorder) explainSaved(ctx context.Context, name string) answer {
 	return answer{rep, err}
 }
 
-// names returns the file of each recording.
+// names returns the name of each target's file; an empty one for standard output. It returns an error if the flags allow no
+// name.
 func (r *recorder) names(cmd *cobra.Command, targets []string) ([]string, error) {
 	switch {
 	case r.output == "-":

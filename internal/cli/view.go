@@ -192,7 +192,7 @@ func (s *progressServer) beginReading(terminal *progress.Bar) {
 	})
 }
 
-// show explains a trace and shows it.
+// show explains the trace of an input, indexes it, and makes the server show it.
 func (v *viewFlags) show(ctx context.Context, server *progressServer, in *input) error {
 	bar := server.bar
 	defer bar.Clear()
@@ -238,7 +238,7 @@ func (v *viewFlags) listenForFile(arg string) (net.Listener, error) {
 	return net.Listen("tcp", v.listen)
 }
 
-// openArgument opens the argument's file or recording.
+// openArgument opens the file that arg names, or records the service at a URL, and shows the progress on server.
 func (v *viewFlags) openArgument(cmd *cobra.Command, s *streams, arg string, conn *connectFlags, server *progressServer) (*input, error) {
 	if !isURL(arg) {
 		return s.openInput(cmd.Context(), arg)

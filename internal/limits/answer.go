@@ -108,6 +108,7 @@ type judge struct {
 	runtimeProcs   int
 }
 
+// addChoice adds a choice to the answer, without a value unless set is true.
 func (j *judge) addChoice(c Choice, value int64, set bool) {
 	if set {
 		c.Value = &value
@@ -133,6 +134,7 @@ func (j *judge) isLinked(module string) bool {
 	return j.Program != nil && j.Program.Modules[module] != ""
 }
 
+// chooseProcs adds the values of GOMAXPROCS that the environment, the runtime and libraries choose, and which is in force.
 func (j *judge) chooseProcs() {
 	cpu := &j.inside.CPU
 	const knob = "GOMAXPROCS"
@@ -169,6 +171,7 @@ func (j *judge) chooseProcs() {
 	j.addChoice(Choice{Knob: knob, Setter: setterAuto, InForce: autoDecides, Reason: reasonAuto(cpu, leftToRuntime)}, int64(AutoProcs(j.inside)), hasParallelism)
 }
 
+// chooseMemory adds the values of GOMEMLIMIT that the environment, the runtime and libraries choose, and which is in force.
 func (j *judge) chooseMemory() {
 	memory := &j.inside.Memory
 	const knob = "GOMEMLIMIT"

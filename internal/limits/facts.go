@@ -144,6 +144,7 @@ func environment(b []byte) map[string]string {
 	return env
 }
 
+// readProgram returns the facts of the program in the file exe: its build, GODEBUG, and the libraries that set limits.
 func readProgram(exe string) (*Program, error) {
 	info, err := buildinfo.ReadFile(exe)
 	if err != nil {

@@ -32,6 +32,7 @@ func reasonQuotaUnaware(c *cgroup.CPU, disabled bool) string {
 	return s
 }
 
+// reasonAutomaxprocs returns why automaxprocs sets GOMAXPROCS (sets) or leaves it; linked says that the program contains it.
 func reasonAutomaxprocs(c *cgroup.CPU, sets, linked bool) string {
 	s := "its own group has no quota that it sees: it leaves GOMAXPROCS unchanged"
 	if sets {
@@ -67,6 +68,7 @@ func quotaOwner(c *cgroup.CPU) string {
 	return " of its own group"
 }
 
+// reasonEnvMemory returns what the environment's GOMEMLIMIT does; valid says that the runtime accepts it.
 func reasonEnvMemory(valid bool) string {
 	if !valid {
 		return "GOMEMLIMIT is set in the environment, in a form that the runtime rejects: the program ends when it starts"
@@ -74,6 +76,8 @@ func reasonEnvMemory(valid bool) string {
 	return "GOMEMLIMIT is set in the environment"
 }
 
+// reasonAutomemlimit returns by which limit automemlimit sets GOMEMLIMIT, if it sees one; linked says that the program contains
+// it.
 func reasonAutomemlimit(m *cgroup.Memory, sees, linked bool) string {
 	s := "no memory limit is visible"
 	if sees {

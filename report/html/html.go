@@ -194,6 +194,8 @@ func Write(w io.Writer, r *report.Report, opts Options) error {
 	return nil
 }
 
+// write writes the page without the context that Write adds to errors. A report without a verdict, of an earlier version, gets
+// one.
 func write(w io.Writer, r *report.Report, opts Options) error {
 	if r.Verdict == nil && len(r.Groups) > 0 { // of an earlier version
 		completed := *r
@@ -267,6 +269,7 @@ const (
 	packedType = "application/gzip;base64"
 )
 
+// compress returns data in gzip and base64.
 func compress(data []byte) ([]byte, error) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)

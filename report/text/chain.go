@@ -145,7 +145,7 @@ func (p *page) ids(r *report.Request) {
 	}
 }
 
-// bar draws the position of a run in its request.
+// bar returns a bar, width columns wide, that shows the position of a run in its request.
 func bar(run *segmentRun, r *report.Request, width int) string {
 	if r.LatencyNS <= 0 {
 		return strings.Repeat(" ", width)

@@ -207,6 +207,7 @@ func (p *page) group(g *report.Group, full bool) {
 	}
 }
 
+// title writes a group's name, with its kind and number of requests, and whether they stream or still run.
 func (p *page) title(g *report.Group) {
 	facts := []string{kindWords(g.Kind), words.Count(g.Count, g.Kind.RequestNoun(), g.Kind.RequestNoun()+"s")}
 	if g.Role != report.RoleRequests {
@@ -225,6 +226,7 @@ func (p *page) title(g *report.Group) {
 	p.line(span{bold, names.GroupName(g, max(p.width-termtext.Width(rest), 20))}, span{dim, termtext.Head(rest, p.width-20)})
 }
 
+// kindWords returns a kind of group in words: its protocol, if it has one.
 func kindWords(kind report.Kind) string {
 	if p := kind.Protocol(); p != "" {
 		return p
@@ -409,6 +411,7 @@ func chooseRows(rows []row, limit int) []bool {
 	return show
 }
 
+// row writes a row of causes with its share of each column's band, and its details below. room is the width for the place.
 func (p *page) row(r *row, cols []column, room int) {
 	spans := []span{{plain, "  "}, padRight(names.CauseStyle(r.cause), causeName(r.cause), causeColumn)}
 	spans = append(spans, padTo(p.rowPlace(r, room), room)...)
@@ -606,6 +609,7 @@ func (p *page) groupTable(groups []*report.Group) {
 	}
 }
 
+// bandMean returns the mean latency of a band's requests as text.
 func bandMean(b *report.Band) string {
 	if b.Count <= 0 {
 		return words.Unknown

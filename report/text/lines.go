@@ -20,6 +20,7 @@ type span struct {
 	text  string
 }
 
+// widthOf returns the columns that the spans take on a terminal.
 func widthOf(spans []span) int {
 	n := 0
 	for _, s := range spans {
@@ -36,7 +37,7 @@ func padTo(spans []span, columns int) []span {
 	return spans
 }
 
-// padRight returns a span padded with spaces on its right, padLeft on its left.
+// padRight returns a span padded with spaces on its right to a width of columns, padLeft on its left.
 func padRight(s style, text string, columns int) span { return span{s, termtext.Pad(text, columns)} }
 func padLeft(s style, text string, columns int) span  { return span{s, termtext.PadLeft(text, columns)} }
 

@@ -100,6 +100,7 @@ func runCount(r *report.Report) (n int) {
 	return n
 }
 
+// end flushes the output and returns the first error of writing.
 func (p *page) end() error {
 	if err := p.out.Flush(); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
@@ -114,6 +115,7 @@ type page struct {
 	opts   Options
 }
 
+// newPage returns a page with defaults for options that are zero, 60 to 200 columns wide.
 func newPage(w io.Writer, opts Options) *page {
 	opts.Width = min(max(cmp.Or(opts.Width, 100), 60), 200)
 	opts.Slowest = cmp.Or(opts.Slowest, 1)

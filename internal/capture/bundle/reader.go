@@ -114,7 +114,7 @@ type File struct {
 	f *os.File
 }
 
-// Open opens the named file.
+// Open opens the bundle in a file. The caller closes it.
 func Open(name string) (*File, error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -101,6 +101,7 @@ func (p *Program) readTable() error {
 	return nil
 }
 
+// symbols returns the symbols of the program; none if it is stripped.
 func (p *Program) symbols() []elf.Symbol {
 	symbols, _ := p.file.Symbols()
 	return symbols
@@ -230,7 +231,7 @@ func (p *Program) functionAt(i int) (f function) {
 	return f
 }
 
-// find returns the function at an address.
+// find returns the function that contains an address; false if none does.
 func (p *Program) find(address uint64) (function, bool) {
 	i := sort.Search(p.functionCount, func(i int) bool { return p.functionAt(i).entry > address }) - 1
 	if i < 0 {
@@ -253,6 +254,7 @@ const (
 	functionSize       = 44
 )
 
+// cell returns the 32-bit number at an offset of the function's record, 0 beyond its end.
 func (f function) cell(offset int) uint32 {
 	if offset < 0 || offset+4 > len(f.data) {
 		return 0

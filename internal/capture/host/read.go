@@ -269,6 +269,7 @@ func (s *Samples) add(l *Line) bool {
 	return true
 }
 
+// parseEnds returns both addresses of the socket; false if one is not valid.
 func (v *Socket) parseEnds() (Ends, bool) {
 	local, err1 := netip.ParseAddrPort(v.Local)
 	remote, err2 := netip.ParseAddrPort(v.Remote)

@@ -48,6 +48,7 @@ func (l *eventLog) cgroupNumber(group string) uint64 {
 	return n
 }
 
+// addGroup adds a control group to the tables, unless they have it or have maxNames.
 func (l *eventLog) addGroup(g kernelevents.Cgroup) {
 	if l.groups[g.Path] == 0 && len(l.groups) < maxNames {
 		l.groups[g.Path] = g.ID

@@ -221,7 +221,8 @@ func (w *HostWatch) Data() []byte {
 // checkPatience bounds the wait for the answer that checkProcess needs.
 const checkPatience = time.Second
 
-// checkBeforeTrace calls checkProcess with a separate client.
+// checkBeforeTrace is client.checkProcess with a separate client, before the trace is requested. It returns why another process
+// than pid answers there, "" if that is not so or not known.
 func checkBeforeTrace(ctx context.Context, endpoint Endpoint, urlLogin *Login, opt Options, pid int) string {
 	c, err := newClient(ctx, endpoint, urlLogin, opt)
 	if err != nil {

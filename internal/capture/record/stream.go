@@ -132,6 +132,7 @@ func isLoopback(host string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
+// warn adds a warning to the result. It may be called concurrently.
 func (s *Stream) warn(code, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

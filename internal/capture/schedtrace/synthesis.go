@@ -250,7 +250,7 @@ func (w *writer) stop(t *thread, reason string, stack uint64, time int64) {
 	w.leave(t, runnable, time)
 }
 
-// leave ends the connection of a thread and its goroutine.
+// leave takes the goroutine off its thread at a time (ns), puts it into state s and makes the thread's P idle.
 func (w *writer) leave(t *thread, s state, time int64) {
 	t.g.state, t.g.thread, t.g = s, nil, nil
 	w.returnProc(t, time)
@@ -270,6 +270,7 @@ func (w *writer) takeProc(t *thread, time int64) {
 	w.add(t, time, tracefmt.EvProcStart, uint64(t.p), w.procs[t.p])
 }
 
+// returnProc writes the stop of the thread's P at a time (ns) and makes that P idle.
 func (w *writer) returnProc(t *thread, time int64) {
 	w.add(t, time, tracefmt.EvProcStop)
 	w.idleProcs = append(w.idleProcs, t.p)

@@ -37,7 +37,8 @@ type batch struct {
 	data   []byte
 }
 
-// add appends an event to a thread's batches.
+// add appends an event at a time (ns) to the batches of a thread. An event that is earlier than the thread's last one gets the
+// time of that.
 func (w *writer) add(t *thread, time int64, event tracefmt.EventType, args ...uint64) {
 	ticks := max(uint64(time)/unit, t.lastTicks)
 	b := t.batch

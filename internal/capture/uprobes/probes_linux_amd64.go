@@ -37,7 +37,7 @@ type probes struct {
 	isMulti    bool  // by uprobe_multi, which needs no CAP_SYS_ADMIN
 }
 
-// load loads programs for a target.
+// load loads the BPF programs with these names, adapted to the process and Go release of the target.
 func load(t *target, programs []string) (*probes, error) {
 	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(object))
 	if err != nil {
@@ -196,7 +196,7 @@ func (p *probes) close() {
 	p.collection.Close()
 }
 
-// record records the target.
+// record places the probes in the target, reads their events for opt.Duration and returns the recording.
 func (t *target) record(ctx context.Context, opt Options) (*Result, error) {
 	res := &Result{Go: t.program.Version}
 	programs := []string{"leave_cpu", "send", "sample"}
@@ -277,7 +277,8 @@ const (
 // drainInterval is the time between two readings. The buffer holds 300,000 events.
 const drainInterval = 20 * time.Millisecond
 
-// run reads events until the recording's end.
+// run reads events until the duration in opt is over, the process has ended or maxEvents are read; it returns the error of ctx
+// if that ends before. start is on CLOCK_MONOTONIC, in ns, for the progress.
 func (c *collector) run(ctx context.Context, opt Options, p *probes, start int64) error {
 	end := time.After(opt.Duration)
 	tick := time.NewTicker(drainInterval)

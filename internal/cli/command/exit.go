@@ -56,7 +56,7 @@ func Report(w io.Writer, err error) int {
 	return status
 }
 
-// Usage returns an error about how cmd was called.
+// Usage returns an error about how cmd was called, with the exit status ExitUsage and a reference to its help.
 func Usage(cmd *cobra.Command, format string, args ...any) error {
 	return Exit(ExitUsage, fmt.Errorf(format+"; see `%s --help`", append(args, cmd.CommandPath())...))
 }

@@ -83,6 +83,7 @@ func (p *Plain) Write(s *watch.State) error {
 	return w.Flush()
 }
 
+// finding writes a line about a finding; when says how it is since the last poll, such as "new".
 func (p *Plain) finding(w io.Writer, f *watch.Finding, when string) {
 	l := newLine(p.width, p.color).add(plain, "  ").addLeft(bold, when, 6).addLeft(names.SeverityStyle(f.Severity), string(f.Severity), 7).add(dim, string(f.Code)+" ").add(plain, f.Title)
 	l.add(dim, inGroups(f))

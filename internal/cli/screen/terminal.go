@@ -117,7 +117,8 @@ func (t *Terminal) write() {
 	}
 }
 
-// changes are what turns one frame into the next.
+// changes returns the control sequences and lines that turn the shown frame into another one. With all set, every line is
+// drawn.
 func changes(shown, frame []string, all bool) string {
 	var b strings.Builder
 	b.WriteString(frameBegin)

@@ -73,6 +73,8 @@ func New(o Options) (*Group, error) {
 	return g, nil
 }
 
+// applyLimits sets the group's CPU quota, weight and memory limit, and the counting of its CPU time, as far as the options have
+// them. A kernel without weights is no error.
 func (g *Group) applyLimits(o Options) error {
 	if o.CPUs > 0 {
 		o.Period = cmp.Or(o.Period, 100*time.Millisecond)
@@ -204,6 +206,8 @@ func (g *Group) Remove() error {
 // fails.
 func (g *Group) KillAndRemove() error { return g.remove(g.Kill) }
 
+// remove removes the group's directories. It tries up to 50 times within about a second, and calls prepare before each try; an
+// error of prepare ends it.
 func (g *Group) remove(prepare func() error) (err error) {
 	g.file.Close()
 	for i := range 50 {

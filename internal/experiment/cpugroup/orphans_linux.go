@@ -24,8 +24,8 @@ func startTicks(pid int) int64 {
 	return p.Field(22)
 }
 
-// RemoveOrphaned kills the processes of an owner's groups whose creator has ended, and removes these
-// groups. It returns their number. Parent is as in Options.
+// RemoveOrphaned kills the processes of an owner's groups whose creator has ended, and removes these groups. It returns their
+// number. It searches below parent; if that is nil, in the roots of all hierarchies.
 func RemoveOrphaned(owner string, parent *Group) (removed int, err error) {
 	var mounts []string
 	if parent != nil {

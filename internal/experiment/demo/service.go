@@ -90,6 +90,7 @@ func Serve(ctx context.Context, store, recordings string, ready func(url string)
 
 // Fault 1: the handler waits for a goroutine that sleeps before it tries again.
 
+// report serves a request of fault 1: another goroutine, which sleeps first, makes the answer.
 func (s *service) report(w http.ResponseWriter, _ *http.Request) {
 	result := make(chan string, 1)
 	go s.fetch(result)
@@ -105,6 +106,7 @@ func (s *service) backoff() { time.Sleep(Backoff) }
 
 // Fault 2: a lock is held across a slow write, so one slow write makes many requests slow.
 
+// order serves a request of fault 2: it appends to the journal, and answers 502 if that fails.
 func (s *service) order(w http.ResponseWriter, _ *http.Request) {
 	if err := s.journal.append('j'); err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
@@ -135,6 +137,8 @@ func (j *journal) append(record byte) error {
 
 type price chan error
 
+// price serves a request of fault 3: the goroutine that receives from prices answers it. An error of that goroutine becomes
+// status 502.
 func (s *service) price(w http.ResponseWriter, _ *http.Request) {
 	p := make(price, 1)
 	s.prices <- p

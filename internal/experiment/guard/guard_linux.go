@@ -114,7 +114,8 @@ func reap(pid int, exits chan<- string, allReaped chan<- struct{}) {
 	}
 }
 
-// killRemaining kills the command and its descendants, and removes its cgroup.
+// killRemaining kills the command with this process id, its process group and all descendants of this process, until allReaped
+// is closed or 10 s have passed. With removeGroup it also kills and removes the control group.
 func killRemaining(group *cpugroup.Group, removeGroup bool, pid int, allReaped <-chan struct{}) error {
 	deadline := time.After(10 * time.Second)
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {

@@ -32,6 +32,8 @@ type sender interface {
 	close()
 }
 
+// newHTTPSender returns a sender of requests to the targets of o: by HTTP/2 with net/http's client if o.HTTP.H2 is set, else by
+// HTTP/1.1 with one of this package. The error is that of a target's URL.
 func newHTTPSender(o *Options) (sender, error) {
 	var urls []*url.URL
 	for i := range o.Targets {
@@ -68,6 +70,8 @@ type http2Sender struct {
 
 func (h *http2Sender) close() { h.client.CloseIdleConnections() }
 
+// send sends a request to the target with this index and reads the whole answer. An answer with a status from 400, or by
+// another protocol than HTTP/2, is an error.
 func (h *http2Sender) send(ctx context.Context, target int) Answer {
 	t := &h.targets[target]
 	req := (&http.Request{Method: t.method(), URL: h.urls[target], Header: t.Header, Host: t.Header.Get("Host")}).WithContext(ctx)
@@ -141,6 +145,7 @@ func AreLoopback(targets []Target) bool {
 	return true
 }
 
+// isLoopbackHost reports whether a host without a port is localhost or a loopback address.
 func isLoopbackHost(host string) bool {
 	if host == "localhost" {
 		return true

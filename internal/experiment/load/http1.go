@@ -39,6 +39,8 @@ type http1Conn struct {
 	reader *wire.Reader
 }
 
+// newHTTP1Sender returns a sender of HTTP/1.1 requests to the targets of o, whose parsed URLs are urls. It encodes each
+// target's request once.
 func newHTTP1Sender(o *Options, urls []*url.URL) (*http1Sender, error) {
 	h := &http1Sender{reusesConns: !o.HTTP.NoReuse, tls: o.HTTP.TLS, idleConns: map[string][]*http1Conn{}}
 	if h.tls == nil {
@@ -68,6 +70,7 @@ func newHTTP1Sender(o *Options, urls []*url.URL) (*http1Sender, error) {
 	return h, nil
 }
 
+// close closes the idle connections.
 func (h *http1Sender) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -119,6 +122,8 @@ func (h *http1Sender) releaseConn(t *http1Target, c *http1Conn) {
 	h.idleConns[t.scheme+t.address] = append(h.idleConns[t.scheme+t.address], c)
 }
 
+// send sends a request to the target with this index and reads the answer. If the server closes a reused connection before the
+// answer begins, it tries again on another one.
 func (h *http1Sender) send(ctx context.Context, target int) Answer {
 	t := &h.targets[target]
 	for {

@@ -42,6 +42,8 @@ type recorder struct {
 // maxErrorKinds bounds the number of distinct error texts.
 const maxErrorKinds = 20
 
+// newRecorder returns a recorder for a run with these numbers of phases and targets. It keeps histograms by phase or by target
+// only if there are several.
 func newRecorder(phases, targets int) *recorder {
 	r := &recorder{
 		intended: newHistogram(), service: newHistogram(), lateness: newHistogram(), halves: [2]*hdr.Histogram{newHistogram(), newHistogram()},
@@ -130,6 +132,7 @@ func (r *recorder) merge(b *recorder) {
 	}
 }
 
+// mergeEach merges each histogram of source into that of target with the same index; target may take over the histogram itself.
 func mergeEach(target, source []*hdr.Histogram) {
 	for i, h := range source {
 		switch {

@@ -104,6 +104,7 @@ type Client struct {
 	ThrottledNS *int64 `json:"throttled_ns"`
 }
 
+// percentiles returns the percentiles of a histogram in ns; zeros without values.
 func percentiles(h *hdr.Histogram) Percentiles {
 	if h == nil || h.TotalCount() == 0 {
 		return Percentiles{}
@@ -119,11 +120,13 @@ func quantile(h *hdr.Histogram, q float64) int64 {
 	return h.ValueAtPercentile(100 * math.Ceil(q*n-1e-6) / n)
 }
 
+// warn adds a warning. Unless valid is true, the result is not valid any more.
 func (r *Result) warn(valid bool, code, format string, args ...any) {
 	r.Warnings = append(r.Warnings, Warning{code, fmt.Sprintf(format, args...)})
 	r.Valid = r.Valid && valid
 }
 
+// newResult merges all recorders into the first one and returns the result of the run.
 func (g *generator) newResult() *Result {
 	total := g.recorders[0]
 	for _, r := range g.recorders[1:] {
@@ -192,6 +195,9 @@ const (
 	minForP999      = 1000
 )
 
+// checkGates adds warnings about what limits the result, and marks it as not valid if a gate is exceeded: failed or dropped
+// requests, a rate that was not reached, a late or throttled generator, too few answers. wall is the time in which they were
+// measured.
 func (r *Result) checkGates(wall time.Duration) {
 	answered := r.answered
 	if answered == 0 {
@@ -240,6 +246,7 @@ func (r *Result) checkGates(wall time.Duration) {
 	}
 }
 
+// firstReason returns the most frequent error in brackets, "" if there was none.
 func (r *Result) firstReason() string {
 	if len(r.Reasons) == 0 {
 		return ""

@@ -87,6 +87,7 @@ func (o *Options) check() error {
 	return nil
 }
 
+// weights returns the weight of each target, at least 1.
 func (o *Options) weights() []int {
 	w := make([]int, len(o.Targets))
 	for i := range o.Targets {
@@ -191,6 +192,8 @@ type usage struct {
 	hasThrottled bool // throttled is known
 }
 
+// readUsage returns the present time, this process's CPU time, and the time for which its own control group has been throttled,
+// if that is known.
 func readUsage() usage {
 	u := usage{wall: time.Now(), cpu: cpuTime()}
 	if s, err := cgroup.NewSampler(cgroup.Options{}); err == nil {
@@ -204,6 +207,8 @@ func readUsage() usage {
 	return u
 }
 
+// startMeasuring sets the begin of the measured time: usage before now does not count. The run's start is that of the first
+// call.
 func (g *generator) startMeasuring() {
 	g.usageBefore = readUsage()
 	g.spinTime = 0
@@ -354,8 +359,8 @@ func (g *generator) runClosedLoop(ctx context.Context, s *Schedule, begin time.T
 	clients.Wait()
 }
 
-// sendRequest sends a request and records it. Its latency counts from due; planned is its time in the
-// schedule.
+// sendRequest sends a request to the target with this index and, if recorded is set, records it in rec. Its latency counts from
+// due; planned is its time in the schedule (both in ns since begin).
 func (g *generator) sendRequest(rec *recorder, begin time.Time, due, planned int64, target int, recorded bool) {
 	ctx, cancel := context.WithTimeout(g.requestContext, g.options.Timeout)
 	start := time.Now()

@@ -67,6 +67,7 @@ func ParseRate(s string, d time.Duration) ([]Phase, error) {
 	return phases, nil
 }
 
+// parseRate parses a number of requests per second, above 0 and at most MaxRate.
 func parseRate(s string) (float64, error) {
 	v, err := strconv.ParseFloat(s, 64)
 	if err != nil || !(v > 0) || v > MaxRate {
@@ -154,7 +155,7 @@ func positions(n int, arrivals Arrivals, random *rand.Rand) []float64 {
 	return out
 }
 
-// drawTargets draws n targets by their weights.
+// drawTargets returns n random indexes of targets, each with a probability in proportion to its weight.
 func drawTargets(n int, weights []int, random *rand.Rand) []uint16 {
 	out := make([]uint16, n)
 	sum := 0

@@ -32,6 +32,7 @@ type Target struct {
 	Weight int // relative frequency; 0 means 1
 }
 
+// method returns the HTTP method: that of the target, else POST with a body and GET without.
 func (t *Target) method() string {
 	switch {
 	case t.Method != "":
@@ -42,6 +43,7 @@ func (t *Target) method() string {
 	return http.MethodGet
 }
 
+// name returns the name of the target in results: its own, else its method and path.
 func (t *Target) name() string {
 	if t.Name != "" {
 		return t.Name
@@ -111,6 +113,8 @@ func ReadTargets(r io.Reader, base, dir string) ([]Target, error) {
 	return out, nil
 }
 
+// parseTarget parses a line of a file of targets, [WEIGHT] [METHOD] URL [@BODYFILE]. A path is relative to the URL base, the
+// file of a body to the directory dir.
 func parseTarget(fields []string, base, dir string) (t Target, err error) {
 	t.Weight = 1
 	if w, err := strconv.Atoi(fields[0]); err == nil {

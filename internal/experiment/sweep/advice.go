@@ -223,6 +223,7 @@ func (r *Result) lowestP99(best int) (int, string) {
 	return arm, reason
 }
 
+// sloText returns goals in the form of --slo.
 func sloText(slo []Target) string {
 	var parts []string
 	for _, t := range slo {

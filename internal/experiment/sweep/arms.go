@@ -157,6 +157,7 @@ func checkValue(name, v string) error {
 	return nil
 }
 
+// parseShare parses a percentage above 0 and up to 200, with or without %, and returns it as a share.
 func parseShare(v string) (float64, error) {
 	p, err := strconv.ParseFloat(strings.TrimSuffix(v, "%"), 64)
 	if err != nil || !(p > 0) || p > 200 {

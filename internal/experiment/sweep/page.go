@@ -169,6 +169,7 @@ func (r *Result) plotByRate() (plot, bool) {
 	return p, ok
 }
 
+// newPoint returns the point of a figure at x of a plot, with the figure's bounds if it has some.
 func newPoint(x float64, f *Figure, label string) point {
 	p := point{value: [2]float64{x, f.Est}, low: f.Est, high: f.Est, Label: label}
 	if f.Low != nil {

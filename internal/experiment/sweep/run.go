@@ -49,6 +49,7 @@ type Cause struct {
 	slowNS, allNS int64
 }
 
+// cpuPerRequest returns the service's CPU time for each answered request, in ns; nil without any.
 func (r *Run) cpuPerRequest() *float64 {
 	if n := r.Load.Requests - r.Load.Errors; n > 0 {
 		return figureValue(float64(r.CPUNS) / float64(n))
@@ -56,6 +57,7 @@ func (r *Run) cpuPerRequest() *float64 {
 	return nil
 }
 
+// throttledShare returns the share of the quota's periods in which the service was throttled; nil if it is not known.
 func (r *Run) throttledShare() *float64 {
 	if r.Periods == nil || r.ThrottledPeriods == nil {
 		return nil

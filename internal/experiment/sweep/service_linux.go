@@ -90,6 +90,7 @@ func (s *sweeper) startService(ctx context.Context, arm Settings) (*runningServi
 	return u, nil
 }
 
+// stop stops all instances and returns their errors.
 func (u *runningService) stop() error {
 	var errs []error
 	for _, in := range u.instances {
@@ -156,7 +157,8 @@ type instance struct {
 	group   *cpugroup.Group
 }
 
-// startInstance starts one instance. The caller must stop it.
+// startInstance starts one instance in a control group with a quota (in CPUs) and a memory limit (in bytes), 0 for none. The
+// caller must stop it.
 func (s *sweeper) startInstance(args, env []string, quota float64, memory int64) (_ *instance, err error) {
 	in := &instance{output: new(output)}
 	c := guard.Command{Args: args, Env: env, CPUs: s.cpus, RemoveGroup: true}

@@ -106,6 +106,7 @@ func Do(ctx context.Context, o Options) (*Result, error) {
 	return res, s.saveErr
 }
 
+// note passes a text for the user to Options.Note.
 func (s *sweeper) note(text string) {
 	if s.options.Note != nil {
 		s.options.Note(text)
@@ -121,6 +122,7 @@ func (s *sweeper) noteOnce(code, format string, args ...any) {
 	}
 }
 
+// save passes the result so far to Options.Save. The first of several errors in sequence is noted; the next save tries again.
 func (s *sweeper) save() {
 	if s.options.Save == nil {
 		return
@@ -169,6 +171,7 @@ func (s *sweeper) pendingRuns() (out []pendingRun) {
 	return out
 }
 
+// reportProgress reports that run i (from 0) of n begins, with the remaining time, from the mean of the runs so far.
 func (s *sweeper) reportProgress(i, n int, arm Settings) {
 	if s.options.Progress == nil {
 		return
@@ -285,6 +288,7 @@ func (s *sweeper) run(ctx context.Context, arm Settings, number int) (run *Run, 
 	return run, nil
 }
 
+// firstReason returns the most frequent error of a load's result, for a result without answers.
 func firstReason(r *load.Result) string {
 	if len(r.Reasons) == 0 {
 		return "it does not answer"
@@ -329,7 +333,8 @@ func (s *sweeper) traceRun(ctx context.Context, u *runningService, arm Settings,
 	}
 }
 
-// recordAndExplain records and explains a trace with host samples, which show throttling.
+// recordAndExplain records a trace of length d from the service's profiling handlers (pprof, a URL) and explains it, with host
+// samples, which show throttling. withCapacity adds the analysis of capacity.
 func recordAndExplain(ctx context.Context, pprof string, d time.Duration, withCapacity bool) (*report.Report, error) {
 	dir, err := os.MkdirTemp("", "whylate-sweep-")
 	if err != nil {

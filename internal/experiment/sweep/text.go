@@ -62,6 +62,7 @@ func WriteText(w io.Writer, r *Result) error {
 	return nil
 }
 
+// writeTable writes a table of the arms at one load; hasSeveralLoads adds a head with that load instead of its column.
 func (r *Result) writeTable(b *strings.Builder, load string, hasSeveralLoads bool) {
 	var arms []*Arm
 	for i := range r.Arms {
@@ -132,6 +133,7 @@ func (r *Result) writeTable(b *strings.Builder, load string, hasSeveralLoads boo
 	}
 }
 
+// rateText returns a load, such as 500 or 80%, with its unit.
 func rateText(load string) string {
 	if strings.HasSuffix(load, "%") {
 		return load + " of the service's capacity"
@@ -157,6 +159,8 @@ func cell(f *Figure, format func(float64) string) string {
 	return fmt.Sprintf("%s ±%.0f%%", text, 100*half)
 }
 
+// writeCauses writes a line for each arm with up to four causes that have at least 5 % of the time of its slowest tenth of
+// requests.
 func (r *Result) writeCauses(b *strings.Builder) {
 	if !slices.ContainsFunc(r.Arms, func(a Arm) bool { return len(a.Causes) > 0 }) {
 		return
@@ -180,6 +184,8 @@ func (r *Result) writeCauses(b *strings.Builder) {
 	}
 }
 
+// writeChoices writes the best arms by each criterion, the excluded ones, the knee of the curve, and the recommendation with
+// its price.
 func (r *Result) writeChoices(b *strings.Builder) {
 	if len(r.Best) == 0 {
 		return

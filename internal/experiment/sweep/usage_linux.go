@@ -70,6 +70,8 @@ func (u *runningService) readCounters(skipThreads bool) counters {
 	return c
 }
 
+// addCounters adds the counters of the instance's processes and of its control group to c. skipThreads leaves out counters that
+// need a read for every thread, and the control group's.
 func (in *instance) addCounters(c *counters, skipThreads bool) {
 	ticks := int64(0)
 	for _, pid := range in.pids() {
@@ -112,6 +114,7 @@ func (in *instance) addCounters(c *counters, skipThreads bool) {
 	c.gcCPU += in.output.gcCPU
 }
 
+// pids returns the processes of the instance: those of its control group, if it has one.
 func (in *instance) pids() []int {
 	if in.group != nil {
 		return in.group.PIDs()
@@ -143,6 +146,7 @@ type output struct {
 	gcCPU int64 // ns
 }
 
+// addLine counts a line of GODEBUG=gctrace=1, and keeps any other of the last five lines.
 func (o *output) addLine(line string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -159,6 +159,7 @@ func sampleCount(bytes, objects, period int64) float64 {
 // maxGunzipped bounds the decompressed profile, because a small input may expand very much.
 const maxGunzipped = 256 << 20
 
+// gunzip decompresses data. It returns an error if the result has more than limit bytes.
 func gunzip(data []byte, limit int64) ([]byte, error) {
 	zipped, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {

@@ -269,7 +269,7 @@ func fullLengthOf(span *timeline.Span) int64 {
 }
 
 // addLeaf adds a step that depends on no other goroutine, from start to the cursor, and moves the cursor back to start.
-// fullLength: see GraphStep.
+// fullLength, in ns, becomes GraphStep.FullLength.
 func (b *graphBuilder) addLeaf(part *graphPart, cursor *int64, start int64, step Step, fullLength int64) {
 	if start >= *cursor {
 		return
@@ -376,8 +376,8 @@ func (b *graphBuilder) tickerPeriod(g uint64, span *timeline.Span) (periodNS int
 	return length, false
 }
 
-// listCreation adds the item for the time before the goroutine's first span: a dependency on its creator, a timer's Sleep, or
-// Unknown.
+// listCreation adds the item for the time from the frame's start to the cursor, before the goroutine's first span: a dependency
+// on its creator, a timer's Sleep, or Unknown. It moves the cursor back to the item's start.
 func (b *graphBuilder) listCreation(part *graphPart, frame *walkFrame, cursor *int64) {
 	first := timeline.Span{}
 	if frame.spanCount > 0 {

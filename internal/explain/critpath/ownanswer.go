@@ -54,8 +54,9 @@ func (f *walkFrame) matchAnswer(verdict *waitVerdict, start, end int64) *Answer 
 }
 
 // followAnswer continues the walk in the goroutine that served the request which answers a network wait, and returns true;
-// false if that goroutine has no events in this time. The time after the answer is the network wait; the time before it, when
-// the call was on its way, is walked afterwards. The connection's reader is not followed: other requests may have woken it.
+// false if that goroutine has no events in this time. The time after the answer is the network wait, and the cursor moves back
+// over it; the time before the answer, when the call was on its way, is walked afterwards. The connection's reader is not
+// followed: other requests may have woken it.
 func (w *Walker) followAnswer(frame *walkFrame, span *timeline.Span, start int64, cursor *int64, verdict *waitVerdict, answer *Answer) (entered bool) {
 	w.emitStep(cursor, max(answer.End, start), verdict.step)
 	from := max(answer.Start, frame.start)
@@ -75,7 +76,8 @@ func (w *Walker) followAnswer(frame *walkFrame, span *timeline.Span, start int64
 }
 
 // listAnswerWait adds two items for a network wait that an answer of this process ends: the way back, which is the wait itself,
-// and the answer, which is followed.
+// and the answer, which is followed. It moves the cursor back to the answer's start. start is the wait's start, fullLength its
+// whole length in ns.
 func (b *graphBuilder) listAnswerWait(part *graphPart, answer *Answer, verdict *waitVerdict, start int64, cursor *int64, fullLength int64) {
 	b.addLeaf(part, cursor, max(answer.End, start), verdict.step, fullLength)
 	from := max(answer.Start, part.start)

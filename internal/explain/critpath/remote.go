@@ -49,7 +49,8 @@ func (w *Walker) findRemoteAnswer(frame *walkFrame, v *waitVerdict, start, end i
 }
 
 // emitRemoteAnswer adds the steps of a network wait that a request of another process answers, backward in time: the answer's
-// way back, the serving of the request (Remote), and the call's way there. v is the verdict on the wait.
+// way back, the serving of the request (Remote), and the call's way there. It moves the cursor back to start. v is the verdict
+// on the wait.
 func (w *Walker) emitRemoteAnswer(v *waitVerdict, start int64, cursor *int64, answer *RemoteAnswer) {
 	if v.pollGapStart != 0 { // the answer was not there before the request ended
 		gap := v.step

@@ -40,11 +40,11 @@ func handsOverResult(kind WaitKind) bool {
 	return kind != WaitLock && kind != WaitOnce && kind != WaitSend
 }
 
-// findOrigin decides whether goroutine g, which ended a wait of the part, works for the request, and since when: since a
-// goroutine of the request created it or handed work over to it by a wake, or since g last woke a goroutine of the request
-// itself. creator is the goroutine that created it in the first case, else 0. Wakers in between are followed up to three times
-// (depth). For locks only the creation counts: the order in which goroutines get a lock does not show for which request they
-// work.
+// findOrigin decides whether goroutine g, which ended a wait of the part (from waitStart to waitEnd, of this kind), works for
+// the request, and since when: since a goroutine of the request created it or handed work over to it by a wake, or since g last
+// woke a goroutine of the request itself. creator is the goroutine that created it in the first case, else 0. Wakers in between
+// are followed up to three times (depth). For locks only the creation counts: the order in which goroutines get a lock does not
+// show for which request they work.
 func (b *graphBuilder) findOrigin(g uint64, part *graphPart, kind WaitKind, waitStart, waitEnd int64, depth int) (start int64, creator uint64, ok bool) {
 	latest := int64(-1)
 	for _, existing := range b.parts {

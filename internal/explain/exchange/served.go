@@ -156,9 +156,10 @@ func (c *collector) Add(w *path.WalkResult) {
 	c.requests = append(c.requests, r)
 }
 
-// Server returns all collected requests, with their causes numbered in causes as a report words them. A request that was not
-// walked gets the causes of a similar one. ids are the report's ids of the groups; groups that the report does not show have
-// none. It may be called once.
+// Server returns all collected requests of the service name, whose recording is from from to to, with their causes numbered in
+// causes as a report words them. A request that was not walked gets the causes of a similar one. translations are those of the
+// collectors' group and cause ids, in the same order. ids are the report's ids of the groups; groups that the report does not
+// show have none. It may be called once.
 func (s *ServedRequests) Server(name string, causes *Causes, from, to int64, translations []path.Translation, ids map[path.GroupID]string, sp *spell.Speller) *Server {
 	out := &Server{Name: name, From: from, To: to, Connections: make(map[uint64][]Request), WayCause: causes.addWay(name)}
 	table := causeTable{service: name, causes: causes, keys: make(map[causeTableKey]int32), sp: sp}

@@ -223,8 +223,8 @@ func (a *attribution) canonicalWait(k waitKey) waitKey {
 	return k
 }
 
-// contendedWait returns the first wait of a route at which requests queue: a lock, or a queue that
-// findQueueWaits found. It returns false if the route has none.
+// contendedWait returns the first wait of a wait chain at which requests queue: a lock, or a queue that findQueueWaits found.
+// It returns false if the chain has none.
 func (a *attribution) contendedWait(via []report.Via) (first waitKey, ok bool) {
 	for i := range via {
 		wait := waitKeyOf(&via[i])
@@ -235,8 +235,9 @@ func (a *attribution) contendedWait(via []report.Via) (first waitKey, ok bool) {
 	return waitKey{}, false
 }
 
-// candidateKeyOf decides which rule, and which candidate of that rule, a route to a cause belongs to. The comment at the top of
-// this file has the rules of precedence. An empty code means that the route belongs to no rule about waiting.
+// candidateKeyOf decides which rule, and which candidate of that rule, a cause that is reached by the wait chain via belongs
+// to. The comment at the top of this file has the rules of precedence. An empty code means that it belongs to no rule about
+// waiting.
 func (a *attribution) candidateKeyOf(c *report.Cause, via []report.Via) candidateKey {
 	if !isAttributable(c.Cause) {
 		return candidateKey{}
@@ -309,8 +310,8 @@ func (a *attribution) candidateKeyOf(c *report.Cause, via []report.Via) candidat
 	return candidateKey{}
 }
 
-// isIdleClient reports whether a route leads through another goroutine to a wait of net/http for the next request on an idle
-// connection. No request depends on that.
+// isIdleClient reports whether the wait chain via leads through another goroutine to a wait of net/http for the next request on
+// an idle connection. No request depends on that.
 func isIdleClient(c *report.Cause, via []report.Via) bool {
 	return c.Cause == report.CauseNetwork && c.Kind == "inbound" && len(via) > 0 && c.Site != nil && knowledge.Has(c.Site.Func, knowledge.HTTP1Connection)
 }

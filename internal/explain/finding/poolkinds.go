@@ -103,12 +103,14 @@ func isConnectionPool(slots *queues.SlotWaits, cand *candidate, top *causeRoute)
 	return slots != nil && slots.Waits >= threshold.SmallSample && slots.Slots > 0 && poolKindOf(cand, top, nil, nil).isConnection
 }
 
-// heldSlotKind returns the kind of a slot that a request holds.
+// heldSlotKind returns the kind of a slot that a request holds: its name in sentences, and the sentence that advises to add
+// slots.
 func heldSlotKind(name, advice string) poolKind {
 	return poolKind{name: name, nameWithoutSite: name, advice: advice, hasHolder: true}
 }
 
-// serverKind returns the kind of a goroutine or connection that serves requests.
+// serverKind returns the kind of a goroutine or connection that serves requests: its name in sentences, and the sentence that
+// advises to add servers.
 func serverKind(name, advice string) poolKind {
 	return poolKind{name: name, nameWithoutSite: name, advice: advice}
 }

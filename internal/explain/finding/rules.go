@@ -78,7 +78,8 @@ func bothChecks(rule, other Rule) Rule {
 	return rule
 }
 
-// perGroup makes a rule that checks each group of requests.
+// perGroup returns a rule that calls check for each group of requests in the report. needs are the data without which the rule
+// cannot judge.
 func perGroup(code report.RuleCode, check func(*Input, *report.Group) []Verdict, needs ...requirement) Rule {
 	return perReport(code, func(in *Input) (out []Verdict) {
 		for i := range in.Report.Groups {

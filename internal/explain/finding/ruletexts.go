@@ -86,7 +86,7 @@ func splitRemedy(text string) (fix, remedy string) {
 	return strings.ReplaceAll(text, remedyEnd, ""), remedy
 }
 
-// evidenceOf returns evidence with a number.
+// evidenceOf returns evidence: a text with its parameters, and the value in it with its unit.
 func evidenceOf[N int | int64 | float64](key textKey, value N, unit string, params ...any) report.Evidence {
 	return report.Evidence{Text: textOf(key, params...), Value: float64(value), Unit: unit}
 }

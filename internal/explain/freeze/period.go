@@ -190,8 +190,8 @@ func logOdds(k, n int, window, period int64, tried float64) float64 {
 	return float64(n-1)*divergence(float64(k-1)/float64(n-1), float64(window)/float64(period)) - math.Log(float64(n)) - tried
 }
 
-// logOddsBound returns a fast upper bound of testPeriod's score: no window contains more ends than two adjacent intervals of its
-// width.
+// logOddsBound returns a fast upper bound of testPeriod's score for a period (ns) and the same ends (ns) and tried: no window
+// contains more ends than two adjacent intervals of its width.
 func logOddsBound(ends []int64, period int64, tried float64) float64 {
 	window := windowOf(period)
 	var counts [maxWindows]int32

@@ -11,6 +11,7 @@ import (
 // linear and w(w-1)x² to square. A request of weight 1 represents only itself and adds nothing.
 type spread struct{ linear, square float64 }
 
+// add adds the error of another sum.
 func (s *spread) add(addend *spread) {
 	s.linear += addend.linear
 	s.square += addend.square

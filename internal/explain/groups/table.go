@@ -26,6 +26,7 @@ type cell struct {
 	requests int64
 }
 
+// add adds the time and requests of another cell.
 func (c *cell) add(addend *cell) {
 	c.ns += addend.ns
 	c.requests += addend.requests

@@ -114,6 +114,7 @@ func newScaler(r *request.Request, representedNS int64) scaler {
 	return scaler{factor: float64(representedNS) / float64(r.End-r.Start)}
 }
 
+// scale returns the scaled length of the next part. The rounding errors of parts do not add up.
 func (s *scaler) scale(ns int64) int64 {
 	before := s.scaled
 	s.sum += ns

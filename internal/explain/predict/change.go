@@ -71,7 +71,7 @@ func Parallel(site string) Change { return Change{Kind: report.ChangeParallel, S
 // Reuse returns a change after which no connection is opened at a site.
 func Reuse(site string) Change { return Change{Kind: report.ChangeReuse, Site: site} }
 
-// Set returns a change of a setting.
+// Set returns the change of a setting, such as GOMAXPROCS, to a value.
 func Set(name string, value float64) Change { return Change{Setting: Setting{name, value}} }
 
 // Queue is the Cause of changes to the time that requests wait for others that are served before them.

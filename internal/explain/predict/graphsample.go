@@ -76,9 +76,9 @@ func (g *Graph) sampleKey() uint64 { return sampleKey(g.Start, g.G) }
 
 func smallerKeyFirst(a, b *Graph) int { return cmp.Compare(a.sampleKey(), b.sampleKey()) }
 
-// Reserve counts a request with a weight, and reserves a place for it if the sample selects it. Its graph is built later, by
-// BuildPending, because another request may replace it before. isFirst reports that no other reservation is pending, so the
-// caller must remember to call BuildPending.
+// Reserve counts weight requests like the one from start to end (ns) on goroutine g, and reserves a place for its graph if the
+// sample selects it. The graph is built later, by BuildPending, because another request may replace it before. isFirst reports
+// that no other reservation is pending, so the caller must remember to call BuildPending.
 func (s *Sample) Reserve(start, end int64, g uint64, weight int64) (isFirst bool) {
 	if !s.Count(start, end, g, weight) {
 		return false
@@ -100,7 +100,8 @@ func (s *Sample) BuildPending(build func(g uint64, from, to int64) *Graph) {
 	s.pending = s.pending[:0]
 }
 
-// Count counts a request with a weight. If selected is true, the caller must call Add with the request's graph.
+// Count counts weight requests like the one from start to end (ns) on goroutine g. If selected is true, the caller must call
+// Add with the request's graph.
 func (s *Sample) Count(start, end int64, g uint64, weight int64) (selected bool) {
 	i := stratumIndex(end - start)
 	st := s.strata[i]

@@ -120,7 +120,8 @@ func (m *Model) readPool(e *slotsEffect, edge *critpath.Edge) {
 	}
 }
 
-// erlangC returns the share of requests that wait for a server, in a queue with random arrivals (M/M/c).
+// erlangC returns the share of requests that wait for a server, in a queue with random arrivals (M/M/c). load is the mean
+// number of servers in use.
 func erlangC(servers, load float64) float64 {
 	if load <= 0 {
 		return 0

@@ -142,7 +142,7 @@ func (c *Collector) addGC(g *timeline.Gen) {
 	c.addStops(g)
 }
 
-// addMark adds a mark phase.
+// addMark adds a mark phase from from to to (ns).
 func (c *Collector) addMark(from, to int64) {
 	c.gcSums.markNS += to - from
 	c.runtime.series.gc.add(from, to-from)

@@ -53,7 +53,7 @@ func (c *Collector) addRuns(g *timeline.Gen) {
 	}
 }
 
-// addRun adds a run to its totals, multiplied by scale.
+// addRun adds the time of a run, and the run itself, to its totals, multiplied by scale: the runs of a sample represent others.
 func (c *Collector) addRun(g *timeline.Gen, r *timeline.Run, scale float64) {
 	s := c.runTotals(g, r)
 	s.NS += int64(float64(r.To-r.From) * scale)

@@ -113,7 +113,8 @@ func commonStep(lists ...*points) int64 {
 	return step
 }
 
-// means converts sums of ns by step to mean values: the share of each step's length, multiplied by scale.
+// means converts sums of ns by step to mean values, as [ns since start, value]: the share of the step's part within start and
+// end, multiplied by scale.
 func (p *points) means(start, end, step int64, scale float64) [][2]int64 {
 	out := [][2]int64{}
 	for _, x := range thin(p.list, step, add) {
@@ -174,6 +175,7 @@ func thin(list [][2]int64, step int64, combine func(a, b int64) int64) [][2]int6
 // longestIntervals stores the longest intervals, as [start, length].
 type longestIntervals struct{ list [][2]int64 }
 
+// add adds an interval; the shortest ones are dropped when there are too many.
 func (s *longestIntervals) add(start, length int64) {
 	s.list = append(s.list, [2]int64{start, length})
 	if len(s.list) > 4*maxPoints {

@@ -21,7 +21,7 @@ type Overlap struct {
 	isSorted     bool
 }
 
-// Add adds an interval.
+// Add adds the interval from start to end.
 func (o *Overlap) Add(start, end int64) {
 	o.starts, o.ends, o.isSorted = append(o.starts, start), append(o.ends, end), false
 }

@@ -59,6 +59,7 @@ func (w *grpcWorker) beginIdleWait(g *timeline.Gen, id uint64, t int64) {
 
 func (ws *grpcWorkerSource) serves(id uint64) bool { return ws.workers[id] != nil }
 
+// openOn returns the call that a worker is serving, nil if there is none.
 func (ws *grpcWorkerSource) openOn(id uint64) *openRequest {
 	if w := ws.workers[id]; w != nil && w.busy {
 		return &w.openRequest
@@ -66,6 +67,7 @@ func (ws *grpcWorkerSource) openOn(id uint64) *openRequest {
 	return nil
 }
 
+// visitOpen visits the calls that workers are serving, except those that began before the trace.
 func (ws *grpcWorkerSource) visitOpen(visit func(*openRequest, Request)) {
 	for id, w := range ws.workers {
 		if w.busy && !w.cutAtStart {

@@ -237,6 +237,7 @@ func (hs *http1Source) finishTrace(c *collector, _ int64) {
 
 func (hs *http1Source) serves(id uint64) bool { return hs.connections[id] != nil }
 
+// openOn returns the request that the goroutine of a connection is serving, nil if there is none.
 func (hs *http1Source) openOn(id uint64) *openRequest {
 	if conn := hs.connections[id]; conn != nil && conn.phase == connActive {
 		return &conn.openRequest
@@ -244,6 +245,8 @@ func (hs *http1Source) openOn(id uint64) *openRequest {
 	return nil
 }
 
+// visitOpen visits the requests that connections are serving, except those that began before the trace, whose answer is being
+// finished, or whose first byte may not have arrived.
 func (hs *http1Source) visitOpen(visit func(*openRequest, Request)) {
 	for id, conn := range hs.connections {
 		if conn.phase == connActive && !conn.cutAtStart && conn.finishStart == 0 && (conn.isHandlerEntered || !conn.awaitsFirstByte) {

@@ -119,6 +119,7 @@ func lastWait(c *collector, id uint64, t int64, spans *[]timeline.Span) (wait ti
 
 func (ss *streamSource) serves(id uint64) bool { return ss.streams[id] != nil }
 
+// openOn returns the request of a stream's goroutine, nil if there is none.
 func (ss *streamSource) openOn(id uint64) *openRequest {
 	if s := ss.streams[id]; s != nil {
 		return &s.openRequest
@@ -126,6 +127,7 @@ func (ss *streamSource) openOn(id uint64) *openRequest {
 	return nil
 }
 
+// visitOpen visits the requests of all open streams.
 func (ss *streamSource) visitOpen(visit func(*openRequest, Request)) {
 	for id, s := range ss.streams {
 		visit(&s.openRequest, Request{Kind: s.kind, G: id})

@@ -54,7 +54,8 @@ func (j *jobSource) groupOf(c *collector, g *timeline.Gen, b *timeline.Birth, la
 	return group
 }
 
-// addToGroup counts a birth.
+// addToGroup counts the birth of goroutine number in a group of equal births. If the goroutine lives longer than the generation
+// it is stored as a job; if nothing distinguishes it, its end is only counted.
 func (j *jobSource) addToGroup(c *collector, g *timeline.Gen, group *birthGroup, number uint32, b *timeline.Birth) {
 	group.count++
 	kind := group.kind
@@ -104,7 +105,7 @@ func (j *jobSource) isCounted(s jobState) bool {
 	return s&isUniform != 0 && j.kindList[s>>jobStateBits].isCounted
 }
 
-// endUniform adds the ends of jobs that are only counted.
+// endUniform adds the ends of the generation's jobs of a kind that were only counted to the statistics of the kind.
 func (j *jobSource) endUniform(c *collector, key jobKey, kind *jobKind) {
 	kind.firstEnd = cmp.Or(kind.firstEnd, kind.uniform.lastEnd)
 	kind.endedCount += kind.uniform.count
@@ -117,7 +118,8 @@ func (j *jobSource) endUniform(c *collector, key jobKey, kind *jobKind) {
 	}
 }
 
-// emitCounted emits a job that was only counted.
+// emitCounted emits the request of goroutine id, a job that ended in generation g and was only counted. number is its number
+// there.
 func (j *jobSource) emitCounted(c *collector, g *timeline.Gen, id uint64, number uint32) {
 	b, _ := g.BirthAt(number)
 	end, _ := g.DeathOf(number)

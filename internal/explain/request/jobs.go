@@ -291,7 +291,7 @@ func (j *jobSource) addEnding(c *collector, g *timeline.Gen, kind *jobKind, numb
 	return end, true
 }
 
-// storeJob stores a job that outlives the generation.
+// storeJob stores the job of goroutine id, which outlives the generation. number is the goroutine's number there.
 func (j *jobSource) storeJob(number uint32, id uint64, job job) {
 	j.jobs[id], j.states[number] = &job, isJob|isInMap
 }
@@ -441,9 +441,9 @@ func (e *jobKind) areLibraryWaits() bool {
 	return 2*e.awaitedCount > min(e.endedCount, inspectedPerFunc)
 }
 
-// hasCreatorAwaited reports whether the creator of a job waited for the job and does nothing else: the job ended a wait that took
-// most of the job's life, and the creator's wait before was at the same stack or, if a fetch started the job, for an answer. A
-// library that waits for messages in this way starts a job for each wait.
+// hasCreatorAwaited reports whether the creator of a job (goroutine jobID, which ended at end) waited for the job and does
+// nothing else: the job ended a wait that took most of the job's life, and the creator's wait before was at the same stack or,
+// if a fetch started the job, for an answer. A library that waits for messages in this way starts a job for each wait.
 func (job *job) hasCreatorAwaited(c *collector, jobID uint64, end int64) bool {
 	start, isStartedByFetch := job.start, c.stackInfo(job.creatorStack).isFetch
 	var before tracefmt.StackID
@@ -479,8 +479,9 @@ func (e *jobKind) decideJobs(observedNS int64) bool {
 	return e.areJobs
 }
 
-// nameFrame returns the frame that names a job: 0 (the start function) if the start function is the service's. If it is a
-// library's, it is the frame of the service function that ran, else that of the line that started the goroutine.
+// nameFrame returns the frame that names a job (goroutine id, which ended at end): 0 (the start function) if the start function
+// is the service's. If it is a library's, it is the frame of the service function that ran, else that of the line that started
+// the goroutine.
 func (j *jobSource) nameFrame(c *collector, job *job, id uint64, end int64) tracefmt.FrameID {
 	if c.stackInfo(job.startStack).outerOwned != 0 {
 		return 0

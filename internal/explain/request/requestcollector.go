@@ -109,7 +109,7 @@ func (c *collector) isServing(id uint64, stack tracefmt.StackID) bool {
 	return c.stackInfo(stack).role == roleServer || c.isServed(id)
 }
 
-// addAnnotation records that a task, region or mark on goroutine g ended.
+// addAnnotation records that a task, region or mark on goroutine g ended, which lasted from start to end.
 func (c *collector) addAnnotation(g uint64, start, end int64) {
 	c.annotated[g] = true
 	c.annotatedSpans[g] = append(c.annotatedSpans[g], [2]int64{start, end})

@@ -259,11 +259,13 @@ func (ms *markSource) finishGeneration(c *collector, g *timeline.Gen) {
 	removeEnded(ms.markers, g, nil)
 }
 
+// isOpenAt reports whether goroutine g has an open mark that began by t.
 func (ms *markSource) isOpenAt(g uint64, t int64) bool {
 	m := ms.markers[g]
 	return m != nil && m.depth > 0 && m.mark.start <= t
 }
 
+// visitOpen visits the outermost open mark of each goroutine.
 func (ms *markSource) visitOpen(visit func(*openRequest, Request)) {
 	for id, m := range ms.markers {
 		if m.depth > 0 {

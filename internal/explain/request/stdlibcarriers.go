@@ -57,9 +57,10 @@ func isLastWaitForNetwork(c *collector, g *timeline.Gen, id uint64, before int64
 	return isNetwork
 }
 
-// resolveCarriedJob decides, when a carried job has ended, whether its carrier carries requests (service code ran in one of its
-// goroutines), and sets the job's kind. ownedFrame is the frame of the service function that ran in it and names it; it is 0 if
-// none was seen, and the library's function names the job. ok is false if the carrier is not known to carry requests.
+// resolveCarriedJob decides, when a carried job (goroutine id) has ended at end, whether its carrier carries requests (service
+// code ran in one of its goroutines), and sets the job's kind. ownedFrame is the frame of the service function that ran in it
+// and names it; it is 0 if none was seen, and the library's function names the job. ok is false if the carrier is not known to
+// carry requests.
 func (j *jobSource) resolveCarriedJob(c *collector, job *job, id uint64, end int64) (ownedFrame tracefmt.FrameID, ok bool) {
 	for _, s := range c.spans(id, job.start, end) {
 		if s.Stack != 0 && s.Origin != timeline.OriginCreated {

@@ -139,6 +139,7 @@ func (fs *callSource) add(c *collector, g *timeline.Gen) {
 	removeUnknown(fs.calls, g)
 }
 
+// visitOpen visits the calls that have not returned.
 func (fs *callSource) visitOpen(visit func(*openRequest, Request)) {
 	for id, c := range fs.calls {
 		visit(&c.openRequest, c.toRequest(id))

@@ -65,11 +65,13 @@ func (rs *regionSource) add(_ *collector, g *timeline.Gen) { removeEnded(rs.open
 // emitInstead returns false: regions within a request are parts of it.
 func (rs *regionSource) emitInstead(*[]Request, *openRequest, Request) bool { return false }
 
+// isOpenAt reports whether goroutine g has an open region that began by t.
 func (rs *regionSource) isOpenAt(g uint64, t int64) bool {
 	nested := rs.open[g]
 	return len(nested) > 0 && nested[0].start <= t
 }
 
+// visitOpen visits the outermost open region of each goroutine, unless a task or another kind of request contains it.
 func (rs *regionSource) visitOpen(visit func(*openRequest, Request)) {
 	for id, nested := range rs.open {
 		if nested[0].isOutermost {

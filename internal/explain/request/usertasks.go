@@ -229,6 +229,7 @@ func (ts *taskSource) isOpenAt(g uint64, t int64) bool {
 	return false
 }
 
+// visitOpen visits the open tasks that are requests.
 func (ts *taskSource) visitOpen(visit func(*openRequest, Request)) {
 	for _, t := range ts.open {
 		if t.isRequest {

@@ -93,6 +93,7 @@ func (c Cache) WaitLength(site *report.Site) string {
 	return ""
 }
 
+// readFile returns the content of a regular file of at most maxFileBytes; nil if there is none or it cannot be read.
 func readFile(root *os.Root, name string) []byte {
 	info, err := root.Stat(name)
 	if err != nil || !info.Mode().IsRegular() || info.Size() > maxFileBytes {
@@ -322,6 +323,7 @@ func timerOfChannel(n *ast.UnaryExpr) string {
 	return ""
 }
 
+// exprText returns the source of an expression; "" for nil or if it cannot be formatted.
 func exprText(set *token.FileSet, e ast.Expr) string {
 	if e == nil {
 		return ""

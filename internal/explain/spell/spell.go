@@ -154,7 +154,8 @@ func (s *Speller) Vias(vs []path.ChainWait) []report.Via {
 }
 
 // Segment converts a segment with a final cause, and the chain of waits that led to it, to the form of the report. starter is
-// as in ServiceFrame.
+// the line that started the request's goroutine: it is the caller of sites outside the service's code if no other line of the
+// service is known.
 func (s *Speller) Segment(g *cause.Segment, vias []path.ChainWait, starter tracefmt.FrameID) report.Segment {
 	seg := report.Segment{
 		StartNS: g.Start - s.Start, DurationNS: g.End - g.Start, Goroutine: g.G, Cause: Cause(g.Code.Cause()), Via: s.Vias(vias),
@@ -292,7 +293,7 @@ func ID(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))[:12]
 }
 
-// GroupID returns the id of a group in reports.
+// GroupID returns the id in reports of the group with this kind and name.
 func GroupID(kind, name string) string { return ID("group", kind, name) }
 
 // RequestID returns the id of a request in reports. start is relative to the start of the trace, in ns.

@@ -38,6 +38,7 @@ const maxReadDelayNS = 1e9
 // maxHandovers bounds the threads of a peer through which one answer is followed.
 const maxHandovers = 32
 
+// initPeers prepares the tracking of peers, and joins the two sockets of each connection within this machine.
 func (t *Tracker) initPeers() {
 	t.peers = peers{threads: map[int32]*thread{}, pids: map[int32]bool{}, indexes: map[report.PeerState]tracefmt.StringID{}, texts: map[report.PeerState]tracefmt.StringID{}}
 	for i := range t.tables.Sockets {
@@ -76,7 +77,7 @@ func (t *Tracker) eachThread(f func(*thread)) {
 	}
 }
 
-// peerState returns the index of a state.
+// peerState returns the index of a state of the thread's process, a peer, among the states; a new one gets its texts.
 func (t *Tracker) peerState(syms *tracefmt.Symbols, th *thread, state report.PeerStateName, detail string) tracefmt.StringID {
 	key := report.PeerState{Process: th.peer, State: state, Detail: detail}
 	i, ok := t.peers.indexes[key]
@@ -236,6 +237,7 @@ func (t *Tracker) wakePeer(syms *tracefmt.Symbols, th *thread, e *kernelevents.E
 // wokenByTimer is a waker: see kernelevents.Wakeup.
 const wokenByTimer = -1
 
+// isOfOneProcess reports whether threads a and b are of one process, false if one is not known.
 func (t *Tracker) isOfOneProcess(a, b int32) bool {
 	x, y := t.names.threads[a], t.names.threads[b]
 	return x != nil && y != nil && x.PID == y.PID

@@ -116,7 +116,8 @@ func compareCauses(a, b report.VerdictCause) int {
 	return CompareTimes(a.Cause, a.TotalNS, b.Cause, b.TotalNS)
 }
 
-// CompareTimes orders two causes by time, the largest first. The sum of all small causes comes last.
+// CompareTimes orders cause a with aNS ns and cause b with bNS ns: the one with more time first, the sum of all small causes
+// last.
 func CompareTimes(a report.CauseName, aNS int64, b report.CauseName, bNS int64) int {
 	return cmp.Or(remainderRank(a)-remainderRank(b), cmp.Compare(bNS, aNS))
 }

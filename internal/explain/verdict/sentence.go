@@ -255,7 +255,8 @@ func (s *sentence) addCaller(before string, site *report.Site) {
 	s.addFunction(before+lead, fn, pos)
 }
 
-// addFunction adds a function and its file and line after the text before. Either may be empty; if both are, it adds nothing.
+// addFunction adds a function (fn) and its file and line (pos) after the text before. Either may be empty; if both are, it adds
+// nothing.
 func (s *sentence) addFunction(before, fn, pos string) {
 	if fn == "" && pos == "" {
 		return
@@ -374,8 +375,9 @@ func (s *sentence) addRoute(site *report.VerdictSite, open, end string, siteIsNa
 	}
 }
 
-// addServiceRoute adds the first wait in another service that leads to a site, and the line of this service that calls that one.
-// outer are the waits of this service, inner those of the other one.
+// addServiceRoute adds the first wait in another service that leads to a site, and the line of this service that calls that
+// one. The text open precedes the first of these; end follows only after a wait in the other service. outer are the waits of
+// this service, inner those of the other one.
 func (s *sentence) addServiceRoute(site *report.VerdictSite, outer, inner []report.Via, open, end string) {
 	lead := open
 	if len(inner) > 0 {

@@ -95,6 +95,7 @@ func (r *Result) addNote(code, text string) {
 	r.Notes = append(r.Notes, report.Warning{Code: code, Text: text})
 }
 
+// addViolation adds a violation; its default code is its kind, its default severity high.
 func (r *Result) addViolation(v Violation) {
 	v.Code = cmp.Or(v.Code, v.Kind)
 	v.Severity = cmp.Or(v.Severity, report.SeverityHigh)
@@ -257,6 +258,8 @@ func largestCause(b *report.Band, cause report.CauseName) *report.Cause {
 	return best
 }
 
+// checkFindings adds a violation for each finding of severity failOn or worse that is not ignored. A finding of an unknown
+// severity counts as the worst.
 func (r *Result) checkFindings(rep *report.Report, failOn report.Severity) {
 	worst := slices.Index(report.Severities(), failOn)
 	for i := range rep.Findings {
@@ -288,6 +291,8 @@ func (r *Result) findingViolation(rep *report.Report, f *report.Finding, kind st
 	return v
 }
 
+// checkBaseline adds a violation for each group whose requests are slower than in base by more than tolerance, a share. It adds
+// notes about groups that moved, vanished or appeared.
 func (r *Result) checkBaseline(base, rep *report.Report, tolerance float64) {
 	d := compare.Reports(base, rep)
 	r.Notes = append(r.Notes, d.Warnings...)

@@ -107,6 +107,7 @@ func splitLimits(s string) []string {
 	return append(out, s[from:])
 }
 
+// parseLimit parses one limit of a budget: a percentile with a duration (p99=50ms), or [BAND:]CAUSE with a percentage.
 func parseLimit(key, value string) (Limit, error) {
 	stat := key
 	if stat == "p99.9" {

@@ -29,6 +29,7 @@ func noRequestsText(g *report.Group, l *Limit) string {
 	return fmt.Sprintf("%s: %s cannot be checked: no request ended within the trace; %d were still running", words.FuncName(g.Name), l.Metric(), g.Open.Count)
 }
 
+// noGroupText returns why a limit cannot be checked in a report: it has no group of that name, or no requests.
 func noGroupText(rep *report.Report, l *Limit) string {
 	if l.Group == "" {
 		return fmt.Sprintf("%s cannot be checked: %s has no requests", l.Metric(), rep.Input.Name)
@@ -36,6 +37,7 @@ func noGroupText(rep *report.Report, l *Limit) string {
 	return fmt.Sprintf("%s of %s cannot be checked: no group has that name; %s", l.Metric(), l.Group, groupNames(rep))
 }
 
+// groupNames returns a clause with the names of the report's groups, the first maxNames of them.
 func groupNames(rep *report.Report) string {
 	var names []string
 	for i := range rep.Groups {
@@ -86,6 +88,7 @@ func shareText(g *report.Group, l *Limit, share float64, largestCause *report.Ca
 	return s
 }
 
+// causeText returns a cause with its site, or with its kind if the site is not known.
 func causeText(name report.CauseName, kind string, site *report.Site) string {
 	cause := string(name)
 	switch p := names.SiteText(site, placeWidth); {

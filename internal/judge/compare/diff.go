@@ -245,6 +245,7 @@ func (g *Group) withdraw() {
 	}
 }
 
+// inputOf returns the facts of a report's recording, and its numbers of groups and requests.
 func inputOf(r *report.Report) Input {
 	in := Input{
 		Name: r.Input.Name, DurationNS: r.Input.DurationNS, Go: r.Input.Go, GOMAXPROCS: r.Input.GOMAXPROCS, Truncated: r.Input.Truncated,
@@ -330,6 +331,8 @@ func (t test) minChange(name string) float64 {
 	return minPercentileChange
 }
 
+// compareGroups compares the latencies and causes of a group in two reports. t has the level of significance and the smallest
+// changes that count as evidence.
 func compareGroups(old, new *report.Group, t test) Group {
 	g := Group{
 		ID: new.ID, Name: new.Name, Kind: new.Kind, OldCount: old.Count, NewCount: new.Count, OldOpen: old.Open.Count, NewOpen: new.Open.Count,

@@ -205,6 +205,8 @@ func pairOf(old, new *report.Group, alpha float64) *sidePair {
 	return p
 }
 
+// studentFactor returns the quantile of Student's t distribution for two-sided intervals at level alpha. Its degrees of freedom
+// are the independent blocks of both sides.
 func (p *sidePair) studentFactor(alpha float64) float64 {
 	df := 0.0
 	for _, s := range []*side{p.old, p.new} {
@@ -213,12 +215,13 @@ func (p *sidePair) studentFactor(alpha float64) float64 {
 	return studentQuantile(1-alpha/2, max(1, int(df)))
 }
 
-// pooledVariance returns the variance per request of both sides, if both are of one process with at least the variance smallest.
+// pooledVariance returns the variance per request of both sides, from that of each, if both are of one process with at least
+// the variance smallest.
 func (p *sidePair) pooledVariance(oldVariance, newVariance, smallest float64) float64 {
 	return max((p.old.n*oldVariance+p.new.n*newVariance)/(p.old.n+p.new.n), smallest)
 }
 
-// meanInterval returns the bounds of the difference of the means.
+// meanInterval returns the bounds of the difference of the mean latencies, in ns; delta is the measured difference.
 func (p *sidePair) meanInterval(delta float64) (low, high float64) {
 	deviation := func(s *side) func(*sideBlock) float64 {
 		return func(b *sideBlock) float64 { return b.total - s.meanNS*b.count }
@@ -229,12 +232,14 @@ func (p *sidePair) meanInterval(delta float64) (low, high float64) {
 	return clip(delta-distance, delta+distance, p.old.meanNS, p.new.meanNS)
 }
 
-// clip bounds a difference of two latencies: neither is negative.
+// clip returns the bounds low and high of the difference new-old of two latencies, in ns, within those that are possible:
+// neither latency is negative.
 func clip(low, high, old, new float64) (float64, float64) {
 	return max(low, min(-old, new-old)), min(high, max(new, new-old))
 }
 
-// percentileInterval returns the bounds of the difference of a percentile, the quantile q.
+// percentileInterval returns the bounds, in ns, of the difference of a percentile, the quantile q, which is oldNS and newNS on
+// the two sides.
 func (p *sidePair) percentileInterval(q float64, oldNS, newNS int64) (low, high float64) {
 	a, b := p.old.n, p.new.n
 	old, new := float64(max(1, oldNS)), float64(max(1, newNS))
@@ -276,7 +281,8 @@ func (s *side) percentileBounds(q, factor, effect, ns float64) (low, high float6
 	return min(ns, float64(s.bounds[first])-bucketWidth(s.bounds[first])), max(ns, float64(s.bounds[last-1]))
 }
 
-// quantile interpolates within the bucket that contains the rank.
+// quantile returns the quantile q of a histogram with these upper bounds and counts of buckets. It interpolates within the
+// bucket that contains the rank.
 func quantile(bounds, counts []int64, q float64) float64 {
 	var n int64
 	for _, c := range counts {
@@ -322,6 +328,7 @@ func studentQuantile(p float64, df int) float64 {
 	return (lo + hi) / 2
 }
 
+// studentCDF returns the probability of a value of at most t, for t >= 0, by Student's distribution with df degrees of freedom.
 func studentCDF(t float64, df int) float64 {
 	theta := math.Atan(t / math.Sqrt(float64(df)))
 	sin, cos := math.Sincos(theta)

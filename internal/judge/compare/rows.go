@@ -109,6 +109,8 @@ func pairByLine(old, new []*report.Cause) [][2]*report.Cause {
 	return pairs
 }
 
+// newRow returns the row that compares a cause of both reports, of which one may be nil, in ns per request. The counts are the
+// numbers of requests. The wait chain is that of the report with more time.
 func newRow(a, b *report.Cause, oldCount, newCount int) Row {
 	r := Row{OldNS: perRequest(a, oldCount), NewNS: perRequest(b, newCount)}
 	r.DeltaNS = r.NewNS - r.OldNS
@@ -127,6 +129,7 @@ func newRow(a, b *report.Cause, oldCount, newCount int) Row {
 	return r
 }
 
+// perRequest returns the time of a cause in ns for each of count requests; 0 for nil.
 func perRequest(c *report.Cause, count int) int64 {
 	if c == nil || count <= 0 {
 		return 0

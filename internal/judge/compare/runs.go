@@ -119,6 +119,7 @@ func allPositive(v []float64) bool {
 	return !slices.ContainsFunc(v, func(x float64) bool { return !(x > 0) })
 }
 
+// meanOf returns the mean of v; NaN if v is empty.
 func meanOf(v []float64) float64 {
 	sum := 0.0
 	for _, x := range v {

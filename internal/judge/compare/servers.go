@@ -167,6 +167,7 @@ type rowKey struct {
 	site  report.SiteKey
 }
 
+// mergeBlock adds the requests of a block to that of blocks with the same start.
 func mergeBlock(blocks map[int64]*report.Block, b *report.Block) {
 	into := blocks[b.StartNS]
 	if into == nil {
@@ -181,6 +182,7 @@ func mergeBlock(blocks map[int64]*report.Block, b *report.Block) {
 	}
 }
 
+// addPairs adds pairs of [key, number] to the sums and returns them.
 func addPairs(sums map[int64]int64, pairs [][2]int64) map[int64]int64 {
 	for _, p := range pairs {
 		sums[p[0]] += p[1]
@@ -188,6 +190,7 @@ func addPairs(sums map[int64]int64, pairs [][2]int64) map[int64]int64 {
 	return sums
 }
 
+// sortedPairs returns the sums as [key, sum] by increasing key.
 func sortedPairs(sums map[int64]int64) [][2]int64 {
 	pairs := make([][2]int64, 0, len(sums))
 	for upper, n := range sums {

@@ -115,6 +115,7 @@ func (w *ownWaits) perRequest() int64 { return w.ns / max(w.requests, 1) }
 
 func (w *ownWaits) share() float64 { return float64(w.ns) / float64(max(w.totalNS, 1)) }
 
+// addBand adds the requests of a band, their time, and the waits of the finding in them.
 func (w *ownWaits) addBand(f *report.Finding, b *report.Band) {
 	if w.byChain == nil {
 		w.byChain = map[string]int64{}
@@ -162,6 +163,7 @@ func isQueueWait(q *report.Queue, v *report.Via) bool {
 	})
 }
 
+// chainOf returns the kinds and functions of a wait chain as text, the key of ownWaits.byChain.
 func chainOf(chain []report.Via) string {
 	var names []string
 	for i := range chain {

@@ -95,6 +95,9 @@ func Reports(before, after *report.Report) *Result {
 	return r
 }
 
+// judgePromise judges a prediction: what a finding of the report before promised, and how its group's 99th percentile (or the
+// median, if only that has evidence) changed until the report after, by diff. The judgement remains Unknown if the reports do
+// not show it.
 func judgePromise(f *report.Finding, before, after *report.Report, diff *compare.Diff) Verdict {
 	v := Verdict{
 		Before: before.Input.Name, After: after.Input.Name, When: after.Input.Start, Code: f.Code, Title: f.Title, Site: siteOf(f), Group: groupName(before, f.Group),
@@ -185,6 +188,7 @@ func startOf(r *report.Report) string {
 	return r.Input.Start.UTC().Format(time.RFC3339Nano)
 }
 
+// idOf returns a hash of the parts.
 func idOf(parts ...string) string {
 	h := fnv.New64a()
 	h.Write([]byte(strings.Join(parts, "\x00")))

@@ -27,7 +27,9 @@ type Cost struct {
 	Procs  int           // GOMAXPROCS, 0 if unknown
 }
 
-// costOf estimates the cost of a poll. A flight recorder runs anyway, so a snapshot costs only the copying of its bytes.
+// costOf estimates the CPU time that a poll costs the service: by the number of the trace's events, or by its bytes if that is
+// 0. window is the duration of the trace, procs the service's GOMAXPROCS. A flight recorder runs anyway, so a snapshot costs
+// only the copying of its bytes.
 func costOf(events, bytes int64, window time.Duration, procs int, snapshot bool) Cost {
 	c := Cost{CPU: time.Duration(events * eventNS), Window: window, Procs: procs}
 	if snapshot {
@@ -41,6 +43,7 @@ func costOf(events, bytes int64, window time.Duration, procs int, snapshot bool)
 // ShareDuringTrace returns the share of the service's CPUs that tracing used during the trace; 0 for a snapshot.
 func (c Cost) ShareDuringTrace() float64 { return c.shareOf(c.Window) }
 
+// shareOf returns the share of the service's CPUs that the cost is within a period; 0 for an empty one.
 func (c Cost) shareOf(period time.Duration) float64 {
 	if period <= 0 {
 		return 0

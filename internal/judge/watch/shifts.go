@@ -46,6 +46,7 @@ func (s *State) Shifts() []Shift {
 	return out
 }
 
+// geometricMean returns the geometric mean of v, rounded. All values must be above 0.
 func geometricMean(v []float64) int64 {
 	sum := 0.
 	for _, x := range v {

@@ -152,6 +152,8 @@ func (s *Service) State() State {
 	return out
 }
 
+// state returns the group for the display at a time. window is the length of the last poll's trace in ns, for the rate.
+// Percentiles are over as many polls as they need.
 func (g *group) state(time time.Time, window int64) Group {
 	out := Group{Name: g.name, Kind: g.kind, Causes: g.causes, Idle: true, History: append([]Point(nil), g.history...)}
 	if out.Causes == nil {
@@ -180,6 +182,7 @@ func (g *group) state(time time.Time, window int64) Group {
 	return out
 }
 
+// state returns the finding for the display, as new, still there, back again or gone. looks is the number of polls so far.
 func (f *finding) state(looks int) Finding {
 	out := f.Finding
 	out.Groups, out.PollsSince, out.State = append([]string{}, f.Groups...), looks-f.firstPoll+1, StateStill

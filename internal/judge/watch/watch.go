@@ -112,6 +112,8 @@ type pollStats struct {
 	p50, p99  *int64 // the report's, of this poll alone
 }
 
+// addGroups adds a poll's requests to the groups, whose weights from earlier polls it reduces. It drops groups that were absent
+// for long, and the lightest ones beyond maxGroups.
 func (s *Service) addGroups(l Poll) {
 	r := l.Report
 	for _, g := range s.groups {
@@ -163,6 +165,7 @@ func (s *Service) addGroups(l Poll) {
 	}
 }
 
+// group returns the group of the same kind and name as rg; a new one if there is none.
 func (s *Service) group(rg *report.Group) *group {
 	for _, g := range s.groups {
 		if g.kind == rg.Kind && g.name == rg.Name {
@@ -243,6 +246,8 @@ type finding struct {
 	lastPoll   int  // the last poll that found it
 }
 
+// addFindings adds a poll's findings to those that earlier polls found. It drops findings that were gone for long, and those
+// beyond maxFindings.
 func (s *Service) addFindings(l Poll) {
 	r := l.Report
 	for _, f := range s.findings {

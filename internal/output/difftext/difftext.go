@@ -154,6 +154,7 @@ func (p *page) wrapText(head, s string) {
 	p.line(head + strings.Join(termtext.Wrap(fields, room), "\n"+strings.Repeat(" ", termtext.Width(head))))
 }
 
+// writeInputs writes a line for each of both recordings, with its duration, Go release and number of requests.
 func (p *page) writeInputs(d *compare.Diff) {
 	room := min(p.opts.Width-58, 60)
 	names := [2]string{termtext.Middle(d.Old.Name, room), termtext.Middle(d.New.Name, room)}
@@ -168,6 +169,7 @@ func (p *page) writeInputs(d *compare.Diff) {
 	}
 }
 
+// writeRefs writes a head and a list of groups that only one of the recordings has; nothing if the list is empty.
 func (p *page) writeRefs(head string, list []compare.GroupRef) {
 	var texts []string
 	for _, r := range list {
@@ -207,6 +209,8 @@ const (
 	changeColumn = 10
 )
 
+// writeGroup writes the changes of a group: its percentiles, then the causes of its mean and of its slowest requests. The first
+// group, which changed most, has more rows.
 func (p *page) writeGroup(g *compare.Group, first bool) {
 	p.line("")
 	room := p.opts.Width - 40
@@ -261,8 +265,8 @@ func confidenceText(confidence float64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", 100*confidence), ".0") + "%"
 }
 
-// writeRows writes the rows of which a change consists. If there is evidence of the change, it shows rows with a large part of
-// it even without evidence for the single row.
+// writeRows writes at most limit of the rows of which a change of subject ("the mean") consists. If there is evidence of the
+// change, it shows rows with a large part of it even without evidence for the single row.
 func (p *page) writeRows(subject string, rows []compare.Row, limit int, evidence bool, isSignificant func(*compare.Row) bool) {
 	var totalDelta float64
 	for i := range rows {
@@ -315,7 +319,8 @@ func (p *page) writeRows(subject string, rows []compare.Row, limit int, evidence
 	}
 }
 
-// colourChange colours a change for which there is evidence.
+// colourChange returns the text s of a change: red if delta is an increase and green if it is a decrease, and without colour if
+// there is no evidence or delta is nil.
 func (p *page) colourChange(s string, evidence bool, delta *int64) string {
 	switch {
 	case !evidence || delta == nil:

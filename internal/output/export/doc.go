@@ -59,6 +59,7 @@ func perfettoSink(w io.Writer, r *report.Report, o Options) Sink {
 	return NewPerfettoTrace(w, r, o)
 }
 
+// csvSink returns a sink that writes a row for each request; nil if the rows are causes, which the report has.
 func csvSink(w io.Writer, r *report.Report, o Options) Sink {
 	if o.Rows != RowRequests {
 		return nil
@@ -66,6 +67,7 @@ func csvSink(w io.Writer, r *report.Report, o Options) Sink {
 	return newRequestTable(w)
 }
 
+// jsonlSink returns a sink that writes all requests; nil if those in the report are enough.
 func jsonlSink(w io.Writer, r *report.Report, o Options) Sink {
 	if !o.All {
 		return nil

@@ -93,6 +93,7 @@ func (s *Spans) Request(q *Request) error {
 	return s.addSpans(s.maker.spans(q.Group, &full))
 }
 
+// addSpans adds spans to the batch, and flushes it each time that it is full.
 func (s *Spans) addSpans(spans []span) error {
 	for i := range spans {
 		size := spans[i].size()
@@ -116,6 +117,7 @@ func (s *span) size() int {
 	return n
 }
 
+// flush encodes the batch, empties it, and passes it to emit with its number of spans. An empty batch is not passed.
 func (s *Spans) flush() error {
 	if len(s.batch) == 0 {
 		return nil

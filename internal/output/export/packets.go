@@ -104,6 +104,7 @@ type packets struct {
 	inner, middle, detail          message // buffers
 }
 
+// newPackets returns a writer of compressed Perfetto packets to w.
 func newPackets(w io.Writer) *packets {
 	compressor, err := zlib.NewWriterLevel(nil, zlib.BestSpeed)
 	if err != nil {
@@ -205,6 +206,7 @@ type track struct {
 	process      int    // the number of a process, else 0
 }
 
+// writeTrack writes the description of a track: a process, a counter, or a row of slices.
 func (p *packets) writeTrack(t track) {
 	var m message
 	m.uint(trackUUID, t.uuid)
@@ -250,6 +252,7 @@ type event struct {
 	flowStart, flowEnd uint64 // a flow that leaves here, or arrives
 }
 
+// writeEvent writes an event on its track, with its notes and the ends of its flow.
 func (p *packets) writeEvent(e *event) {
 	m := p.inner[:0]
 	m.uint(eventType, e.eventType)
@@ -285,6 +288,7 @@ func (p *packets) writeTrackEvent(time int64) {
 	p.writePacket(packet)
 }
 
+// addText adds a text to a message: as an interned id in field number if the interner has room, else as a string in field.
 func (p *packets) addText(m *message, in *interner, text string, number, field int) {
 	if id := in.idOf(text, &p.interned); id != 0 {
 		m.uint(number, id)
@@ -293,6 +297,7 @@ func (p *packets) addText(m *message, in *interner, text string, number, field i
 	}
 }
 
+// addNote adds a note to the message of an event; nothing if it has neither text nor number.
 func (p *packets) addNote(m *message, n *note) {
 	if n.text == "" && n.number == 0 {
 		return
@@ -307,7 +312,7 @@ func (p *packets) addNote(m *message, n *note) {
 	m.bytes(eventAnnotation, p.detail)
 }
 
-// writeSlice writes an interval.
+// writeSlice writes a slice of a track that begins at from and takes length, both in ns.
 func (p *packets) writeSlice(from, length int64, track uint64, category, name string, notes ...note) {
 	p.writeEvent(&event{time: from, eventType: sliceBegin, track: track, category: category, name: name, notes: notes})
 	p.endSlice(from+length, track)
@@ -344,16 +349,19 @@ type message []byte
 
 func (m *message) key(field int, wire uint64) { *m = binary.AppendUvarint(*m, uint64(field)<<3|wire) }
 
+// uint adds a varint field.
 func (m *message) uint(field int, v uint64) {
 	m.key(field, 0)
 	*m = binary.AppendUvarint(*m, v)
 }
 
+// fixed adds a field of 8 bytes.
 func (m *message) fixed(field int, v uint64) {
 	m.key(field, 1)
 	*m = binary.LittleEndian.AppendUint64(*m, v)
 }
 
+// bytes adds a field of bytes, also for an encoded message.
 func (m *message) bytes(field int, b []byte) {
 	m.key(field, 2)
 	*m = binary.AppendUvarint(*m, uint64(len(b)))

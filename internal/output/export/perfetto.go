@@ -158,6 +158,7 @@ func (p *packets) writeRequest(uuid, process uint64, g *report.Group, n int) {
 	}
 }
 
+// writeSegments writes the segments of a request as slices of a track, with their causes as names.
 func (p *packets) writeSegments(r *report.Request, track uint64) {
 	for i := range r.Segments {
 		s := &r.Segments[i]
@@ -181,6 +182,8 @@ func stateText(state, reason string) string {
 	return state + " (" + reason + ")"
 }
 
+// writeCounters writes a counter track from points of [time in ns, value]; nothing without points. Its id is process+number,
+// its parent the process's runtime track.
 func (p *packets) writeCounters(process, number uint64, name string, unit uint64, points [][2]int64) {
 	if len(points) == 0 {
 		return
@@ -192,6 +195,8 @@ func (p *packets) writeCounters(process, number uint64, name string, unit uint64
 	}
 }
 
+// writeIntervals writes a track (title) with a slice (name) for each [start, length] in ns; nothing if the list is empty. Its
+// id is process+number, its parent the process's runtime track.
 func (p *packets) writeIntervals(process, number uint64, title, name string, list [][2]int64) {
 	if len(list) == 0 {
 		return

@@ -27,6 +27,8 @@ func (t *PerfettoTrace) writeAnnotations(g *timeline.Gen) {
 	})
 }
 
+// writeRegion writes a user's region as a slice of its goroutine's track, if it is in the written part and its goroutine is
+// written.
 func (t *PerfettoTrace) writeRegion(r timeline.Region) {
 	from := max(r.Start, t.start) - t.start
 	if _, _, ok := t.clip(from, r.End-t.start); !ok || t.trackedGoroutines != nil && !t.trackedGoroutines[r.G] {

@@ -40,8 +40,8 @@ func (t *PerfettoTrace) writeCPUs(g *timeline.Gen, end int64) {
 	}
 }
 
-// writeThreadStates writes, within the open slice of a goroutine that runs or is in a system call, the states in which its
-// thread had no CPU.
+// writeThreadStates writes, within the open slice from from to to (the trace's clock, ns) of goroutine id, which runs or is in
+// a system call, the states in which its thread had no CPU.
 func (t *PerfettoTrace) writeThreadStates(id uint64, from, to int64, track *writtenTrack) {
 	if t.threads == nil {
 		return
@@ -76,7 +76,8 @@ func (p *packets) writeArrival(time int64, track uint64) {
 	p.writeEvent(&event{time: time, eventType: instant, track: track, category: "arrival", name: "bytes arrived"})
 }
 
-// writeReportedThreads writes, within the open slice of a lane's span, the states in which the lane's threads had no CPU.
+// writeReportedThreads writes, within the open slice from from to to (ns since the trace's start) of a lane's span, the states
+// in which the lane's threads had no CPU. track is the lane's.
 func (p *packets) writeReportedThreads(l *report.Lane, from, to int64, track uint64) {
 	for i := range l.Threads {
 		x := &l.Threads[i]

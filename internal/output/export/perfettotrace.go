@@ -89,7 +89,8 @@ func NewPerfettoTrace(w io.Writer, r *report.Report, o Options) *PerfettoTrace {
 	return t
 }
 
-// writeSlice writes an interval, cut to the written part.
+// writeSlice writes a slice of a track that begins at from (ns since the trace's start) and takes length, cut to the written
+// part.
 func (t *PerfettoTrace) writeSlice(from, length int64, track uint64, category, name string, notes ...note) {
 	if from, to, ok := t.clip(from, from+length); ok {
 		t.p.writeSlice(from, to-from, track, category, name, notes...)
@@ -107,6 +108,8 @@ func (t *PerfettoTrace) newTrackID() uint64 {
 	return t.nextTrack - 1
 }
 
+// writeBeginning writes the header, the tracks that do not depend on goroutines, and the report's freezes. base is the start of
+// the trace, on its own clock, in ns.
 func (t *PerfettoTrace) writeBeginning(base int64) {
 	t.start, t.begun = base, true
 	p := t.p
@@ -269,6 +272,7 @@ func (t *PerfettoTrace) findNames(g *timeline.Gen) {
 	})
 }
 
+// nameOf returns the name of goroutine g in this or the previous generation; a text that its start was not seen if it has none.
 func (t *PerfettoTrace) nameOf(g uint64) string {
 	if name := t.names[g]; name != "" {
 		return name
@@ -403,6 +407,7 @@ func (t *PerfettoTrace) writeWake(id uint64, s *timeline.Span) {
 	t.p.writeWake(s.Start-t.start, t.trackOf(waker).id, t.trackOf(id).id, waker, id)
 }
 
+// siteTextOf returns the function and line of a stack's site, "" if it has none.
 func (t *PerfettoTrace) siteTextOf(id tracefmt.StackID) string {
 	f := t.sites.SiteOf(id)
 	if f == 0 {
@@ -420,6 +425,8 @@ func (t *PerfettoTrace) siteTextOf(id tracefmt.StackID) string {
 // loadStep is the interval over which numbers of goroutines are averaged, in ns.
 const loadStep = 1e6
 
+// writeRuntime writes a generation's heap sizes, GOMAXPROCS, mark phases and stops of the world, and the numbers of goroutines
+// by state up to its start.
 func (t *PerfettoTrace) writeRuntime(g *timeline.Gen) {
 	for _, h := range g.Heap {
 		id := uint64(heapTrack)
@@ -483,12 +490,12 @@ func (t *PerfettoTrace) writeLoads(g *timeline.Gen, end int64) {
 	}
 }
 
-// writeMarkPhase writes a mark phase.
+// writeMarkPhase writes a mark phase from from to to, on the trace's clock.
 func (t *PerfettoTrace) writeMarkPhase(from, to int64) {
 	t.writeSlice(from-t.start, to-from, gcTrack, "runtime", "GC mark")
 }
 
-// writeStop writes a stop of the world. Several may be requested at the same time.
+// writeStop writes a stop of the world from from to to, on the trace's clock. Several may be requested at the same time.
 func (t *PerfettoTrace) writeStop(from, to int64, kind tracefmt.StringID) {
 	if _, _, ok := t.clip(from-t.start, to-t.start); !ok {
 		return

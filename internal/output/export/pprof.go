@@ -58,6 +58,8 @@ type profileBuilder struct {
 	locs  map[report.SiteKey]*profile.Location
 }
 
+// addSample adds a sample whose stack has the cause's site as its leaf, the route's waits above it, and the group as its root.
+// The route's time is the value of the type with index sampleType; the other values are 0.
 func (b *profileBuilder) addSample(g *report.Group, band *report.Band, sampleType int, c *report.Cause, route report.Route) {
 	s := &profile.Sample{Value: make([]int64, len(b.p.SampleType)), Label: map[string][]string{
 		"group": {g.Name}, "kind": {string(g.Kind)}, "band": {string(band.Band)}, "cause": {string(c.Cause)},

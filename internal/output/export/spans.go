@@ -66,6 +66,8 @@ type spanMaker struct {
 	services map[string]service
 }
 
+// newSpanMaker returns a maker of spans from a report. It returns an error if the report does not have the time of day at which
+// the trace began.
 func newSpanMaker(r *report.Report) (*spanMaker, error) {
 	if r.Input.Start == nil {
 		return nil, errors.New("writing spans: the trace does not have the time of day at which it began, which spans need (traces have it from Go 1.25 on)")
@@ -186,7 +188,7 @@ type resourceSpans struct {
 	spans    []span
 }
 
-// divide divides spans by service. name is as in resource.
+// divide divides spans by service. name is that of the only service; if it is empty, the input has the name.
 func (m *spanMaker) divide(spans []span, name string) (out []resourceSpans) {
 	numbers := make(map[string]int)
 	for i := range spans {
@@ -201,7 +203,7 @@ func (m *spanMaker) divide(spans []span, name string) (out []resourceSpans) {
 	return out
 }
 
-// encodeSpans writes the spans of services as an ExportTraceServiceRequest.
+// encodeSpans returns the spans of services as an ExportTraceServiceRequest, in protocol buffers or as a line of JSON.
 func encodeSpans(encoding string, services []resourceSpans) ([]byte, error) {
 	if encoding == EncodingProtobuf {
 		return encodeProtobuf(services), nil
@@ -224,6 +226,7 @@ func encodeSpans(encoding string, services []resourceSpans) ([]byte, error) {
 	return append(jsontext.Escape(body), '\n'), nil
 }
 
+// json returns the span in OTLP's JSON encoding, with ids in hexadecimal and times as decimal texts.
 func (s *span) json() otlpSpan {
 	o := otlpSpan{
 		TraceID: hex.EncodeToString(s.trace[:]), SpanID: hex.EncodeToString(s.id[:]), Name: validUTF8(s.name), Kind: s.kind,
@@ -235,6 +238,7 @@ func (s *span) json() otlpSpan {
 	return o
 }
 
+// jsonAttributes returns attributes in OTLP's JSON encoding.
 func jsonAttributes(list []attribute) []otlpAttribute {
 	out := make([]otlpAttribute, len(list))
 	for i, a := range list {
@@ -317,6 +321,7 @@ const (
 	valueInt             = 3
 )
 
+// encodeProtobuf returns the spans of all services as an ExportTraceServiceRequest.
 func encodeProtobuf(services []resourceSpans) []byte {
 	var request message
 	for i := range services {
@@ -340,6 +345,7 @@ func encodeProtobuf(services []resourceSpans) []byte {
 	return request
 }
 
+// span adds the fields of a Span.
 func (m *message) span(s *span) {
 	m.bytes(spanTrace, s.trace[:])
 	m.bytes(spanIDField, s.id[:])
@@ -355,6 +361,7 @@ func (m *message) span(s *span) {
 	}
 }
 
+// attribute adds an attribute as a KeyValue in the given field.
 func (m *message) attribute(field int, a attribute) {
 	var value, pair message
 	if a.isNumber {

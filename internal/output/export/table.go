@@ -59,6 +59,7 @@ func CSV(w io.Writer, r *report.Report) error {
 	return nil
 }
 
+// spreadsheetText returns a text that no spreadsheet takes for a formula: a quote comes before signs such as =.
 func spreadsheetText(s string) string {
 	s = termtext.Escape(s)
 	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
@@ -157,7 +158,7 @@ func newJSONLines(w io.Writer, r *report.Report) *jsonLines {
 	return l
 }
 
-// writeTyped writes v with its type and further fields.
+// writeTyped writes v as a line of JSON, with a field "type" and the extra fields.
 func (l *jsonLines) writeTyped(typ string, v any, extraFields map[string]any) {
 	if l.err != nil {
 		return
@@ -182,6 +183,7 @@ func (l *jsonLines) writeTyped(typ string, v any, extraFields map[string]any) {
 	l.writeLine(obj)
 }
 
+// writeLine writes v as a line of JSON. After an error it does nothing.
 func (l *jsonLines) writeLine(v any) {
 	data, err := json.Marshal(v)
 	if l.err = cmp.Or(l.err, err); l.err == nil {
@@ -189,6 +191,8 @@ func (l *jsonLines) writeLine(v any) {
 	}
 }
 
+// writeRequest writes a line for the request and one for each of its segments, wakes, lanes, and the spans of goroutines,
+// threads and CPUs.
 func (l *jsonLines) writeRequest(g *report.Group, q *report.Request) {
 	requestID := map[string]any{"request_id": q.ID}
 	l.writeLine(rowOfRequest(g, q))

@@ -67,6 +67,7 @@ func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m
 
 type printf func(format string, args ...any)
 
+// writeCPU writes the effective number of CPUs, and a table of all limits of CPU with the file of each.
 func writeCPU(p printf, l *cgroup.Limits) {
 	c := &l.CPU
 	p("\nCPU: ")
@@ -93,6 +94,7 @@ func writeCPU(p printf, l *cgroup.Limits) {
 	writeUnseen(p, c.Sight, c.SightText, c.Hidden)
 }
 
+// writeMemory writes the effective memory limit, and a table of all limits of memory with the file of each.
 func writeMemory(p printf, l *cgroup.Limits) {
 	m := &l.Memory
 	p("\nMemory: ")
@@ -123,7 +125,8 @@ func writeMemory(p printf, l *cgroup.Limits) {
 	writeUnseen(p, m.Sight, m.SightText, m.Hidden)
 }
 
-// writeUnseen writes why no limit was found, if neither the table nor the notes do.
+// writeUnseen writes why no limit was found (finding, the text of sight), if neither the table nor the notes do; and, if hidden
+// is set, that groups further up are not visible.
 func writeUnseen(p printf, sight cgroup.Sight, finding string, hidden bool) {
 	switch sight {
 	case cgroup.SightUnreadable, cgroup.SightMalformed, cgroup.SightCovered:
@@ -134,6 +137,7 @@ func writeUnseen(p printf, sight cgroup.Sight, finding string, hidden bool) {
 	}
 }
 
+// groupLevel returns the text for a control group that is depth levels above the process's own one.
 func groupLevel(depth int) string {
 	switch depth {
 	case 0:
@@ -144,6 +148,8 @@ func groupLevel(depth int) string {
 	return fmt.Sprintf("%d levels up", depth)
 }
 
+// tableRow returns the cells of a row: the label, with a star if the limit is in force, the file with its content (text), and
+// the reason.
 func tableRow(inForce bool, label, file, text, reason string) [3]string {
 	mark := " "
 	if inForce {

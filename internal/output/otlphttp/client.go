@@ -111,6 +111,7 @@ func (c *Client) Send(ctx context.Context, body []byte, spans int) error {
 	}
 }
 
+// waitOrCancel waits for d and returns nil, or the cause of ctx's end as soon as it ends.
 func waitOrCancel(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -227,6 +228,7 @@ func lengthField(b []byte, number uint64) (value []byte, ok bool) {
 	return value, ok
 }
 
+// varintField returns the last varint of a message with this field number; ok is false if there is none.
 func varintField(b []byte, number uint64) (value uint64, ok bool) {
 	eachField(b, func(n, v uint64, raw []byte) {
 		if n == number && raw == nil {

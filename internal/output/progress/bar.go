@@ -150,7 +150,8 @@ type Reader struct {
 	state State
 }
 
-// NewReader returns a Reader, or r itself if the bar is nil.
+// NewReader returns a Reader that shows on the bar, after label, how many of size bytes (0 if unknown) it has read; r itself if
+// the bar is nil.
 func NewReader(r io.Reader, bar *Bar, label string, size int64) io.Reader {
 	if bar == nil {
 		return r

@@ -68,7 +68,7 @@ func escapeProperty(s string) string {
 	return strings.NewReplacer(":", "%3A", ",", "%2C").Replace(escapeData(s))
 }
 
-// severityWord selects a tool's word for a severity.
+// severityWord returns the word of those given that a tool has for a severity; high for an unknown one.
 func severityWord(severity report.Severity, high, medium, low string) string {
 	switch severity {
 	case report.SeverityMedium:
@@ -277,6 +277,7 @@ func describeRule(v *budget.Violation) sarifRule {
 	}
 }
 
+// ruleText returns the title of a violation's rule in SARIF.
 func ruleText(v *budget.Violation) string {
 	switch v.Kind {
 	case budget.KindBudget:

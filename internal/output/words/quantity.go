@@ -142,7 +142,7 @@ func Number(n int64) string {
 	return sign + s
 }
 
-// Count returns a number with its noun.
+// Count returns a number with its noun, of which both forms are given.
 func Count(n int, singular, plural string) string {
 	if n == 1 {
 		return "1 " + singular

@@ -87,8 +87,8 @@ func (s *Set) SetMainFile(file string) {
 	}
 }
 
-// AdoptModuleOf adds the module of a function to the service's own ones, for a program whose main function only
-// starts that module's code. No other method may run concurrently.
+// AdoptModuleOf adds the module of a function (fn, named as by the runtime, in file) to the service's own ones, for a program
+// whose main function only starts that module's code. No other method may run concurrently.
 func (s *Set) AdoptModuleOf(fn, file string) {
 	if s.ownIsFixed || s.IsOwn(fn, file) {
 		return
@@ -143,7 +143,7 @@ func IsGenerated(file string) bool {
 
 var generatedSuffixes = []string{".pb.go", ".pb.gw.go", ".pb.micro.go", ".connect.go", ".twirp.go", ".gen.go"}
 
-// IsOwn reports whether a function, named as by the runtime, belongs to the service.
+// IsOwn reports whether a function (fn, named as by the runtime, in file) belongs to the service.
 func (s *Set) IsOwn(fn, file string) bool {
 	if strings.HasPrefix(fn, "main.") {
 		return true

@@ -33,7 +33,7 @@ func (w *Window) Children(id uint64, from, to int64, f func(child uint64, birthT
 	}
 }
 
-// eachChild is Children for one generation. It returns false if f did.
+// eachChild is Children of goroutine id in [from, to) for one generation. It returns false if f did.
 func (g *Gen) eachChild(id uint64, from, to int64, f func(child uint64, birthTime int64) bool) bool {
 	d := g.ids.lookup(id)
 	if d == 0 {

@@ -125,8 +125,8 @@ func (r record) status() uint32 {
 // link returns where the stream continues after a kindLink.
 func (r record) link() ref { return ref(r.word >> tickShift) }
 
-// encodeRecord returns the 8-byte word of an event. word has the time and the kind. If tooLate is not 0, or another field does
-// not fit, all fields go to the slab's list of wide records.
+// encodeRecord returns the 8-byte word of an event at t with a peer and a stack (dense ids). word has the time and the kind. If
+// tooLate is not 0, or another field does not fit, all fields go to the slab's list of wide records.
 func (w *worker) encodeRecord(word, tooLate uint64, t int64, peer, stack uint64) uint64 {
 	k := record{word: word}.kind()
 	bits := w.layout.stackBits[k&kindMask] & 31

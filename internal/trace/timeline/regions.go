@@ -63,7 +63,7 @@ func (r *Regions) Close(time int64, end func(Region)) {
 	clear(r.open)
 }
 
-// endLast ends the innermost region of a stack.
+// endLast sets the end of the innermost region of a stack, passes it to end, and returns the stack without it.
 func endLast(stack []Region, time int64, end func(Region)) []Region {
 	last := stack[len(stack)-1]
 	last.End = time

@@ -87,17 +87,18 @@ func (w *Window) Spans(id uint64, from, to int64, buf []Span) []Span {
 	return w.appendSpans(id, expander{from: from, to: to, buf: buf})
 }
 
-// SpansCoarse is Spans with less detail for long runs, of about a thousand events or more. It divides the middle
-// of such a run into a few parts with equal numbers of events. Within a part, all time of one kind (state and
-// stack) is one span, and the spans are ordered by the first occurrence of their kind. So the time of each stack
-// is correct, but its order within a part is lost, and the time beyond the sixteen most frequent kinds of a part
-// has no stack. The cost does not grow with the number of events.
+// SpansCoarse is Spans (of goroutine id in [from, to), appended to buf) with less detail for long runs, of about a thousand
+// events or more. It divides the middle of such a run into a few parts with equal numbers of events. Within a part, all time of
+// one kind (state and stack) is one span, and the spans are ordered by the first occurrence of their kind. So the time of each
+// stack is correct, but its order within a part is lost, and the time beyond the sixteen most frequent kinds of a part has no
+// stack. The cost does not grow with the number of events.
 func (w *Window) SpansCoarse(id uint64, from, to int64, buf []Span) []Span {
 	return w.appendSpans(id, expander{from: from, to: to, buf: buf, coarse: true, initialLen: len(buf)})
 }
 
-// EachSpans calls f with the spans that Spans would return, in batches, until f returns false, so that the memory does not grow
-// with the life of the goroutine. The batches are in buf, which EachSpans returns, perhaps extended.
+// EachSpans calls f with the spans that Spans would return for goroutine id in [from, to), in batches, until f returns false,
+// so that the memory does not grow with the life of the goroutine. The batches are in buf, which EachSpans returns, perhaps
+// extended.
 func (w *Window) EachSpans(id uint64, from, to int64, buf []Span, f func([]Span) bool) []Span {
 	isDone := false
 	buf = w.appendSpans(id, expander{from: from, to: to, buf: buf[:0], sink: func(spans []Span) bool {

@@ -101,7 +101,7 @@ func (w *Window) MayHaveTrackedStack(id uint64, from, to int64) bool {
 // before: the wait's. That is the last slot but two (a run, a wake, a run); six slots are in one or two cache lines.
 const slotsBefore = 6
 
-// trackedStacks is TrackedStacks for goroutine number d in one generation, with times since its base.
+// trackedStacks is TrackedStacks for goroutine number d in one generation; from and to are ns since the generation's base.
 func (g *Gen) trackedStacks(d uint32, from, to int64, buf []tracefmt.StackID) []tracefmt.StackID {
 	lo, hi := g.slotBase[d], g.slotBase[d+1]
 	k := max(g.slotAfter(lo, hi, from), lo+1) - 1 // the run that is in progress at from

@@ -195,7 +195,8 @@ var specs = [256]Spec{
 	EvGoroutineStackFree:  timed("GoroutineStackFree", "dt id", 23),
 }
 
-// untimed returns the Spec of an event that is not part of a thread's stream; see timed for the parameters.
+// untimed returns the Spec of an event that is not part of a thread's stream: its name, the names of its arguments, separated
+// by spaces, and the first minor version of Go that writes it.
 func untimed(name, args string, minor int) Spec {
 	return Spec{Name: name, Args: strings.Fields(args), SinceMinor: minor}
 }

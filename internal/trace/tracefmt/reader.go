@@ -106,6 +106,7 @@ type countingReader struct {
 	n atomic.Int64
 }
 
+// Read reads and adds the number of bytes to n.
 func (c *countingReader) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n.Add(int64(n))
@@ -207,7 +208,7 @@ func (r *Reader) badHeader(head []byte, zipped bool) error {
 	return &Error{Kind: NotTrace, Text: identifyOtherFormat(head, zipped)}
 }
 
-// warn records a warning.
+// warn adds a warning with a code for programs and a text for people.
 func (r *Reader) warn(code, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -24,6 +24,7 @@ type annotation struct {
 	text tracefmt.StringID
 }
 
+// add adds an annotation; if there are maxAnnotations, it only counts it as dropped.
 func (a *annotations) add(n annotation) {
 	if len(a.list) == maxAnnotations {
 		a.dropped++

@@ -42,7 +42,7 @@ func (c *carriedSpans) add(gen int, carry *timeline.Carry) {
 	})
 }
 
-// spanAt returns the span of a goroutine at the begin of a generation.
+// spanAt returns the span of goroutine id at the begin of generation gen; false if it is not known.
 func (c *carriedSpans) spanAt(gen int, id uint64) (timeline.Span, bool) {
 	list := c.spans[id]
 	i, _ := slices.BinarySearchFunc(list, int32(gen), func(c carriedSpan, gen int32) int { return cmp.Compare(c.to, gen) })

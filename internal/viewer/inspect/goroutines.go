@@ -189,8 +189,8 @@ func (t *Trace) DescribeGoroutines(ids []uint64) []Goroutine {
 	return out
 }
 
-// runTimesIn returns the running time in an interval by row. The index has it for the whole trace. For another
-// interval that is too long for one window, only the first generations of the interval count.
+// runTimesIn returns the running time from from to to (ns since the trace's start) by row. The index has it for the whole
+// trace. For another interval that is too long for one window, only the first generations of the interval count.
 func (t *Trace) runTimesIn(ctx context.Context, from, to int64) (func(row int32) int64, error) {
 	if from <= 0 && to >= t.index.speller.End-t.start {
 		return t.index.goroutines.runTimes.get, nil

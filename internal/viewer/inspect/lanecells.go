@@ -15,6 +15,7 @@ type laneCells struct {
 	cells Sums
 }
 
+// memory returns the bytes that the cells take.
 func (s *laneCells) memory() int64 {
 	n := int64(96)
 	for _, c := range s.cells {
@@ -73,7 +74,7 @@ func (t *Trace) hasCells(gen int, lanes []Lane) bool {
 	return true
 }
 
-// cellsOf returns the cells of lanes in a generation.
+// cellsOf returns the cells of lanes in the generation with index gen, in the order of the lanes, from the cache or computed.
 func (t *Trace) cellsOf(ctx context.Context, gen int, lanes []Lane) ([]*laneCells, error) {
 	out := make([]*laneCells, len(lanes))
 	from, to := t.extent(gen)

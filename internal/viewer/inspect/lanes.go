@@ -112,7 +112,7 @@ func (t *Trace) Strips(ctx context.Context, tile Tile) (*Strips, error) {
 // windowStride is the number of generations that are expanded together; the window has one more on each side.
 const windowStride = maxWindow - 2
 
-// fineStrips returns pieces, or sums of them.
+// fineStrips sets out.Strips to the pieces of the tile's lanes, or to sums of pieces where there are too many.
 func (t *Trace) fineStrips(ctx context.Context, tile Tile, out *Strips) error {
 	out.Strips = make([]Strip, len(tile.Lanes))
 	for i, l := range tile.Lanes {
@@ -216,6 +216,7 @@ func (s *Strip) sumUp(out *Strips, buckets int) {
 	s.Pieces = nil
 }
 
+// newSums returns sums of 0 ns for each state and bucket.
 func newSums(buckets int) *Sums {
 	s := new(Sums)
 	for k := timeline.Running; k <= timeline.Syscall; k++ {
@@ -224,7 +225,8 @@ func newSums(buckets int) *Sums {
 	return s
 }
 
-// spread adds the interval [a, b) to the buckets that it overlaps.
+// spread adds the interval [a, b) to the sums of the buckets that it overlaps. The first bucket begins at from; each has this
+// width.
 func spread(sums []int64, from, width, a, b int64) {
 	for a < b {
 		k := (a - from) / width
@@ -237,7 +239,8 @@ func spread(sums []int64, from, width, a, b int64) {
 	}
 }
 
-// coarseStrips sums the cached cells of each generation.
+// coarseStrips sets out.Strips to sums of the cached cells of each generation. After tile.Patience it leaves out generations
+// without cached cells, and adds their times to out.Missing.
 func (t *Trace) coarseStrips(ctx context.Context, tile Tile, out *Strips) error {
 	out.Strips = make([]Strip, len(tile.Lanes))
 	for i, l := range tile.Lanes {

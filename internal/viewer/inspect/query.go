@@ -73,7 +73,8 @@ type selection struct {
 	causes  [cause.Limit]int64
 }
 
-// keyOf returns the sort keys of rows for an order.
+// keyOf returns a function that returns the sort key of a row for an order: time, latency, group, goroutine, or the time of a
+// cause.
 func (t *Trace) keyOf(order string) (func(row int32) uint64, error) {
 	c := &t.index.requests
 	switch order {
@@ -130,7 +131,8 @@ func (t *Trace) selectRequests(ctx context.Context, q Query) (*selection, error)
 	})
 }
 
-// filter returns the condition of a query for a row.
+// filter returns a function that reports whether a query selects a row. showing has the rows whose stacks match the query's
+// function, if it names one.
 func (t *Trace) filter(q Query, showing bitset) (func(row int32) bool, error) {
 	c := &t.index.requests
 	group := int32(-1)
@@ -184,7 +186,8 @@ func (t *Trace) Requests(ctx context.Context, q Query) (*Page, error) {
 	return p, nil
 }
 
-// pagePositions yields the positions, in increasing order, of the rows on a page of n rows.
+// pagePositions yields the positions, in a list of n rows in increasing order, of the rows of a page: at most limit rows from
+// offset on, counted from the end of the list if descending is set.
 func pagePositions(n, offset, limit int, descending bool) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		from := min(max(offset, 0), n)
@@ -222,7 +225,7 @@ func causeShares(ns [cause.Limit]int64) []CauseShare {
 	return out
 }
 
-// Find returns the number of the request with an id.
+// Find returns the row of the request with an id; ok is false if there is none.
 func (t *Trace) Find(id string) (n int, ok bool) {
 	c := &t.index.requests
 	for i := range int32(c.rows()) {

@@ -64,7 +64,7 @@ type keyTime struct {
 	ns  int64
 }
 
-// addTime adds time to a list of few keys.
+// addTime adds ns to the time of a key in a short list, and returns the list.
 func addTime(times []keyTime, key timeKey, ns int64) []keyTime {
 	for i := range times {
 		if times[i].key == key {
@@ -75,7 +75,8 @@ func addTime(times []keyTime, key timeKey, ns int64) []keyTime {
 	return append(times, keyTime{key, ns})
 }
 
-// appendDetail appends the encoded detail of a request: see addedRequest.detail.
+// appendDetail appends the kind and flags of a request and its times by key to b, encoded as the comment at addedRequest.detail
+// describes.
 func appendDetail(b []byte, r *request.Request, latency int64, times []keyTime) []byte {
 	f := uint8(r.Kind) << kindShift
 	if r.Open {
@@ -141,7 +142,8 @@ func (c *requestColumns) add(v *addedRequest, gen int) {
 	c.append(int32(gen), v.start, v.end-v.start, int64(v.g), uint32(v.group), v.detail, v.pieceEnds)
 }
 
-// append adds a row.
+// append adds a row for a request that began at start, took latency (both in ns) and ran on goroutine g; gen is the last
+// generation of the window in which it was walked. It adds none if its details have no room.
 func (c *requestColumns) append(gen int32, start, latency, g int64, group uint32, detail []byte, pieceEnds []path.PieceEnd) {
 	if !c.details.add(detail) {
 		return

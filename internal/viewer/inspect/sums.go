@@ -114,6 +114,7 @@ func (t *Trace) ByFunction(ctx context.Context, from, to int64) ([]FunctionSum, 
 	return t.functionSums.getOrMake(ctx, [2]int64{from, to}, func() ([]FunctionSum, error) { return t.byFunction(ctx, from, to) })
 }
 
+// byFunction computes the result of ByFunction for [from, to), in ns since the trace's start.
 func (t *Trace) byFunction(ctx context.Context, from, to int64) ([]FunctionSum, error) {
 	type sum struct {
 		times StateTimes

@@ -156,7 +156,8 @@ func (t *Trace) window(ctx context.Context, first, last int) (*timeline.Window, 
 	return timeline.NewWindow(gens, func(id uint64) (timeline.Span, bool) { return t.index.carried.spanAt(first, id) }), nil
 }
 
-// acquireSlot waits for a slot for a long query.
+// acquireSlot waits for one of the slots for long queries. The caller calls release after its query. The error is that of ctx,
+// if it ends before.
 func (t *Trace) acquireSlot(ctx context.Context) (release func(), err error) {
 	select {
 	case t.slots <- struct{}{}:

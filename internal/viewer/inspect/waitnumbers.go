@@ -16,6 +16,7 @@ type waitTable struct {
 	numbers map[path.ChainWait]int
 }
 
+// number returns the number of a wait; a new wait gets the next one. It may be called concurrently.
 func (t *waitTable) number(wait path.ChainWait) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// facts answers /api/facts.
+// facts answers /api/facts with the facts of the trace (inspect.Facts).
 func (s *Server) facts(*http.Request) (any, error) { return s.trace.Facts(), nil }
 
 // query returns the query for requests in the parameters.
@@ -143,7 +143,8 @@ func (s *Server) byFunction(r *http.Request) (any, error) {
 	return map[string]any{"total": len(sums), "offset": offset, "rows": sums[offset:min(offset+limit, len(sums))]}, nil
 }
 
-// areaParameters returns the parameters of an area of goroutines' lanes.
+// areaParameters returns the parameters of an area of goroutines' lanes: from and to (ns since the trace's start), and the
+// goroutines' ids.
 func areaParameters(r *http.Request) (from, to int64, ids []uint64, err error) {
 	p := newParameters(r)
 	from, to, ids = p.number("from", 0), p.number("to", 0), p.ids("g", inspect.MaxLanes)
@@ -178,7 +179,7 @@ var laneKinds = []struct {
 	kind      inspect.LaneKind
 }{{"p", inspect.ProcLane}, {"g", inspect.GoroutineLane}, {"t", inspect.ThreadLane}, {"c", inspect.CPULane}}
 
-// annotations answers /api/annotations with regions and log messages of goroutines.
+// annotations answers /api/annotations with the regions and log messages of goroutines in an interval, at most 4000 of them.
 func (s *Server) annotations(r *http.Request) (any, error) {
 	p := newParameters(r)
 	from, to, shortest, ids := p.number("from", 0), p.number("to", 0), p.number("min", 0), p.ids("g", inspect.MaxLanes)

@@ -46,7 +46,7 @@ func newParameters(r *http.Request) *parameters {
 	return p
 }
 
-// fail stores an error, unless there is one already.
+// fail stores an error about the parameter name, unless there is one already.
 func (p *parameters) fail(name, format string, args ...any) {
 	if p.err == nil {
 		p.err = newParameterError(name, fmt.Sprintf(format, args...))
@@ -80,7 +80,7 @@ func (p *parameters) number(name string, usual int64) int64 {
 	return n
 }
 
-// upTo returns a number that must not exceed limit.
+// upTo returns the number of the parameter name, which must not exceed limit; usual without the parameter or after an error.
 func (p *parameters) upTo(name string, usual, limit int64) int64 {
 	n := p.number(name, usual)
 	if n > limit {
@@ -134,7 +134,8 @@ func (p *parameters) flag(name string) bool {
 	return false
 }
 
-// ids returns numbers that are separated by commas.
+// ids returns the numbers of the parameter name, at most limit of them, separated by commas; nil without the parameter or after
+// an error.
 func (p *parameters) ids(name string, limit int) []uint64 {
 	v := p.values.Get(name)
 	if v == "" {

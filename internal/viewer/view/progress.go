@@ -35,7 +35,8 @@ func (r *readingState) isBusy() bool {
 	return r.state.Reading || r.state.Error != "" && !r.state.Before
 }
 
-// set stores the progress of the current reading.
+// set stores the progress of the current reading: the label of its phase, the text of its figures, and the done share, -1 if
+// unknown.
 func (r *readingState) set(label, text string, share float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +77,8 @@ func (r *readingState) takeProgress() Progress {
 	return r.state
 }
 
-// SetProgress reports the progress of reading a trace; a negative share is unknown.
+// SetProgress reports the progress of reading a trace: the label of its phase, the text of its figures, and the done share; a
+// negative share is unknown.
 func (s *Server) SetProgress(label, text string, share float64) { s.reading.set(label, text, share) }
 
 // watchTimeout is how long after its last poll a page counts as open: it polls several times a second.

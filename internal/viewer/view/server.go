@@ -200,7 +200,7 @@ func sendJSON(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(body)
 }
 
-// sendError answers with an error.
+// sendError answers with a status and the text of an error as JSON.
 func sendError(w http.ResponseWriter, status int, err error) {
 	sendJSON(w, status, map[string]string{"error": err.Error()})
 }

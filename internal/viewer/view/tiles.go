@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// strips answers /api/strips with a tile.
+// strips answers /api/strips with a tile: the states of up to inspect.MaxLanes lanes in an interval.
 func (s *Server) strips(r *http.Request) (any, error) {
 	p := newParameters(r)
 	t := inspect.Tile{From: p.number("from", 0), To: p.number("to", 0), Buckets: int(p.upTo("buckets", 512, inspect.MaxBuckets)), Patience: patience}

@@ -206,7 +206,7 @@ func (b *Builder) addExisting(g, status uint64) {
 	b.system.addEvent(b.start, "GoStatus", g, tracefmt.NoM, status)
 }
 
-// Sample adds a CPU profile sample.
+// Sample adds a CPU profile sample of goroutine g on a thread at t.
 func (b *Builder) Sample(t int64, th *Thread, g uint64, frames ...string) {
 	p := uint64(1<<64 - 1)
 	if th.p != noProc {

@@ -68,11 +68,13 @@ func (th *Thread) Create(t int64, id uint64, start string, frames ...string) {
 	th.create("GoCreate", t, id, tracefmt.GoRunnable, start, frames)
 }
 
-// CreateBlocked creates a goroutine that waits for a switch to it (iter.Pull).
+// CreateBlocked creates goroutine id, whose first function is start, and which waits for a switch to it (iter.Pull).
 func (th *Thread) CreateBlocked(t int64, id uint64, start string, frames ...string) {
 	th.create("GoCreateBlocked", t, id, tracefmt.GoWaiting, start, frames)
 }
 
+// create writes an event, name, by which the thread creates goroutine id in a status. start is its first function, "" if
+// unknown; frames is the stack that created it. It stores an error if the thread holds no P or the goroutine exists.
 func (th *Thread) create(name string, t int64, id, status uint64, start string, frames []string) {
 	th.requireProc(name)
 	if th.b.goroutines[id] != nil {
@@ -167,7 +169,7 @@ func (th *Thread) SwitchDestroy(t int64, id uint64) {
 	th.switchTo("GoSwitchDestroy", t, id)
 }
 
-// switchTo starts the waiting coroutine.
+// switchTo starts the waiting coroutine id; name is that of the event.
 func (th *Thread) switchTo(name string, t int64, id uint64) {
 	th.unbind()
 	g := th.otherGoroutine(name, id, tracefmt.GoWaiting)
@@ -295,7 +297,8 @@ func (th *Thread) AssistEnd(t int64) { th.addEvent(t, "GCMarkAssistEnd") }
 // AssistActive reports, at the start of a generation, that a goroutine is inside a mark assist.
 func (th *Thread) AssistActive(t int64, id uint64) { th.addEvent(t, "GCMarkAssistActive", id) }
 
-// Sweep writes the begin and the end of a sweep on the thread's P.
+// Sweep writes the begin (at from) and the end (at to) of a sweep on the thread's P, with the bytes that were swept and those
+// reclaimed.
 func (th *Thread) Sweep(from, to int64, swept, reclaimed uint64, frames ...string) {
 	th.addEvent(from, "GCSweepBegin", th.b.stackID(frames))
 	th.addEvent(to, "GCSweepEnd", swept, reclaimed)
@@ -320,17 +323,17 @@ func (th *Thread) TaskEnd(t int64, task uint64, frames ...string) {
 	th.addEvent(t, "UserTaskEnd", task, th.b.stackID(frames))
 }
 
-// RegionBegin begins a user region of the running goroutine.
+// RegionBegin begins a user region of the running goroutine, within a task (its id, 0 for none).
 func (th *Thread) RegionBegin(t int64, task uint64, name string, frames ...string) {
 	th.addEvent(t, "UserRegionBegin", task, th.b.stringID(name), th.b.stackID(frames))
 }
 
-// RegionEnd ends a user region of the running goroutine.
+// RegionEnd ends a user region of the running goroutine, within a task (its id, 0 for none).
 func (th *Thread) RegionEnd(t int64, task uint64, name string, frames ...string) {
 	th.addEvent(t, "UserRegionEnd", task, th.b.stringID(name), th.b.stackID(frames))
 }
 
-// Log writes a user's log message.
+// Log writes a user's log message, a key and a value, within a task (its id, 0 for none).
 func (th *Thread) Log(t int64, task uint64, key, value string, frames ...string) {
 	th.addEvent(t, "UserLog", task, th.b.stringID(key), th.b.stringID(value), th.b.stackID(frames))
 }
