@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -186,5 +187,34 @@ func TestSetDefaults(t *testing.T) {
 	}
 	if got := clip(strings.Repeat("x", 299) + "é"); got != strings.Repeat("x", 299)+"?" {
 		t.Errorf("%q", got[290:])
+	}
+}
+
+// TestPaused: a recorder that costs more than its budget pauses after ten seconds, says why and for which share of the time it runs,
+// and records again when the cost has fallen.
+func TestPaused(t *testing.T) {
+	for share, c := range map[float64]struct {
+		seconds int // calls until it pauses: the cost is a moving average
+		why     string
+	}{0.02: {15, "paused: it would cost about 1.9% of the CPUs, more than 1%, so it runs 52% of the time"}, 0.9: {10, "paused: it would cost about 80.3% of the CPUs, more than 1%"}} {
+		r := newIdleRecorder(Options{MinAge: 10 * time.Second, Budget: 0.01})
+		r.governor = newGovernor(0.01, 10*time.Second)
+		busy := metricsReading{elapsed: time.Second, starts: share / (startBytes * byteCost) * float64(runtime.GOMAXPROCS(0))}
+		r.fire(moment{kind: KindSlow, end: time.Now()})
+		r.byteCount = new(byteCounting)
+		seconds := 0
+		for ; r.ring.enabled() && seconds < 100; seconds++ {
+			check.True(t, r.State().Recording && r.State().Why == "", "second %d: %+v", seconds, r.State())
+			r.govern(seconds+1, busy)
+		}
+		s := r.State()
+		check.True(t, seconds == c.seconds && s.Why == c.why && !s.Recording && r.byteCount == nil && s.Missed[KindSlow] == 1 && s.Off == time.Second && s.CostFrom == costByStarts, "share %v, second %d: %+v", share, seconds, s)
+		r.govern(seconds, busy)
+		check.Equal(t, r.State().Off, 2*time.Second, "the time off")
+		for range 60 {
+			r.govern(seconds, metricsReading{elapsed: time.Second})
+		}
+		s = r.State()
+		check.True(t, s.Recording && s.Why == "" && s.Duty == 1 && s.Cost < 0.01, "share %v, calm: %+v", share, s)
 	}
 }

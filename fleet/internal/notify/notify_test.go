@@ -411,3 +411,39 @@ func TestReadSecrets(t *testing.T) {
 		}
 	}
 }
+
+// TestLogs: the operator learns from the log which webhooks fail, and that checks fail.
+func TestLogs(t *testing.T) {
+	r := newReceiver(t, slices.Repeat([]int{500}, maxTries)...)
+	n := newNotifier(t, r.URL)
+	logged := make(chan string, 100)
+	n.Log = slog.New(slog.NewTextHandler(logWriter(logged), nil))
+	clock := time.Now()
+	must.Do(t, n.Store.SaveMarks(t.Context(), nil, []store.Message{{ID: "msg_1", Body: []byte(`{"type":"x"}`), Created: clock}}))
+	s := n.newSender()
+	for try := range maxTries {
+		must.True(t, must.Have(s.deliverNext(t.Context(), clock))(t), "try %d", try+1)
+		want := fmt.Sprintf(`msg="a webhook was not delivered" id=msg_1 try=%d again=`, try+1)
+		if try == maxTries-1 {
+			want = `msg="a webhook was given up" id=msg_1 event="{\"type\":\"x\"}" error="the receiver answered 500`
+		}
+		line := <-logged
+		check.True(t, strings.Contains(line, want), "try %d: %s", try+1, line)
+		clock = clock.Add(2 * maxWait)
+	}
+	must.Do(t, n.Store.Close())
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan bool)
+	go func() { n.Run(ctx); close(ended) }()
+	for _, want := range []string{`msg="looking for what webhooks have to say"`, "msg=webhooks error"} {
+		line := <-logged
+		check.True(t, strings.Contains(line, want), "%s", line)
+	}
+	stop()
+	<-ended
+}
+
+// A logWriter sends each line to a channel.
+type logWriter chan<- string
+
+func (l logWriter) Write(p []byte) (int, error) { l <- string(p); return len(p), nil }
