@@ -2,6 +2,7 @@ package request
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
@@ -90,19 +91,17 @@ func (m *mainSource) add(c *collector, g *timeline.Gen) {
 }
 
 // add decides, after jobs and iterations were found, whether the program is a batch program. If it is, they are parts of its run
-// and are not emitted; otherwise they are.
+// and are not emitted.
 func (r *runSource) add(c *collector, g *timeline.Gen) {
-	parts, wasBatch := &r.work.parts, r.work.isBatch
-	if r.work.isBatch = r.work.mayBeBatch && r.isBatch(); !r.work.isBatch {
-		c.reserve(parts.length + len(r.pieces))
-		for part := range parts.elements(0, parts.length) {
-			c.emitted = append(c.emitted, *part)
-		}
-		if r.work.mayBeBatch && !wasBatch {
-			r.loops.jobs.emitAllCounted(c, g)
-		}
+	wasBatch := r.work.isBatch
+	switch r.work.isBatch = r.work.mayBeBatch && r.isBatch(); {
+	case wasBatch || !r.work.mayBeBatch:
+	case r.work.isBatch:
+		rest := slices.DeleteFunc(c.emitted, func(part Request) bool { return c.isPartOfRun(&part) })
+		c.emitted = slices.Clone(rest) // the memory of the parts is not needed again
+	default:
+		r.loops.jobs.emitAllCounted(c, g)
 	}
-	*parts = chunkedList[Request]{}
 	c.emitted = append(c.emitted, r.pieces...)
 }
 

@@ -22,18 +22,6 @@ func (c *chunkedList[T]) appendZero() *T {
 
 func (c *chunkedList[T]) element(i int) *T { return &c.chunks[i/chunkSize][i%chunkSize] }
 
-// deleteFunc deletes the elements for which del returns true.
-func (c *chunkedList[T]) deleteFunc(del func(T) bool) {
-	n := 0
-	for i := range c.length {
-		if e := c.element(i); !del(*e) {
-			*c.element(n) = *e
-			n++
-		}
-	}
-	c.length = n
-}
-
 // elements yields the elements from index from up to end.
 func (c *chunkedList[T]) elements(from, end int) iter.Seq[*T] {
 	return func(yield func(*T) bool) {

@@ -130,6 +130,11 @@ func (j *jobSource) emitCounted(c *collector, g *timeline.Gen, id uint64, number
 
 // emitAllCounted emits the jobs of a generation that were only counted because the program might have been a batch program.
 func (j *jobSource) emitAllCounted(c *collector, g *timeline.Gen) {
+	count := 0
+	for _, s := range j.states {
+		count += intOf(j.isCounted(s))
+	}
+	c.reserve(count)
 	g.EachInOrder(func(id uint64, number uint32) {
 		if j.isCounted(j.states[number]) {
 			j.emitCounted(c, g, id, number)

@@ -299,7 +299,7 @@ func (j *jobSource) storeJob(number uint32, id uint64, job job) {
 // finishGeneration ends the jobs whose goroutines ended in the generation, in order of the goroutines' ids. It removes the
 // iterations of goroutines whose whole lives turned out to be the units of work.
 func (j *jobSource) finishGeneration(c *collector, g *timeline.Gen) {
-	if !j.work.mayBeBatch {
+	if !j.work.dropsParts() {
 		count := 0
 		for _, s := range j.states {
 			if s&(isJob|isPartJob) == isJob {
@@ -339,9 +339,7 @@ func (j *jobSource) finishGeneration(c *collector, g *timeline.Gen) {
 		}
 	})
 	if len(j.droppedLoops) > 0 {
-		isDropped := func(r Request) bool { return r.Kind == Loop && j.droppedLoops[r.G] }
-		c.emitted = slices.DeleteFunc(c.emitted, isDropped)
-		j.work.parts.deleteFunc(isDropped)
+		c.emitted = slices.DeleteFunc(c.emitted, func(r Request) bool { return r.Kind == Loop && j.droppedLoops[r.G] })
 		j.droppedLoops = nil
 	}
 }

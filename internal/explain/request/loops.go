@@ -150,7 +150,7 @@ func (l *loopSource) addObservations(c *collector, g *timeline.Gen) {
 		}
 	}
 	// Jobs are appended after the iterations.
-	if !l.work.mayBeBatch {
+	if !l.work.dropsParts() {
 		c.reserve(l.expectedIterations + min(l.expectedIterations, l.jobs.bornCount))
 	}
 	for _, goroutine := range l.candidates {

@@ -73,19 +73,17 @@ type workIndex struct {
 	aliases map[originKey]*originStats // of groups with another name than the function's
 	roles   map[uint64]startRole       // of goroutines that are older than the generation
 	// isBatch says that, in the generations before, jobs and iterations were parts of the program's run. They are counted and
-	// not emitted. mayBeBatch says that this generation's may be such parts. Then they are in parts until that is known.
+	// not emitted. mayBeBatch says that this generation's may be such parts.
 	isBatch, mayBeBatch bool
-	parts               chunkedList[Request]
 }
 
-// emit emits a job or an iteration. If the program may be a batch program, it stores it as a possible part of the run; if the
-// program is one, it drops it.
+// dropsParts reports whether jobs and iterations of this generation that are parts of a batch program's run are not emitted.
+func (w *workIndex) dropsParts() bool { return w.mayBeBatch && w.isBatch }
+
+// emit emits a job or an iteration, unless the program is a batch program and this is a part of its run.
 func (w *workIndex) emit(c *collector, r *Request) {
-	switch {
-	case !w.mayBeBatch || !c.isPartOfRun(r):
+	if !w.dropsParts() || !c.isPartOfRun(r) {
 		c.emitted = append(c.emitted, *r)
-	case !w.isBatch:
-		*w.parts.appendZero() = *r
 	}
 }
 
