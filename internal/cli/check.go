@@ -36,13 +36,13 @@ func newCheck(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [flags] TRACE|REPORT|-",
 		Short: "Check a recording against budgets, for CI",
-		Args: cobra.MatchAll(command.Exactly(1, "name one trace or report, or - for standard input, got {n}"), func(cmd *cobra.Command, args []string) error {
+		Args: cobra.MatchAll(command.AtLeast(1, "name a trace or report, or - for standard input"), func(cmd *cobra.Command, args []string) error {
 			if c.baseline != "" {
-				args = []string{c.baseline, args[0]}
+				args = append([]string{c.baseline}, args...)
 			}
 			return twoInputs(cmd, args)
 		}),
-		RunE: command.RunE(func(cmd *cobra.Command, args []string) error { return c.run(cmd, s, args[0]) }),
+		RunE: command.RunE(func(cmd *cobra.Command, args []string) error { return c.run(cmd, s, args) }),
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&c.budgets, "budget", nil, "check these `limits`: [group=NAME,]p99=50ms,sched=5%,p99-max:gc=20% (may be repeated)")
@@ -78,7 +78,7 @@ func (c *checkFlags) rules(cmd *cobra.Command) (budget.Rules, error) {
 	return rules, c.validate(cmd)
 }
 
-func (c *checkFlags) run(cmd *cobra.Command, s *streams, arg string) error {
+func (c *checkFlags) run(cmd *cobra.Command, s *streams, args []string) error {
 	rules, err := c.rules(cmd)
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (c *checkFlags) run(cmd *cobra.Command, s *streams, arg string) error {
 			fmt.Fprintf(s.Err, "whylate: note: the ledger %s has no verdicts yet\n", command.OneLine(c.ledger))
 		}
 	}
-	rep, err := c.readReport(cmd, s, arg)
+	rep, err := c.readReport(cmd, s, args...)
 	if err != nil {
 		return err
 	}

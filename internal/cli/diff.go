@@ -157,14 +157,15 @@ func longer(a, b string) string {
 	return a
 }
 
-// readReport reads a report, or explains a trace.
-func (e *explainFlags) readReport(cmd *cobra.Command, s *streams, arg string) (*report.Report, error) {
-	return e.reportOf(cmd.Context(), cmd, s, s.Bar(), arg)
+// readReport reads a report, or explains a trace or those of several services.
+func (e *explainFlags) readReport(cmd *cobra.Command, s *streams, args ...string) (*report.Report, error) {
+	return e.reportOf(cmd.Context(), cmd, s, s.Bar(), args...)
 }
 
-func (e *explainFlags) reportOf(ctx context.Context, cmd *cobra.Command, s *streams, bar *progress.Bar, arg string) (*report.Report, error) {
-	if servicesIn(arg) != nil {
-		rep, err := e.explainServices(ctx, cmd, s, []string{arg})
+func (e *explainFlags) reportOf(ctx context.Context, cmd *cobra.Command, s *streams, bar *progress.Bar, args ...string) (*report.Report, error) {
+	arg := args[0]
+	if areServices(args) {
+		rep, err := e.explainServices(ctx, cmd, s, args)
 		if ctx.Err() != nil {
 			return nil, command.InterruptedReading(arg)
 		}

@@ -64,7 +64,7 @@ func newExplain(s *streams) *cobra.Command {
 			if e.peer != "" {
 				args = append(args, e.peer)
 			}
-			if len(args) > 1 || servicesIn(args[0]) != nil {
+			if areServices(args) {
 				return e.runServices(cmd, s, args)
 			}
 			return e.runInput(cmd, s, &conn, args[0])

@@ -27,7 +27,7 @@ func newExport(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export --to FORMAT [flags] TRACE|REPORT|-",
 		Short: "Write the results in formats of other tools",
-		Args:  command.Exactly(1, "name one trace or report, or - for standard input"),
+		Args:  command.AtLeast(1, "name a trace or report, or - for standard input"),
 		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
 			if err := e.validate(cmd); err != nil {
 				return err
@@ -68,7 +68,7 @@ func newExport(s *streams) *cobra.Command {
 			options.FromNS, options.ToNS = int64(e.options.From), int64(e.options.To)
 			as.ctx, as.format, as.options = cmd.Context(), f, options
 			e.exportFormat = &as
-			return e.exportFormat.run(cmd, s, &e, args[0])
+			return e.exportFormat.run(cmd, s, &e, args)
 		}),
 	}
 	e.addTraceFlags(cmd)

@@ -40,14 +40,17 @@ type exporter struct {
 	reopen   func() (*input, error)
 }
 
-// run explains a trace or reads a report, and writes it.
-func (x *exporter) run(cmd *cobra.Command, s *streams, e *explainFlags, arg string) error {
-	if servicesIn(arg) != nil {
-		if x.options.All || x.options.Rows == export.RowRequests {
+// run explains a trace, or the traces of several services, or reads a report, and writes it.
+func (x *exporter) run(cmd *cobra.Command, s *streams, e *explainFlags, args []string) error {
+	arg := args[0]
+	if areServices(args) {
+		switch {
+		case (x.options.All || x.options.Rows == export.RowRequests) && len(args) > 1:
+			return command.Usage(cmd, "--all and --rows requests are for one service: name one recording")
+		case x.options.All || x.options.Rows == export.RowRequests:
 			return command.Usage(cmd, "--all and --rows requests are for one service: name it, as in %s%sNAME", arg, memberSeparator)
 		}
-		rep, err := e.explainServices(cmd.Context(), cmd, s, []string{arg})
-		return e.writeAndExit(cmd, s, arg, rep, err)
+		return e.runServices(cmd, s, args)
 	}
 	in, err := s.openInput(cmd.Context(), arg)
 	if err != nil {

@@ -73,6 +73,7 @@ func TestRecordServices(t *testing.T) {
 	for _, args := range [][]string{
 		{"check", "--fail-on", "high", file}, {"check", "--fail-on", "high", file + "#audit"}, {"diff", file, file},
 		{"export", "--to", "csv", file}, {"export", "--to", "csv", file + "#audit"},
+		{"export", "--to", "otlp", file + "#audit", file + "#stock"}, {"check", "--fail-on", "high", file + "#audit", file + "#stock"},
 	} {
 		if status, _, stderr := runVerb(t, args...); status != ExitOK && status != ExitCheck {
 			t.Errorf("%v: status %d: %s", args, status, stderr)

@@ -115,6 +115,9 @@ func memberArg(arg string) (file, service string) {
 	return arg[:i], arg[i+1:]
 }
 
+// areServices reports whether the arguments are recordings of several services.
+func areServices(args []string) bool { return len(args) > 1 || servicesIn(args[0]) != nil }
+
 // servicesIn returns the recordings of several services in a file, without the recordings themselves; nil for any other file.
 func servicesIn(name string) *bundle.Services {
 	info, err := os.Stat(name)
