@@ -207,9 +207,13 @@ const minSlowest = 3
 // the first reading, lets paths continue in other requests of the process; it is nil in the first reading. reread says whether
 // the trace will be read again, so that this reading can omit sums.
 func readTrace(ctx context.Context, trace io.Reader, opts Options, selfWaits *selfWaits, reread rereading) (*reading, error) {
-	reader, err := newReader(trace, opts)
-	if err != nil {
-		return nil, err
+	begun := opts.remotes.takeBegun()
+	if begun == nil {
+		reader, err := newReader(trace, opts)
+		if err != nil {
+			return nil, err
+		}
+		begun = &begunTrace{reader: reader}
 	}
 	freezes := new(freeze.Detector)
 	r := &reading{
@@ -268,7 +272,11 @@ func readTrace(ctx context.Context, trace io.Reader, opts Options, selfWaits *se
 	if opts.Checks != nil {
 		opts.Checks.Attach(r.pass)
 	}
-	r.damage = r.pass.Run(ctx, reader)
+	if begun.decoder != nil {
+		r.damage = r.pass.RunDecoder(ctx, begun.decoder, begun.reader)
+	} else {
+		r.damage = r.pass.Run(ctx, begun.reader)
+	}
 	if r.pass.Generations > 0 {
 		r.translations = path.MergeIDs(r.pass.Stages)
 		r.mergedGroups = r.groups.Merge(r.translations)

@@ -18,6 +18,45 @@ type shopSpan struct {
 	Begin, End int64
 }
 
+// A byteCounter counts bytes that are read.
+type byteCounter struct{ n int }
+
+// A countedFile counts what is read of a file.
+type countedFile struct {
+	*os.File
+	counter *byteCounter
+}
+
+func (f countedFile) Read(p []byte) (int, error) {
+	n, err := f.File.Read(p)
+	f.counter.n += n
+	return n, err
+}
+
+// shopServices returns two services of lab/shop, of which one calls the other, whose traces are counted when they are read.
+func shopServices(t *testing.T, counter *byteCounter) (out []*Service) {
+	for _, role := range []string{"stock", "audit"} {
+		out = append(out, &Service{Options: Options{Name: role, Reopen: func() (io.ReadCloser, error) {
+			f, err := os.Open(testprog.Recording(t, "shop/"+role+".trace"))
+			return countedFile{f, counter}, err
+		}}})
+	}
+	return out
+}
+
+// TestBeginningDecodedOnce: what is read of traces in advance, to find which service calls which, is not read again.
+func TestBeginningDecodedOnce(t *testing.T) {
+	var counter byteCounter
+	must.Have(ExplainServices(t.Context(), shopServices(t, &counter)))(t)
+	size := 0
+	for _, role := range []string{"stock", "audit"} {
+		size += len(must.Have(os.ReadFile(testprog.Recording(t, "shop/"+role+".trace")))(t))
+	}
+	if counter.n != size {
+		t.Errorf("%d bytes were read, of traces of %d bytes", counter.n, size)
+	}
+}
+
 // TestShop compares each joined call of a client with the logs of both services (lab/shop). The server has another client, which was
 // not recorded: none of its requests may be joined.
 func TestShop(t *testing.T) {
@@ -25,10 +64,7 @@ func TestShop(t *testing.T) {
 		Truth map[string]struct{ Made, Served []shopSpan }
 	}
 	must.Do(t, json.Unmarshal(must.Have(os.ReadFile(filepath.Join(testprog.RecordingsDir(t), "shop", "shop.json")))(t), &measured))
-	var services []*Service
-	for _, role := range []string{"stock", "audit"} {
-		services = append(services, &Service{Options: Options{Name: role, Reopen: func() (io.ReadCloser, error) { return os.Open(testprog.Recording(t, "shop/"+role+".trace")) }}})
-	}
+	services := shopServices(t, new(byteCounter))
 	rep := must.Have(ExplainServices(t.Context(), services))(t)
 	find := func(spans []shopSpan, g uint64, from, to int64) string {
 		for _, s := range spans {

@@ -189,11 +189,15 @@ const windowSlackNS = 50e6
 
 // Run reads a trace to its end. It returns nil at the end of a complete trace. Otherwise it returns the reason for the early
 // end, a *tracefmt.Error or the error of ctx; all requests until then have been added.
-func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (readErr error) {
-	p.Reader = rd
+func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) error {
 	decoder := timeline.NewDecoder(rd, p.options.Workers)
 	defer decoder.Close()
-	p.Decoder = decoder
+	return p.RunDecoder(ctx, decoder, rd)
+}
+
+// RunDecoder is Run with a decoder of the reader's generations, which may have decoded some and be rewound.
+func (p *Pass) RunDecoder(ctx context.Context, decoder *timeline.Decoder, rd *tracefmt.Reader) (readErr error) {
+	p.Reader, p.Decoder = rd, decoder
 	decoder.Symbols.Lookups = p.Symbols.Lookups
 	finding := request.Options{Workers: p.options.Workers, IgnoreMarks: p.options.IgnoreMarks}
 	if p.options.Request != nil {

@@ -21,7 +21,10 @@ type Decoder struct {
 	// Classify, if not nil, returns the flags of a stack. Events with a flagged stack become Marks. It is
 	// called once for each stack.
 	Classify func(tracefmt.StackID) uint8
+	// KeepsGenerations keeps the generations that Next returns, until Rewind is called without it.
+	KeepsGenerations bool
 
+	kept, repeated     []*Gen // what Next has returned, and what it returns again
 	reader             *tracefmt.Reader
 	tables             tracefmt.Tables
 	workers            []*worker
@@ -106,6 +109,11 @@ func (d *Decoder) Close() {
 // *tracefmt.Error with the details; after a cancellation it is the cause of ctx. For a generation that was skipped because of
 // its size, both results are nil.
 func (d *Decoder) Next(ctx context.Context) (*Gen, error) {
+	if len(d.repeated) > 0 && ctx.Err() == nil {
+		g := d.repeated[0]
+		d.repeated = d.repeated[1:]
+		return g, nil
+	}
 	d.finalErr = cmp.Or(d.finalErr, context.Cause(ctx))
 	if d.finalErr != nil {
 		return nil, d.finalErr
@@ -128,6 +136,7 @@ func (d *Decoder) Next(ctx context.Context) (*Gen, error) {
 	}()
 	if read.gen.Skipped {
 		d.nextIsFirst = false
+		d.keep(nil)
 		return nil, nil
 	}
 	g, err := d.decode(read.gen)
@@ -135,7 +144,26 @@ func (d *Decoder) Next(ctx context.Context) (*Gen, error) {
 		err = &tracefmt.Error{Kind: tracefmt.Damaged, Offset: read.gen.Offset, Text: "damaged trace: " + err.Error()}
 	}
 	d.finalErr = err
+	if err == nil {
+		d.keep(g)
+	}
 	return g, err
+}
+
+// keep keeps a generation for Rewind; nil stands for one that was skipped.
+func (d *Decoder) keep(g *Gen) {
+	if d.KeepsGenerations {
+		d.kept = append(d.kept, g)
+	}
+}
+
+// Rewind makes Next return the kept generations again, before those that it has not decoded yet. They must not have been recycled.
+// Symbols keeps what later generations added.
+func (d *Decoder) Rewind() {
+	d.repeated = d.kept
+	if !d.KeepsGenerations {
+		d.kept = nil
+	}
 }
 
 // Recycle returns the memory of a generation for reuse; the caller must not use g afterwards.

@@ -39,3 +39,22 @@ func TestMemoryIsReused(t *testing.T) {
 	}
 	check.True(t, generations >= 2 && marks != 0, "%d generations with %d marks prove too little", generations, marks)
 }
+
+// TestRewind: a decoder that keeps generations returns them again, then those that it has not decoded yet.
+func TestRewind(t *testing.T) {
+	rd := must.Have(tracefmt.NewReader(bytes.NewReader(testprog.Trace(t, "http1-profile")), tracefmt.Options{}))(t)
+	d := NewDecoder(rd, 2)
+	defer d.Close()
+	d.KeepsGenerations = true
+	first := must.Have(d.Next(t.Context()))(t)
+	for range 2 {
+		d.Rewind()
+		check.Equal(t, must.Have(d.Next(t.Context()))(t), first, "the first generation after Rewind")
+	}
+	d.KeepsGenerations = false
+	d.Rewind()
+	check.Equal(t, must.Have(d.Next(t.Context()))(t), first, "the first generation after the last Rewind")
+	second := must.Have(d.Next(t.Context()))(t)
+	check.True(t, second.Num == first.Num+1 && !second.First, "after generation %d came %d", first.Num, second.Num)
+	check.True(t, len(d.kept) == 0, "%d generations are kept", len(d.kept))
+}
