@@ -2,6 +2,7 @@ package acceptance_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -190,6 +191,54 @@ func TestServices(t *testing.T) {
 		}
 		if !slices.ContainsFunc(rep.Input.Warnings, func(w report.Warning) bool { return w.Code == "services" }) {
 			t.Errorf("%s: there is no warning: %v", file, rep.Input.Warnings)
+		}
+	}
+}
+
+// TestPeerStates: a peer in Python computes, while another process has its CPU for 2 of 5 ms, sleeps, waits for a lock and syncs a file in each
+// answer (lab/peers/phases.py). The states of the wait for it agree with the peer's own clocks, also in a part of the recording and without names.
+func TestPeerStates(t *testing.T) {
+	file, dir := testprog.Recording(t, "peers/python.whylate"), t.TempDir()
+	var truth struct {
+		Answers int   `json:"answers"`
+		WallNS  int64 `json:"wall_ns"`
+		CPUNS   int64 `json:"cpu_ns"`
+		SleepNS int64 `json:"sleep_ns"`
+		LockNS  int64 `json:"lock_ns"`
+		SyncNS  int64 `json:"sync_ns"`
+	}
+	must.Do(t, json.Unmarshal(must.Have(os.ReadFile(filepath.Join(testprog.RecordingsDir(t), "peers", "python.json")))(t), &truth))
+	change := func(name string, args ...string) string {
+		var stderr bytes.Buffer
+		out := filepath.Join(dir, name+".whylate")
+		if status := cli.Run(t.Context(), append(args, file, out), strings.NewReader(""), &stderr, &stderr); status != 0 {
+			t.Fatalf("%v: status %d: %s", args, status, &stderr)
+		}
+		return out
+	}
+	for name, file := range map[string]string{"whole": file, "cut": change("cut", "cut", "--to", "600ms"), "redacted": change("redacted", "redact")} {
+		rep := explainFile(t, file)
+		wait := rep.Groups[0].All().Causes[0]
+		sums := map[report.PeerStateName]int64{}
+		for _, x := range wait.PeerStates {
+			sums[x.State] += x.TotalNS
+			check.Equal(t, strings.HasPrefix(x.Process, "python3 (pid "), name != "redacted", "%s: %+v", name, x)
+			check.True(t, x.State != report.PeerCPUWait || x.TotalNS < wait.TotalNS/10 || strings.HasPrefix(x.Detail, "backup (pid ") == (name != "redacted"), "%s: %+v", name, x)
+		}
+		isBetween := func(what string, got, least, most int64) {
+			check.True(t, least <= got && got <= most, "%s: %s is %d ns, by the peer's clock %d to %d", name, what, got, least, most)
+		}
+		n := int64(truth.Answers)
+		check.True(t, rep.Groups[0].Count == truth.Answers && wait.Cause == report.CauseNetwork && wait.Observed, "%s: %d requests, %+v", name, rep.Groups[0].Count, wait)
+		isBetween("computing", sums[report.PeerRunning], truth.CPUNS*98/100, truth.CPUNS*102/100)
+		// The peer's clocks stop when it has a CPU again.
+		isBetween("sleeping", sums[report.PeerTimer], n*10e6, truth.SleepNS)
+		isBetween("waiting for the lock", sums[report.PeerLock], n*6e6, truth.LockNS)
+		isBetween("waiting for the disk", sums[report.PeerDisk], truth.SyncNS*3/4, truth.SyncNS)
+		without := truth.WallNS - truth.CPUNS - sums[report.PeerTimer] - sums[report.PeerLock] - sums[report.PeerDisk]
+		isBetween("waiting for a CPU", sums[report.PeerCPUWait], without*98/100, without+wait.TotalNS-truth.WallNS)
+		if text := rep.Verdict[0].Text; !strings.Contains(text, "; 31% asleep until a timer, 22% waiting for a disk in fsync, 19% waiting for a lock or another of its threads) in main.ask main.go:") {
+			t.Errorf("%s: the verdict is: %s", name, text)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/whylate/whylate/report/text"
 )
 
+// newCapacity returns the command capacity, which predicts the load that a service will take, and what saturates first.
 func newCapacity(s *streams) *cobra.Command {
 	var (
 		e       explainFlags

@@ -31,6 +31,7 @@ type checkFlags struct {
 	ledger            string
 }
 
+// newCheck returns the command check, which checks a recording against budgets and a baseline, for CI.
 func newCheck(s *streams) *cobra.Command {
 	c := checkFlags{format: "text"}
 	cmd := &cobra.Command{
@@ -78,6 +79,8 @@ func (c *checkFlags) rules(cmd *cobra.Command) (budget.Rules, error) {
 	return rules, c.validate(cmd)
 }
 
+// run checks the recordings or the report in args, writes notes to standard error and violations to the output. The error has
+// the exit status ExitCheck if there is a violation.
 func (c *checkFlags) run(cmd *cobra.Command, s *streams, args []string) error {
 	rules, err := c.rules(cmd)
 	if err != nil {

@@ -85,6 +85,7 @@ func (p *processFlag) String() string { return strconv.Itoa(int(*p)) }
 
 func (p *processFlag) Type() string { return "process" }
 
+// Set parses a process id, or container:ID, of which it stores the id of the container's first process here.
 func (p *processFlag) Set(text string) error {
 	if m := containerName.FindStringSubmatch(text); m != nil {
 		pid, err := host.ContainerPID(m[1])
@@ -222,6 +223,8 @@ func secret(cmd *cobra.Command, name string) (string, error) {
 	return command.WaitFor(cmd.Context(), name, func() (string, error) { return record.ReadSecretFile(name, cmd.InOrStdin()) })
 }
 
+// readHeaders adds the headers of the user to h: those of the header file, then those of --header; those of the environment
+// only if neither has the name.
 func (c *connectFlags) readHeaders(cmd *cobra.Command, h http.Header) error {
 	env := http.Header{}
 	if err := record.AddHeaders(env, "from "+envHeaders, record.SplitHeaderLines(os.Getenv(envHeaders))); err != nil {
@@ -247,6 +250,8 @@ func (c *connectFlags) readHeaders(cmd *cobra.Command, h http.Header) error {
 	return nil
 }
 
+// login returns the user and password of --user, whose password may also come from --password-file or the environment; nil
+// without --user.
 func (c *connectFlags) login(cmd *cobra.Command) (*record.Login, error) {
 	user, password, hasPassword := strings.Cut(c.user, ":")
 	switch {

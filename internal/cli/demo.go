@@ -44,6 +44,8 @@ func DemoVerbs(load demoLoad) []command.Verb {
 	return []command.Verb{newVerb, newDemoService}
 }
 
+// newDemo returns the command demo, which loads a small service that has known faults, and explains a recording of it. load
+// sends the requests.
 func newDemo(s *streams, load demoLoad) *cobra.Command {
 	var (
 		color colorFlag
@@ -210,7 +212,8 @@ func flightDemo(ctx context.Context, s *streams, load demoLoad, keep string) (re
 	return rep, route, nil
 }
 
-// writeFlightStory explains the recording, and how to record other services in the same way.
+// writeFlightStory explains the demo's recording by a flight recorder, and how to record other services in the same way. route
+// is the group of the slow requests, "" if it is not known; keep is the file with the recording, "" if it is removed.
 func writeFlightStory(w io.Writer, rep *report.Report, route, keep string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nWhat happened: no one started a recording. The service keeps its last seconds in memory, and wrote them to a file because\n%s.\n", termtext.Head(rep.Input.Reason, 200))

@@ -24,6 +24,7 @@ import (
 	"github.com/whylate/whylate/report/html"
 )
 
+// newDiff returns the command diff, which reports what became slower or faster between two recordings, and why.
 func newDiff(s *streams) *cobra.Command {
 	var (
 		e    explainFlags
@@ -91,7 +92,7 @@ func twoInputs(cmd *cobra.Command, args []string) error {
 // instead of 216).
 const minParallelCores = 4
 
-// readBoth is readReport for two inputs. It writes a note if --group matches nothing in them.
+// readBoth reads the reports of two inputs, or explains them. It writes a note if --group matches nothing in either.
 func (e *explainFlags) readBoth(cmd *cobra.Command, s *streams, before, after string) (old, new *report.Report, err error) {
 	old, new, err = e.readSides(cmd, s, before, after)
 	if err == nil && e.group != "" && len(old.Groups)+len(new.Groups) == 0 {
@@ -100,7 +101,8 @@ func (e *explainFlags) readBoth(cmd *cobra.Command, s *streams, before, after st
 	return old, new, err
 }
 
-// readSides reads two inputs, concurrently if there are enough cores. If one cannot be read, it stops reading the other.
+// readSides reads the reports of two inputs, before and after, or explains them, concurrently if there are enough cores. If one
+// cannot be read, it stops reading the other.
 func (e *explainFlags) readSides(cmd *cobra.Command, s *streams, before, after string) (*report.Report, *report.Report, error) {
 	if runtime.GOMAXPROCS(0) < minParallelCores {
 		first, err := e.readReport(cmd, s, before)
@@ -162,6 +164,9 @@ func (e *explainFlags) readReport(cmd *cobra.Command, s *streams, args ...string
 	return e.reportOf(cmd.Context(), cmd, s, s.Bar(), args...)
 }
 
+// reportOf returns the report of an input: read if it is a report, else explained, with progress on bar (nil for none); several
+// inputs are recordings of services that are explained together. --group selects its groups. A part of a trace is not enough:
+// an interrupt is an error.
 func (e *explainFlags) reportOf(ctx context.Context, cmd *cobra.Command, s *streams, bar *progress.Bar, args ...string) (*report.Report, error) {
 	arg := args[0]
 	if areServices(args) {

@@ -89,6 +89,7 @@ func flags(c *cobra.Command, f func(f *pflag.Flag, head, value string)) {
 	})
 }
 
+// markdownPage returns the page of a command's documentation. The page of the root command lists the verbs.
 func markdownPage(c *cobra.Command, verbs []*cobra.Command) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# %s\n\n%s\n\n", c.CommandPath(), sentence(c.Short))

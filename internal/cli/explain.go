@@ -26,6 +26,7 @@ import (
 	"github.com/whylate/whylate/report/text"
 )
 
+// newExplain returns the command explain, which reports why requests of a trace, a URL or a process were late.
 func newExplain(s *streams) *cobra.Command {
 	var (
 		e            explainFlags

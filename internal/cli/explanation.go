@@ -53,6 +53,7 @@ type explainFlags struct {
 	index            explain.Index // for view
 }
 
+// addFlags adds the flags of the command explain, except those for connecting and for writing pages.
 func (e *explainFlags) addFlags(cmd *cobra.Command) {
 	e.addTraceFlags(cmd)
 	e.addPart(cmd, "from", "to", "leave out requests that end before this time of the trace (also --since)", "leave out requests that end after this time of the trace (also --until)")
@@ -100,8 +101,8 @@ func (e *explainFlags) addShared(cmd *cobra.Command, names ...string) {
 	}
 }
 
-// addPart adds the flags for a part of the trace's time. Their names depend on the verb, because --to is a format for export;
-// each verb accepts the other's names as well, if they are free.
+// addPart adds the flags from and to, with their help texts, for a part of the trace's time. Their names depend on the verb,
+// because --to is a format for export; each verb accepts the other's names as well, if they are free.
 func (e *explainFlags) addPart(cmd *cobra.Command, from, to, fromText, toText string) {
 	e.partFlags = [2]string{from, to}
 	f := cmd.Flags()

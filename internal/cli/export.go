@@ -12,6 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/output/export"
 )
 
+// newExport returns the command export, which writes the results in formats of other tools.
 func newExport(s *streams) *cobra.Command {
 	var (
 		e       explainFlags

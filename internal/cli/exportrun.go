@@ -113,6 +113,8 @@ func isEndpoint(output string) bool {
 	return strings.HasPrefix(output, "http://") || strings.HasPrefix(output, "https://")
 }
 
+// writeTo writes the report in the exporter's format to w. Formats that hold single events read the trace for a second time, if
+// it can be opened again.
 func (x *exporter) writeTo(s *streams, w io.Writer, rep *report.Report) error {
 	if x.format.Name == "otlp" {
 		return x.writeSpans(s, rep, export.ToWriter(w))
@@ -133,6 +135,7 @@ func (x *exporter) writeTo(s *streams, w io.Writer, rep *report.Report) error {
 // canReplay reports whether the trace can be read again. After an interrupt, only data of the report is written.
 func (x *exporter) canReplay() bool { return x.replayer != nil && x.ctx.Err() == nil }
 
+// replay reads the trace for a second time and passes its requests and events to sink, with progress on standard error.
 func (x *exporter) replay(s *streams, sink export.Sink) error {
 	in, err := x.reopen()
 	if err != nil {

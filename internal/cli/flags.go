@@ -21,6 +21,7 @@ func (f *sizeFlag) String() string {
 	return strconv.FormatInt(int64(*f), 10)
 }
 
+// Set parses a number of bytes with or without a unit, such as 300MB or 1.5GiB.
 func (f *sizeFlag) Set(s string) error {
 	n, err := words.ParseBytes(s)
 	if err != nil {
@@ -35,6 +36,8 @@ type percentFlag float64
 
 func (p *percentFlag) Type() string   { return "share" }
 func (p *percentFlag) String() string { return fmt.Sprintf("%g%%", 100*float64(*p)) }
+
+// Set parses a share above 0 and up to 1 (100%), such as 2% or 0.02.
 func (p *percentFlag) Set(s string) error {
 	number, percent := strings.CutSuffix(strings.TrimSpace(s), "%")
 	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)

@@ -62,7 +62,8 @@ func (s *streams) openFlight(cmd *cobra.Command, target string, opt record.Optio
 	return in, nil
 }
 
-// takeFlight fetches a recording of a flight recorder into a file that is removed when the input is closed.
+// takeFlight fetches a recording of the flight recorder at a target into a file that is removed when the input is closed. If
+// the user has not named the recorder, it waits only flightTimeout for the first bytes.
 func takeFlight(ctx context.Context, target string, opt record.Options, named bool) (*input, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -25,6 +25,8 @@ type readResult struct {
 	err error
 }
 
+// Read reads from the reader, which may block; it returns the error of ctx as soon as that ends. At most readSize bytes are
+// read at once.
 func (i *interruptible) Read(p []byte) (int, error) {
 	if i.buf == nil {
 		i.buf, i.done = make([]byte, readSize), make(chan readResult, 1)

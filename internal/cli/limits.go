@@ -10,6 +10,7 @@ import (
 	"github.com/whylate/whylate/internal/output/limitstext"
 )
 
+// newLimits returns the command limits, which shows the CPU and memory that a process may use, and the files that limit it.
 func newLimits() *cobra.Command {
 	var pid int
 	var asJSON bool

@@ -80,6 +80,7 @@ type heap struct {
 	samples []metrics.Sample
 }
 
+// newHeap returns a reader of this process's heap metrics. The values are 0 until read is called.
 func newHeap() *heap {
 	m := &heap{}
 	// Unused memory in the heap's spans is no part of the rest: the next allocations use it.
@@ -90,6 +91,8 @@ func newHeap() *heap {
 	return m
 }
 
+// read sets live, the bytes that survived the last garbage collection, and rest, the bytes of the runtime's memory outside of
+// the heap.
 func (m *heap) read() {
 	metrics.Read(m.samples)
 	sample := func(i int) int64 {

@@ -28,6 +28,7 @@ import (
 	"github.com/whylate/whylate/report/text"
 )
 
+// newRecord returns the command record, which records traces of running services, or of a process.
 func newRecord(s *streams) *cobra.Command {
 	var (
 		conn   connectFlags
@@ -119,6 +120,8 @@ type recorder struct {
 	services []string
 }
 
+// run records the services at the targets concurrently, one file each, or all into one file if the services have names. With
+// --explain it also explains the recordings.
 func (r *recorder) run(cmd *cobra.Command, targets []string) error {
 	names, err := r.names(cmd, targets)
 	if err != nil {
@@ -426,6 +429,8 @@ type recordBar struct {
 	progresses []record.Progress
 }
 
+// newRecordBar returns a bar for the progress of all recordings together. Its label is the host of a single target, else the
+// number of targets.
 func newRecordBar(bar *progress.Bar, targets []string) *recordBar {
 	b := &recordBar{bar: bar, label: fmt.Sprintf("%d services", len(targets)), progresses: make([]record.Progress, len(targets))}
 	if len(targets) == 1 {

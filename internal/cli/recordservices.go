@@ -60,7 +60,7 @@ func withServiceName(attributes map[string]string, name string) map[string]strin
 	return out
 }
 
-// saveServices records the jobs, one for each service, into one file.
+// saveServices records the jobs, one for each service, into the file name. version is that of this program, for the metadata.
 func (r *recorder) saveServices(ctx context.Context, jobs []record.Job, name, version string) (outcomes []record.Outcome, err error) {
 	_, err = record.SaveServices(name, version, r.services, func(files []string) []error {
 		for i := range jobs {

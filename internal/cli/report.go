@@ -15,6 +15,7 @@ import (
 	"github.com/whylate/whylate/report/html"
 )
 
+// newReport returns the command report, which shows a report from its JSON as text or as a page.
 func newReport(s *streams) *cobra.Command {
 	var e explainFlags
 	cmd := &cobra.Command{
@@ -45,6 +46,7 @@ func newReport(s *streams) *cobra.Command {
 	return cmd
 }
 
+// addPage adds the flags --html and --before, for a report as a page, and --editor.
 func (e *explainFlags) addPage(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&e.pageFile, "html", "", "also write the report to this `file` as a page, which needs no other file")
 	_ = cmd.MarkFlagFilename("html", "html")
@@ -99,7 +101,8 @@ func (e *explainFlags) readBefore(ctx context.Context, s *streams) (*report.Repo
 	return in.readReport(ctx)
 }
 
-// writePage writes the report as a page to a file, which is replaced atomically.
+// writePage writes the report as a page to the file name, which is replaced atomically. The page shows command as the one that
+// made it.
 func (e *explainFlags) writePage(ctx context.Context, s *streams, name, command string, rep *report.Report) error {
 	before, err := e.readBefore(ctx, s)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/whylate/whylate/service/redact"
 )
 
+// newCut returns the command cut, which writes the generations of a recording within a time as a new recording.
 func newCut(s *streams) *cobra.Command {
 	var from, to time.Duration
 	cmd := &cobra.Command{
@@ -52,6 +53,7 @@ func newCut(s *streams) *cobra.Command {
 	return cmd
 }
 
+// newRedact returns the command redact, which writes a recording with its texts hidden.
 func newRedact(s *streams) *cobra.Command {
 	var (
 		keep    []string

@@ -14,6 +14,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// newRules returns the command rules, which lists the rules, or explains those with the given codes.
 func newRules(s *streams) *cobra.Command {
 	var (
 		asJSON   bool
@@ -102,6 +103,7 @@ func rulesByName(cmd *cobra.Command, rules []finding.Rule, args []string) ([]fin
 	return out, nil
 }
 
+// listRules writes a line for each rule, under a head for each family.
 func listRules(w io.Writer, rules []finding.Rule) error {
 	family := ""
 	var b strings.Builder
@@ -120,6 +122,7 @@ func listRules(w io.Writer, rules []finding.Rule) error {
 	return err
 }
 
+// explainRule writes the documentation of a rule, wrapped at columns. Before each rule but the first it writes an empty line.
 func explainRule(w io.Writer, r *finding.Rule, first bool, columns int) error {
 	var b strings.Builder
 	if !first {
@@ -156,6 +159,7 @@ type ruleJSON struct {
 	finding.Doc
 }
 
+// describe returns the rules with their documentation in the form of --json.
 func describe(rules []finding.Rule) []ruleJSON {
 	out := make([]ruleJSON, 0, len(rules))
 	for i := range rules {

@@ -14,6 +14,7 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 )
 
+// newVerify returns the command verify, which checks by a second recording whether predictions of the first came true.
 func newVerify(s *streams) *cobra.Command {
 	var (
 		e      explainFlags
@@ -58,6 +59,8 @@ func newVerify(s *streams) *cobra.Command {
 	return cmd
 }
 
+// writeVerified writes the verdicts and warnings as text, and how accurate the predictions of the ledger, a file's name, have
+// been.
 func writeVerified(w io.Writer, r *verify.Result, ledger string) error {
 	var b strings.Builder
 	if len(r.Verdicts) == 0 {

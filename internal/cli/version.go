@@ -29,6 +29,7 @@ type module struct {
 	Sum     string `json:"sum,omitempty"`
 }
 
+// readBuild returns the facts of this program's build: version, revision, Go release and modules. Unknown ones are empty.
 func readBuild() build {
 	b := build{Version: "(devel)", Revision: releasedFrom, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Modules: []module{}}
 	info, ok := debug.ReadBuildInfo()
@@ -63,6 +64,7 @@ func Version() string { return readBuild().Version }
 // versionLine returns the version in one line, such as "whylate v0.3.0 (revision 1a2b3c, 2026-11-21T04:00:00Z)".
 func versionLine() string { return readBuild().line() }
 
+// line returns the version, revision, time and local changes of the build in one line.
 func (b build) line() string {
 	var from []string
 	if b.Revision != "" {
@@ -80,6 +82,7 @@ func (b build) line() string {
 	return "whylate " + b.Version + " (" + strings.Join(from, ", ") + ")"
 }
 
+// newVersion returns the command version, which prints the facts of this program's build.
 func newVersion() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{

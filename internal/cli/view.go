@@ -39,6 +39,7 @@ type viewFlags struct {
 	open   bool
 }
 
+// newView returns the command view, which serves a trace as a page for a browser.
 func newView(s *streams) *cobra.Command {
 	var (
 		v    viewFlags
@@ -91,6 +92,8 @@ func (v *viewFlags) checkAddress(cmd *cobra.Command) error {
 	return command.Usage(cmd, "--listen %s can be reached from other machines, which would see everything in the trace; add --allow-remote to allow that", v.listen)
 }
 
+// run serves the trace, URL or service arg until an interrupt. It serves the progress while it reads the trace, and records a
+// URL again when the page requests that.
 func (v *viewFlags) run(cmd *cobra.Command, s *streams, arg string, conn *connectFlags) error {
 	ctx := cmd.Context()
 	server := &progressServer{}
@@ -311,6 +314,7 @@ type copyingReader struct {
 	err  error
 }
 
+// Read reads from the source and copies the bytes to the file. It stores an error other than the end of the input.
 func (k *copyingReader) Read(p []byte) (int, error) {
 	n, err := k.from.Read(p)
 	if _, werr := k.to.Write(p[:n]); werr != nil {

@@ -46,6 +46,7 @@ type watchFlags struct {
 // maxWatched is the largest number of services: more do not fit on a screen.
 const maxWatched = 16
 
+// newWatch returns the command watch, which repeatedly polls services and shows what their requests wait for.
 func newWatch(s *streams) *cobra.Command {
 	v := watchFlags{budget: 0.02}
 	cmd := &cobra.Command{
@@ -115,6 +116,8 @@ type event struct {
 	fatal      any         // a panic's value
 }
 
+// run watches the services at the targets, on a terminal with a screen for all, until an interrupt or the number of polls in
+// --looks.
 func (v *watchFlags) run(cmd *cobra.Command, s *streams, targets []string) (err error) {
 	if err := v.parse(cmd); err != nil {
 		return err
@@ -228,6 +231,7 @@ func removeAll(dir string) {
 // maxPollBytes bounds a poll's recording: a second of a very busy service with 30 cores.
 const maxPollBytes = 256 << 20
 
+// send sends an event, or returns false if ctx ends before it is received.
 func send(ctx context.Context, events chan<- event, e event) bool {
 	select {
 	case events <- e:
@@ -378,6 +382,7 @@ func (v *watchFlags) explainNewPart(ctx context.Context, s *streams, w *watchedS
 	return rep, all - from, err
 }
 
+// explainFile explains the recording in a file, without requests that end before from (since the trace's start).
 func (v *watchFlags) explainFile(ctx context.Context, s *streams, file string, from time.Duration) (*report.Report, error) {
 	in, err := s.openInput(ctx, file)
 	if err != nil {
@@ -393,7 +398,8 @@ func (v *watchFlags) explainFile(ctx context.Context, s *streams, file string, f
 	return rep, nil
 }
 
-// saveFlight saves the recording of a flight recorder. Unless sure is set, it waits only a short time.
+// saveFlight saves the recording of the flight recorder at a target to the file name and returns its size in bytes. Unless the
+// target is known to have one (sure), it waits only a short time.
 func saveFlight(ctx context.Context, target string, opt record.Options, name string, sure bool) (int64, error) {
 	timeout := opt.Grace + pollTimeoutSlack
 	if !sure {
@@ -501,7 +507,7 @@ func (v *watchFlags) showScreen(ctx context.Context, s *streams, in, out *os.Fil
 	return nil
 }
 
-// showReport shows the last poll's report over the screen.
+// showReport shows the last poll's report, wrapped at columns, over the screen.
 func (v *watchFlags) showReport(app *screen.App, w *watchedService, columns int, colored bool) {
 	last := w.shownResult.last
 	if last == nil {
@@ -516,7 +522,7 @@ func (v *watchFlags) showReport(app *screen.App, w *watchedService, columns int,
 	app.ShowText(w.host+", the last look", b.String())
 }
 
-// showDiff shows the changes since the poll before, and over all polls, over the screen.
+// showDiff shows the changes since the poll before, and over all polls, wrapped at columns, over the screen.
 func showDiff(app *screen.App, w *watchedService, columns int, colored bool) {
 	last, before := w.shownResult.last, w.shownResult.before
 	if before == nil {
@@ -552,6 +558,7 @@ func saveRecording(w *watchedService) string {
 	return fmt.Sprintf("saved %s (%s): whylate explain %s", names[0], words.Bytes(size), words.ShellQuote(names[0]))
 }
 
+// copyTo writes a copy of the file from to the file name, which is replaced atomically, and returns its size in bytes.
 func copyTo(name, from string) (size int64, err error) {
 	src, err := os.Open(from)
 	if err != nil {

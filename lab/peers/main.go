@@ -4,6 +4,7 @@
 //	go run ./lab/peers -o DIR     # server.trace, gateway.trace, truth.json
 //
 //	go run ./lab/peers -page record -o DIR     # page.trace: a page with parallel calls, one of them to its own process
+//	go run ./lab/peers -python -o DIR     # python.whylate, python.json: a gateway whose peer is phases.py, with the kernel's events; needs root
 //
 // truth.json has the times during the traces by the two programs' own clocks: of
 // the server's handler, and of the gateway's call.
@@ -34,10 +35,14 @@ func main() {
 	d := flag.Duration("d", 700*time.Millisecond, "length of the recordings")
 	takes := flag.Duration("takes", 500*time.Microsecond, "time for which the server's handler computes")
 	pageRole := flag.String("page", "", "run the service of the page that calls this URL; \"backend\": run the backend; \"record\": write page.trace, of 1.2 s, to -o")
+	python := flag.Bool("python", false, "record a gateway whose peer is in Python")
 	flag.Parse()
 	run := func() error { return record(*out, *d, *takes) }
 	if *serve != "" {
 		run = func() error { return side(*serve, *takes) }
+	}
+	if *python {
+		run = func() error { return recordPython(*out) }
 	}
 	if *pageRole == "record" {
 		run = func() error { return recordPage(filepath.Join(*out, "page.trace"), 1200*time.Millisecond) }

@@ -192,3 +192,20 @@ func TestHeadroom(t *testing.T) {
 		check.Equal(t, headroomOf(&report.Report{Input: report.Input{DurationNS: 2e9}, Capacity: c.capacity}), c.want, "%s", situation)
 	}
 }
+
+// TestLengths: texts of a recording are cut, so that a hostile one cannot fill the store.
+func TestLengths(t *testing.T) {
+	long := strings.Repeat("x", 5000)
+	site := &report.Site{Func: long, File: "/src/main.go", Line: 1}
+	rep := &report.Report{Groups: []report.Group{{ID: "g", Name: long, Histogram: [][2]int64{{8, 1}}, HistogramCauses: map[report.CauseName][]int64{report.CauseName(long): {5}},
+		Slowest: []report.Request{{ID: long, TraceID: long, Segments: []report.Segment{{DurationNS: 1, Cause: report.CauseName(long), Site: site}}}}}},
+		Findings: []report.Finding{{Group: "g", Code: report.RuleCode(long), Cause: report.CauseName(long), Severity: report.Severity(long), Title: long, Fix: long, Site: site}, {Group: long}}}
+	r := FromReport(Labels{Service: "a"}, time.Now(), rep)
+	f, q := &r.Findings[0], &r.SlowRequests[0]
+	var got []int
+	for _, text := range []string{r.Sums[1].Group, r.Sums[1].Cause, r.Cause, q.Request, q.Group, q.Trace, q.Cause, q.Site, f.Group, f.Code, f.Cause, f.Severity, f.Title, f.Site, f.Fix, r.Findings[1].Group} {
+		got = append(got, len(text))
+	}
+	check.Equal(t, fmt.Sprint(got), "[256 64 64 64 256 64 64 1024 256 64 64 16 1024 1024 2048 256]", "lengths")
+	check.Equal(t, len(f.Problem), 16, "the length of an id")
+}

@@ -49,6 +49,7 @@ type Worker struct {
 	ExportOnly bool
 
 	childSlots chan struct{}
+	runVerb    func(ctx context.Context, args ...string) ([]byte, error) // RunVerb if nil
 }
 
 // Run explains the recordings of the queue until ctx ends.
@@ -172,7 +173,11 @@ func (w *Worker) runExplain(ctx context.Context, r *store.Recording, path string
 	defer func() { <-w.childSlots }()
 	limited, cancel := context.WithTimeout(ctx, childTimeout)
 	defer cancel()
-	return RunVerb(limited, "explain", "--json", "--capacity", "--max-memory=512MB", path)
+	run := w.runVerb
+	if run == nil {
+		run = RunVerb
+	}
+	return run(limited, "explain", "--json", "--capacity", "--max-memory=512MB", path)
 }
 
 // export passes rows and report to all Exports. It skips a recording that already has a report: its rows were exported before,

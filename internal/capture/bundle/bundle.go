@@ -255,6 +255,8 @@ func clip(s string) string {
 	return s
 }
 
+// parseMeta decodes the metadata of a bundle. The error wraps ErrNotBundle if data is no such JSON; another schema is an error,
+// too.
 func parseMeta(data []byte) (Meta, error) {
 	var m Meta
 	if err := json.Unmarshal(data, &m); err != nil {

@@ -75,6 +75,8 @@ type directoryReader struct {
 	isComplete bool // the directory has been read; further reads are unlimited
 }
 
+// ReadAt reads from the file. Until isComplete is set, it returns ErrDirectory after too many bytes, and for a zip64 record
+// that claims more than maxEntries entries.
 func (d *directoryReader) ReadAt(p []byte, off int64) (int, error) {
 	if d.isComplete {
 		return d.ReaderAt.ReadAt(p, off)
@@ -215,6 +217,7 @@ type limitedEntry struct {
 	remaining, limit int64
 }
 
+// Read reads from the entry. It returns an error that wraps ErrNotBundle as soon as the entry is longer than its limit.
 func (l *limitedEntry) Read(p []byte) (int, error) {
 	n, err := l.ReadCloser.Read(p)
 	if l.remaining -= int64(n); l.remaining < 0 {

@@ -95,6 +95,8 @@ func (p *Program) frames(address uint64) []Frame {
 	return append(frames, Frame{PC: call + 1, Func: name, File: file, Line: line, isWrapper: p.isWrapper(f.data[functionID], name)})
 }
 
+// isWrapper reports whether a function is a wrapper that the compiler generated: by its id in the function table (abi.FuncID),
+// or, for releases whose id for wrappers is not known, by a name that ends in .gowrapN.
 func (p *Program) isWrapper(id byte, name string) bool {
 	if p.Layout.WrapperID >= 0 {
 		return int64(id) == p.Layout.WrapperID

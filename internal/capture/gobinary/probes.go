@@ -6,8 +6,9 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// PushOf returns the address of the instruction that saves the frame pointer at the beginning of a function. A probe there is cheap,
-// because the kernel emulates the instruction; the first instruction, a comparison, would need a single step of the CPU.
+// PushOf returns the address of the instruction that saves the frame pointer at the beginning of the function at address entry;
+// name is for the error. A probe there is cheap, because the kernel emulates the instruction; the first instruction, a
+// comparison, would need a single step of the CPU.
 func (p *Program) PushOf(name string, entry uint64) (uint64, error) {
 	const prologue = 64 // bytes; the check of the stack's size before the push is at most 30 long
 	address := uint64(0)
@@ -23,7 +24,8 @@ func (p *Program) PushOf(name string, entry uint64) (uint64, error) {
 	return address, nil
 }
 
-// CallOf returns the address of the instruction by which a function calls another.
+// CallOf returns the address of the first instruction by which the function at address entry calls the one at address callee;
+// name, of the caller, is for the error.
 func (p *Program) CallOf(name string, entry, callee uint64) (uint64, error) {
 	f, ok := p.find(entry)
 	if !ok {

@@ -265,6 +265,8 @@ func (f function) cell(offset int) uint32 {
 // name returns the name at an offset of the table of names.
 func (p *Program) name(offset uint32) string { return text(p.names, offset) }
 
+// text returns the text that begins at an offset of a table and ends before the next zero byte, "" if the table has no such
+// text.
 func text(table []byte, offset uint32) string {
 	if uint64(offset) >= uint64(len(table)) {
 		return ""

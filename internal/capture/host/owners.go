@@ -49,6 +49,8 @@ func parseTCP(text []byte) []tcpEntry {
 	return list
 }
 
+// parseAddrPort parses an address as in /proc/net/tcp and tcp6: hexadecimal words in the machine's byte order, a colon and a
+// hexadecimal port. An IPv4 address in IPv6 form becomes IPv4.
 func parseAddrPort(b []byte) (netip.AddrPort, bool) {
 	addr, port, ok := bytes.Cut(b, []byte(":"))
 	p, err := strconv.ParseUint(string(port), 16, 16)

@@ -119,6 +119,8 @@ func ListeningPorts(pid int) (ports []uint16) {
 // ContainerPID returns the first process of a container, whose identifier or its beginning is in the names of its control groups.
 func ContainerPID(id string) (int, error) { return containerPID(procFS(), id) }
 
+// containerPID returns the smallest process id below proc (a /proc) whose control groups have the container's id in their
+// paths.
 func containerPID(proc fs.FS, id string) (pid int, err error) {
 	entries, err := fs.ReadDir(proc, ".")
 	if err != nil {

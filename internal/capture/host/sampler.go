@@ -64,6 +64,7 @@ type series struct {
 	position int
 }
 
+// add adds a sample as the newest one. When the series has limit samples, every second one is dropped.
 func (s *series) add(sample Sample, limit int) {
 	s.stride = max(s.stride, 1)
 	if s.position > 0 {

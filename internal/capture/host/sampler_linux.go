@@ -211,7 +211,8 @@ func (s *Sampler) readStat() (procStat, bool) {
 	return st, ok && !st.hasEnded()
 }
 
-// takeSample appends a line of KindSample, or records the end of the process.
+// takeSample appends a line of KindSample with the given times (CLOCK_MONOTONIC and since 1970, both in ns), or records the end
+// of the process.
 func (s *Sampler) takeSample(mono, wall int64) {
 	stat, ok := s.readStat()
 	if !ok {
@@ -297,7 +298,8 @@ func (s *Sampler) reopenMovedGroup() {
 	s.warn(WarnHost, "the process was moved to another cgroup while it was sampled: throttling at that moment is unknown")
 }
 
-// takeSecond appends a line of KindSecond and polls the sockets.
+// takeSecond appends a line of KindSecond with the given times (CLOCK_MONOTONIC and since 1970, both in ns), and polls the
+// sockets.
 func (s *Sampler) takeSecond(mono, wall int64) {
 	if s.processEnded {
 		return
@@ -323,8 +325,9 @@ func (s *Sampler) takeSecond(mono, wall int64) {
 	s.pollSockets(mono, wall, false)
 }
 
-// pollSockets polls the process's sockets and appends a line if they changed. It reports false if it
-// did not poll, because it is too early, the log is full, or polling failed.
+// pollSockets polls the process's sockets and appends a line with the given times (CLOCK_MONOTONIC and since 1970, both in ns)
+// if they changed. The final poll lists all of them, also in a full log. It reports false if it did not poll, because it is too
+// early, the log is full, or polling failed.
 func (s *Sampler) pollSockets(mono, wall int64, final bool) (polled bool) {
 	if s.socketPoller == nil || s.lines.listedSockets >= maxSockets && !final {
 		return false
@@ -344,7 +347,8 @@ func (s *Sampler) pollSockets(mono, wall int64, final bool) (polled bool) {
 	return polled
 }
 
-// recordProcessEnd appends a mark and a warning: the process has ended.
+// recordProcessEnd appends a mark with the given times (CLOCK_MONOTONIC and since 1970, both in ns) and a warning: the process
+// has ended.
 func (s *Sampler) recordProcessEnd(mono, wall int64) {
 	s.processEnded = true
 	text := fmt.Sprintf("process %d ended after %v of sampling", s.pid, time.Duration(mono-s.startLine.MonoNS).Round(time.Millisecond))

@@ -56,6 +56,7 @@ func enterNamespace(name string) error {
 	return nil
 }
 
+// newSockDiag opens a netlink socket for queries of TCP sockets, with a timeout of one second for an answer.
 func newSockDiag() (*sockDiag, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {

@@ -35,6 +35,7 @@ type thread struct {
 
 const minThreadWait = 1e6
 
+// openThreads opens the directory of a process's threads. The caller closes it.
 func openThreads(pid int) (*threads, error) {
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/task", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -43,6 +44,7 @@ func openThreads(pid int) (*threads, error) {
 	return &threads{dirFD: fd, byTID: map[int]*thread{}, direntBuf: make([]byte, 16<<10)}, nil
 }
 
+// close closes the directory and the files of all threads.
 func (t *threads) close() {
 	for _, th := range t.byTID {
 		if th.fd >= 0 {

@@ -61,6 +61,8 @@ type eventLog struct {
 	hasUnnamedStacks bool
 }
 
+// newEventLog returns an empty log for a service. pid is its process id as this process sees it; hasHostPIDs says that the BPF
+// programs see the same ids.
 func newEventLog(pid int, hasHostPIDs bool) *eventLog {
 	l := &eventLog{pid: pid, hasHostPIDs: hasHostPIDs, groups: map[string]uint64{}, threads: map[int32]*kernelevents.Thread{}, processes: map[int32]process{}, sockets: map[uint64]int64{}, peers: map[int32]bool{}, stacks: map[int64]int64{}}
 	l.writer, _ = kernelevents.NewWriter(&l.data) // writing to memory cannot fail
@@ -136,6 +138,7 @@ func (l *eventLog) stackNumber(id int64) int64 {
 	return n
 }
 
+// addThread stores the names and ids of a thread from a record of the BPF programs; further ones are dropped after maxNames.
 func (l *eventLog) addThread(b []byte) {
 	comm, _, _ := bytes.Cut(b[24:40], []byte{0})
 	t := &kernelevents.Thread{TID: int32(binary.LittleEndian.Uint32(b[12:])), PID: int32(binary.LittleEndian.Uint32(b[16:])), Comm: string(comm)}
@@ -148,6 +151,8 @@ func (l *eventLog) addThread(b []byte) {
 	l.threads[t.TID] = t
 }
 
+// addSocket stores the addresses, the protocol and the peer of a socket from a record of the BPF programs; further ones are
+// dropped after maxNames.
 func (l *eventLog) addSocket(b []byte) {
 	if len(l.sockets) >= maxNames {
 		return
@@ -166,6 +171,7 @@ func (l *eventLog) addSocket(b []byte) {
 	l.tables.Sockets = append(l.tables.Sockets, s)
 }
 
+// protocolName returns "unix", "tcp" or "udp" for the kernel's numbers of an address family and an IP protocol, "" for others.
 func protocolName(family, protocol uint16) string {
 	switch {
 	case family == 1:
@@ -178,7 +184,8 @@ func protocolName(family, protocol uint16) string {
 	return ""
 }
 
-// addLost records the loss of events since the last call, and ends the recording of an event storm.
+// addLost records the loss of events since the last call, and ends the recording of an event storm. total is the number of
+// events lost since the start, drainTime the time (CLOCK_MONOTONIC, ns) until which events have been read.
 func (l *eventLog) addLost(total, drainTime int64) {
 	if n := total - l.lost; n > 0 {
 		_ = l.writer.Add(kernelevents.Event{Time: drainTime, Kind: kernelevents.Lost, A: n, B: l.lastDrain})

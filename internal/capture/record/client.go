@@ -123,6 +123,8 @@ func newClient(ctx context.Context, endpoint Endpoint, urlLogin *Login, options 
 	return c, nil
 }
 
+// parseProxy parses the address of a proxy: http (if it has no scheme), https, socks5 or socks5h. No error quotes the address,
+// which may have a password.
 func parseProxy(s string) (*url.URL, error) {
 	if !strings.Contains(s, "://") {
 		s = "http://" + s
@@ -158,6 +160,7 @@ func (t TLSFiles) Config(ctx context.Context) (*tls.Config, error) {
 // maxPEM bounds a file. The file with all authorities of a system has about 200 kB.
 const maxPEM = 4 << 20
 
+// readPEM reads a file of certificates or keys, of at most maxPEM bytes.
 func readPEM(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -171,6 +174,7 @@ func readPEM(name string) ([]byte, error) {
 	return b, nil
 }
 
+// load reads the files and returns the configuration of a TLS client. Errors name the flag of the file.
 func (t TLSFiles) load() (*tls.Config, error) {
 	conf := &tls.Config{ServerName: t.ServerName, InsecureSkipVerify: t.Insecure}
 	if t.CACert != "" {
@@ -218,6 +222,8 @@ func (c *client) isTrusted(u *url.URL) bool {
 // know them, so it cannot copy them to the target of a redirect.
 type roundTripper client
 
+// RoundTrip sends a copy of a request, with the user's headers only if the URL is of a trusted host: a redirect may lead to
+// another one.
 func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := (*client)(rt)
 	req = req.Clone(req.Context())
@@ -239,6 +245,8 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 
 const maxRedirects = 5
 
+// checkRedirect is the http.Client's CheckRedirect. Without redirects (NoRedirects) the redirecting answer itself is the
+// result; more than maxRedirects are an error. Credentials in the address of a redirect are removed.
 func (c *client) checkRedirect(req *http.Request, via []*http.Request) error {
 	if c.options.NoRedirects {
 		return http.ErrUseLastResponse

@@ -16,6 +16,7 @@ type clockCheck struct {
 	isChecked bool
 }
 
+// newClockCheck starts a goroutine that reads the trace written to the check, until the writer is closed.
 func newClockCheck() *clockCheck {
 	r, w := io.Pipe()
 	c := &clockCheck{PipeWriter: w, done: make(chan struct{})}
@@ -27,6 +28,7 @@ func newClockCheck() *clockCheck {
 	return c
 }
 
+// read sets offset from the clock snapshot in the trace's first generation; isChecked remains false if there is none.
 func (c *clockCheck) read(trace io.Reader) {
 	r, err := tracefmt.NewReader(trace, tracefmt.Options{})
 	if err != nil {

@@ -86,7 +86,8 @@ var (
 	errFinished   = errors.New("recording finished")
 )
 
-// describe converts the error of a request, or of reading its body, to an Error.
+// describe converts the error of a request, or of reading its body, to an Error with advice. op is the failed operation
+// ("recording the trace at"), url its address without secrets.
 func (c *client) describe(ctx context.Context, op, url string, err error) *Error {
 	var ownErr *Error
 	if errors.As(err, &ownErr) {
@@ -195,9 +196,8 @@ func (c *client) certificateRemedy() string {
 	return "check the client certificate given with --cert and --key, and that it is signed by an authority that the server trusts"
 }
 
-// describeRequest is describe for a request without an answer. In TLS 1.3 a server checks the client's
-// certificate after the client has begun to write. If the connection breaks first, the server's reason
-// is lost.
+// describeRequest is describe (with the same op and url) for a request without an answer. In TLS 1.3 a server checks the
+// client's certificate after the client has begun to write. If the connection breaks first, the server's reason is lost.
 func (c *client) describeRequest(ctx context.Context, op, url string, err error) *Error {
 	e := c.describe(ctx, op, url, err)
 	if e.Kind == Unreachable && c.certRequested.Load() {
@@ -207,8 +207,8 @@ func (c *client) describeRequest(ctx context.Context, op, url string, err error)
 	return e
 }
 
-// statusError converts an answer with another status than 200 to an Error. It reads the start of the
-// body.
+// statusError converts an answer with another status than 200 to an Error about the operation op. It reads the start of the
+// body. seconds is the length of the recording that was requested.
 func (c *client) statusError(op string, resp *http.Response, seconds int) *Error {
 	u := resp.Request.URL
 	body := c.readErrorBody(resp)

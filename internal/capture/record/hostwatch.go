@@ -89,6 +89,7 @@ func WatchHost(ctx context.Context, target string, opt Options) *HostWatch {
 	return w
 }
 
+// warn adds a warning: no host samples (and no kernel events, if they were wanted), and the reason.
 func (w *HostWatch) warn(text string) {
 	prefix := "no host samples: "
 	if w.startKernel != nil {
@@ -121,6 +122,8 @@ func (w *HostWatch) stopKernel() {
 	w.kernelProbe = nil
 }
 
+// startSampler starts the sampling of a process, and the kernel probe if it was wanted. If one cannot start, it adds a warning
+// with the reason; without the sampler the probe does not start either.
 func (w *HostWatch) startSampler(pid int) {
 	s, err := hostsamples.Start(hostsamples.Options{PID: pid})
 	if err != nil {

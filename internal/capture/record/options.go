@@ -101,6 +101,8 @@ const DefaultDuration = 10 * time.Second
 // maxDuration keeps the sum of seconds in the range that servers parse. A day is far beyond any use.
 const maxDuration = 24 * time.Hour
 
+// setDefaults sets options that are zero: the duration, the user agent, the connect timeout (10 s) and the grace time (15 s).
+// It returns an error if the duration is negative or too long.
 func (o *Options) setDefaults() error {
 	o.Duration, o.UserAgent = cmp.Or(o.Duration, DefaultDuration), cmp.Or(o.UserAgent, "whylate")
 	if o.Duration < 0 || o.Duration > maxDuration {

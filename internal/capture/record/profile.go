@@ -36,8 +36,8 @@ type profile struct {
 	roundTrip time.Duration
 }
 
-// startProfile fetches a profile of the given length in a goroutine. If the service's WriteTimeout
-// does not allow that length, it tries fallbackSeconds, unless that is 0.
+// startProfile fetches a profile of the given length from a pprof handler (its name, such as profile) in a goroutine. If the
+// service's WriteTimeout does not allow that length, it tries fallbackSeconds, unless that is 0.
 func startProfile(ctx context.Context, c *client, handler string, seconds, fallbackSeconds int) *profile {
 	p := &profile{client: c, handler: handler, seconds: seconds, ctx: ctx, done: make(chan struct{}), requestSent: make(chan struct{})}
 	go func() {
@@ -52,6 +52,8 @@ func startProfile(ctx context.Context, c *client, handler string, seconds, fallb
 	return p
 }
 
+// fetch requests the profile and returns it when it is complete, gzipped as the service sent it. In addition it stores the time
+// of connecting (roundTrip) and closes requestSent when the request is sent.
 func (p *profile) fetch() ([]byte, *Error) {
 	ctx := httptrace.WithClientTrace(p.ctx, &httptrace.ClientTrace{
 		ConnectStart: func(string, string) {

@@ -124,6 +124,7 @@ func (s *Stream) warnAboutOptions() {
 	}
 }
 
+// isLoopback reports whether a host without a port is localhost, a name below .localhost, or a loopback address.
 func isLoopback(host string) bool {
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
 		return true

@@ -72,6 +72,8 @@ func (s *Stream) checkHeader() *Error {
 	}
 }
 
+// notATrace returns the error for an answer that is not an execution trace, with the reason and advice. If a redirect led to
+// another host, the error names that one.
 func (s *Stream) notATrace(text, remedy string) *Error {
 	e := &Error{Kind: NotATrace, Op: opTrace, URL: s.traceURL, Text: "not an execution trace: " + text, Remedy: remedy}
 	if u := s.resp.Request.URL; u.Host != s.client.endpoint.base.Host {
@@ -112,6 +114,7 @@ type lazyGzip struct {
 	reader *gzip.Reader
 }
 
+// Read decompresses the source. It reads the gzip header at the first call, not before.
 func (g *lazyGzip) Read(p []byte) (int, error) {
 	if g.reader == nil {
 		z, err := gzip.NewReader(g.source)

@@ -111,6 +111,8 @@ func hideGeneration(w io.Writer, header, data []byte, o redact.Options) error {
 // A hider redacts the entries of a bundle other than the trace.
 type hider struct{ redact.Options }
 
+// meta removes the URL, the service's attributes (except the module) and texts of triggers from the metadata, and redacts
+// routes, host facts and warnings.
 func (h *hider) meta(m *bundle.Meta) {
 	m.URL, m.Service = "", nil
 	h.facts(m.Host)
@@ -127,6 +129,7 @@ func (h *hider) meta(m *bundle.Meta) {
 	}
 }
 
+// pointers returns pointers to the elements of a list.
 func pointers[T any](list []T) []*T {
 	out := make([]*T, len(list))
 	for i := range list {
@@ -149,6 +152,8 @@ func (h *hider) warnings(list []bundle.Warning) {
 	}
 }
 
+// hostLine redacts a line of the host samples: it removes the process id and texts, and hides addresses and names of control
+// groups.
 func (h *hider) hostLine(l *host.Line) {
 	l.PID, l.Text = 0, ""
 	h.facts(l.Facts)

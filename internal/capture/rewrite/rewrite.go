@@ -83,6 +83,8 @@ type bundleEntries struct {
 
 func (s *Source) isBundle() bool { return s.Bundle != nil || s.Meta != nil }
 
+// readEntries reads the entries of the source's bundle. A damaged entry is listed in loss; of host samples and kernel events
+// the part before the damage is used. Of a bundle that is cut, only the metadata is available.
 func (s *Source) readEntries() *bundleEntries {
 	if s.Bundle == nil {
 		return &bundleEntries{meta: *s.Meta, loss: Loss{Truncated: true}}

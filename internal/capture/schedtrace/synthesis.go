@@ -72,6 +72,7 @@ func Write(out io.Writer, r *Recording) error {
 	return w.write(out)
 }
 
+// threadOf returns the thread with a kernel thread id; a new one has no P.
 func (w *writer) threadOf(id uint64) *thread {
 	t := w.threads[id]
 	if t == nil {
@@ -162,7 +163,8 @@ func (w *writer) apply(e *Event) {
 	}
 }
 
-// acts lets a goroutine, or with 0 none, run on a thread, because it made another goroutine ready or created it.
+// acts lets goroutine id, or with 0 none, run on a thread at a time (ns), because it made another goroutine ready or created
+// it.
 func (w *writer) acts(t *thread, id uint64, time int64) {
 	switch {
 	case id != 0:
@@ -178,7 +180,8 @@ const stopUnspecified = "unspecified"
 // longestRun is the longest time that a goroutine runs without an event, in nanoseconds: the runtime stops it after 10 ms.
 const longestRun = 20e6
 
-// runs lets a goroutine run on a thread, because it did something there. It returns nil if the goroutine has ended.
+// runs lets goroutine id run on a thread at a time (ns), because it did something there. It returns nil if the goroutine has
+// ended.
 func (w *writer) runs(t *thread, id uint64, time int64) *goroutine {
 	g := w.goroutines[id]
 	if g == nil {
@@ -230,6 +233,8 @@ func (w *writer) run(t *thread, g *goroutine, time int64) {
 	g.state, g.thread, t.g = running, t, g
 }
 
+// makeReady writes that thread t made goroutine g ready at a time, in ns. If g is running in the synthesis, its block is
+// written first; nothing is written if g is already ready or has ended.
 func (w *writer) makeReady(t *thread, g *goroutine, stack uint64, time int64) {
 	if g.thread != nil {
 		w.endSyscall(g.thread, false, time)
@@ -244,7 +249,7 @@ func (w *writer) makeReady(t *thread, g *goroutine, stack uint64, time int64) {
 	g.state = runnable
 }
 
-// stop makes the goroutine of a thread ready, and the thread idle.
+// stop makes the goroutine of a thread ready, and the thread idle, at a time (ns). reason and stack are written with the event.
 func (w *writer) stop(t *thread, reason string, stack uint64, time int64) {
 	w.add(t, time, tracefmt.EvGoStop, w.stringID(reason), stack)
 	w.leave(t, runnable, time)
@@ -256,6 +261,7 @@ func (w *writer) leave(t *thread, s state, time int64) {
 	w.returnProc(t, time)
 }
 
+// takeProc gives a thread an idle P, or a new one, and writes its start; a thread that has a P keeps it.
 func (w *writer) takeProc(t *thread, time int64) {
 	if t.p >= 0 {
 		return

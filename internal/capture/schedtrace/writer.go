@@ -95,6 +95,7 @@ func (w *writer) write(out io.Writer) error {
 	return b.Flush()
 }
 
+// writeBatch writes a batch of a thread's events with its header.
 func writeBatch(b *bufio.Writer, batch *batch) {
 	h := []byte{byte(tracefmt.EvEventBatch)}
 	for _, v := range []uint64{generation, batch.thread, batch.ticks, uint64(len(batch.data))} {
@@ -122,6 +123,7 @@ func (w *writer) writeTable(b *bufio.Writer, kind tracefmt.EventType, entries []
 	flush()
 }
 
+// writeStrings writes the table of strings, with ids from 1.
 func (w *writer) writeStrings(b *bufio.Writer) {
 	var entries [][]byte
 	for i, s := range w.strings {
@@ -131,6 +133,8 @@ func (w *writer) writeStrings(b *bufio.Writer) {
 	w.writeTable(b, tracefmt.EvStrings, entries)
 }
 
+// writeStacks writes the table of the stacks that events use, each with at most maxFrames frames. An id is the stack's index in
+// the recording.
 func (w *writer) writeStacks(b *bufio.Writer) {
 	var entries [][]byte
 	for i, stack := range w.recording.Stacks {
@@ -150,6 +154,7 @@ func (w *writer) writeStacks(b *bufio.Writer) {
 	w.writeTable(b, tracefmt.EvStacks, entries)
 }
 
+// writeSamples writes the table of CPU samples: the recording's events of kind Sample that have a stack.
 func (w *writer) writeSamples(b *bufio.Writer) {
 	var entries [][]byte
 	for _, e := range w.recording.Events {

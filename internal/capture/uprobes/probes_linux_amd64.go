@@ -84,7 +84,8 @@ func load(t *target, programs []string) (*probes, error) {
 	return p, nil
 }
 
-// attach places a probe.
+// attach places a probe at an offset in the file of the target's program. program is the name of the BPF program that runs
+// there.
 func (p *probes) attach(t *target, program string, offset uint64) error {
 	ex, err := link.OpenExecutable(t.exe)
 	if err != nil {
@@ -114,7 +115,7 @@ func (p *probes) attach(t *target, program string, offset uint64) error {
 	return nil
 }
 
-// kernelBefore reports whether the kernel is older than a release.
+// kernelBefore reports whether this machine's kernel is older than release major.minor; false if its release is not known.
 func kernelBefore(major, minor int) bool {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
@@ -333,7 +334,8 @@ func (c *collector) drain() {
 // preemptedReason is the BPF programs' number for the reason "preempted".
 const preemptedReason = 255
 
-// recording resolves names and lines.
+// recording returns the events from start to end (CLOCK_MONOTONIC, ns), by time, with the names and lines of their stacks. wall
+// is the time of day at start.
 func (c *collector) recording(start, end int64, wall time.Time) *schedtrace.Recording {
 	r := &schedtrace.Recording{Start: start, End: end, Wall: wall, Stacks: [][]gobinary.Frame{nil}}
 	slices.SortStableFunc(c.events, func(a, b rawEvent) int { return int(a.time - b.time) })

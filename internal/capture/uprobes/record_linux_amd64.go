@@ -74,6 +74,8 @@ var runtimeFunctions = []struct {
 	{"runtime.coroswitch_m", "coroutine", true},
 }
 
+// openTarget opens the program of a process and finds its base address, the points to probe and the number of CPUs that it may
+// use. The error wraps ErrNoProcess or ErrPermission where that is the reason.
 func openTarget(pid int) (*target, error) {
 	t := &target{pid: pid, exe: fmt.Sprintf("/proc/%d/exe", pid)}
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err != nil {

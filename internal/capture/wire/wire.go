@@ -106,6 +106,8 @@ type headReader struct {
 	bytes, lines          int
 }
 
+// Read reads from the connection. While a head is read, it returns ErrHead once the head has HeadBytes bytes or HeadLines
+// lines.
 func (h *headReader) Read(p []byte) (int, error) {
 	if !h.isBounded {
 		return h.r.Read(p)

@@ -19,6 +19,8 @@ type choice[S ~string] struct {
 
 func (c *choice[S]) Type() string   { return c.kind }
 func (c *choice[S]) String() string { return string(*c.value) }
+
+// Set stores text as the value; it must be one of the words.
 func (c *choice[S]) Set(text string) error {
 	if !slices.Contains(c.words, S(text)) {
 		return fmt.Errorf("use one of %s", words.List(c.words))
@@ -27,12 +29,13 @@ func (c *choice[S]) Set(text string) error {
 	return nil
 }
 
-// Choose adds a flag whose value is one of several words, which completion offers. The present value of to is the default.
+// Choose adds the flag name, whose value is one of several words, which completion offers; usage is its help. The present value
+// of to is the default.
 func Choose[S ~string](cmd *cobra.Command, to *S, name, usage string, values ...S) {
 	ChooseKind(cmd, to, "string", name, usage, values...)
 }
 
-// ChooseKind is Choose for a value that the help calls kind.
+// ChooseKind is Choose for a value that the help calls kind, such as "string".
 func ChooseKind[S ~string](cmd *cobra.Command, to *S, kind, name, usage string, values ...S) {
 	cmd.Flags().Var(&choice[S]{to, values, kind}, name, usage)
 	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(Strings(values), cobra.ShellCompDirectiveNoFileComp))

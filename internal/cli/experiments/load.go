@@ -35,6 +35,7 @@ type loadFlags struct {
 // paceAuto leaves the pace to paceFor.
 const paceAuto load.Pace = "auto"
 
+// add adds the flags of the load generator, other than the load itself, to a command.
 func (l *loadFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	l.Arrivals, l.Pace = load.Poisson, paceAuto
@@ -134,6 +135,7 @@ func (l *loadFlags) paceFor(own bool) load.Pace {
 	return load.PaceSleep
 }
 
+// redactedURL returns a URL with xxxxx for its password, "the target" if it cannot be parsed.
 func redactedURL(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
@@ -151,6 +153,8 @@ func Verbs(startRecording Recorder) []command.Verb {
 	return []command.Verb{func(s *command.Streams) *cobra.Command { return newLoad(s, startRecording) }, newSweep, newSweepGuard}
 }
 
+// newLoad returns the command load, which sends requests at a steady rate and measures their latency. startRecording starts the
+// recording for --explain.
 func newLoad(s *command.Streams, startRecording Recorder) *cobra.Command {
 	var (
 		l                loadFlags

@@ -48,6 +48,7 @@ type sweeping struct {
 	jsonFile, html, resume string
 }
 
+// newSweep returns the command sweep, which runs a service under load with several settings in real limits, and compares them.
 func newSweep(s *command.Streams) *cobra.Command {
 	v := sweeping{axes: make([]string, len(sweepAxes))}
 	cmd := &cobra.Command{
@@ -147,6 +148,8 @@ func (v *sweeping) read(cmd *cobra.Command, args []string) (err error) {
 	return nil
 }
 
+// run runs the sweep with progress and notes on standard error, and writes the result as text, and as JSON or a page if files
+// for them are named. An interrupt ends it with the result so far.
 func (v *sweeping) run(cmd *cobra.Command, s *command.Streams) error {
 	self, err := os.Executable()
 	if err != nil {

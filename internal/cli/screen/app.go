@@ -124,6 +124,8 @@ type page struct {
 	room      int
 }
 
+// draw returns the page as at most lines lines of at most columns columns: the visible part of the text, and the foot as the
+// last line. It remembers the size for move.
 func (p *page) draw(columns, lines int, color bool) []string {
 	var all []string
 	for _, t := range p.text {
@@ -146,6 +148,7 @@ func percent(n, total int) string { return strconv.Itoa(min(100*n/max(total, 1),
 
 func (p *page) clamp() { p.firstLine = max(min(p.firstLine, p.lines-p.room), 0) }
 
+// move scrolls the page by a key: a line, a screen, or to the begin or end. Other keys do nothing.
 func (p *page) move(k Key) {
 	switch k {
 	case Down, "j":

@@ -143,6 +143,7 @@ func (a *App) summaryLine(i, columns int, now time.Time) string {
 	return l.String()
 }
 
+// doingText returns the present activity of a pane, with the time until the next one if that is known.
 func doingText(p *Pane, now time.Time) string {
 	if p.DoingUntil.IsZero() {
 		return p.Doing
@@ -166,7 +167,7 @@ func seconds(d time.Duration) string {
 	return text
 }
 
-// pane draws one service.
+// pane draws the service with index i in at most lines lines of at most columns columns.
 func (a *App) pane(i, columns, lines int, now time.Time) []string {
 	p := &a.panes[i]
 	var out []string
@@ -296,6 +297,8 @@ func slowLatency(g *watch.Group) string {
 	return unknown
 }
 
+// groupLines returns a table of groups: requests per second, p50, p99 and causes of slow requests, as far as columns allow. Its
+// head also has the number of hidden groups.
 func (a *App) groupLines(list []watch.Group, hidden, columns int) []string {
 	var out []string
 	two := columns < narrow
@@ -369,6 +372,7 @@ func addLargestCause(l *line, c *watch.Part, look style) {
 	l.add(look, name+" ").add(dim, names.SiteText(c.Site.OwnLine(), max(l.room(), 8)))
 }
 
+// perSecond returns the requests per second of a group in the last poll as text, or a sign if there were none.
 func perSecond(g *watch.Group) string {
 	if g.Count == 0 {
 		return unknown

@@ -23,7 +23,7 @@ type line struct {
 	color     bool
 }
 
-// newLine returns an empty line.
+// newLine returns an empty line of at most columns columns. Without color, styles are ignored.
 func newLine(columns int, color bool) *line { return &line{max: columns, color: color} }
 
 // add adds text as far as it fits. No text can disturb the terminal.
@@ -71,8 +71,8 @@ func breakText(text string, columns, maxLines int) []string {
 	return out
 }
 
-// wrap divides a line, which may have colours of our own writers, into lines of the given width, between words if possible. A
-// colour at a break continues on the next line.
+// wrap divides a text, which may have colours of our own writers, into lines of at most columns columns, between words if
+// possible. A colour at a break continues on the next line.
 func wrap(text string, columns int) []string {
 	columns = max(columns, 1)
 	var out []string

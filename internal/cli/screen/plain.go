@@ -20,7 +20,7 @@ type Plain struct {
 	shownFindings map[string][]watch.Finding // by service: findings that were shown and have not vanished
 }
 
-// NewPlain returns a writer of lines of the given width; 0 is the default width for a log.
+// NewPlain returns a writer of lines of at most columns columns (at least 40; 200 if columns is 0), in colour if color is set.
 func NewPlain(out io.Writer, columns int, color bool) *Plain {
 	if columns <= 0 {
 		columns = 200

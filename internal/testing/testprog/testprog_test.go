@@ -57,7 +57,7 @@ func TestRecordings(t *testing.T) {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
-	knownNames["server"], knownNames["gateway"], knownNames["peers"], knownNames["page"] = true, true, true, true
+	knownNames["server"], knownNames["gateway"], knownNames["peers"], knownNames["page"], knownNames["python"] = true, true, true, true, true
 	for name, s := range Settings(t) {
 		if knownNames[name] = true; s.Group == "" || s.Client.Count == 0 || len(s.Changes) == 0 {
 			t.Errorf("%s: %+v", name, s.Changes)

@@ -26,6 +26,7 @@ import (
 // releases has one release of each supported minor version. The layout does not change between its patches.
 var releases = []string{"1.22.12", "1.23.12", "1.24.13", "1.25.5", "1.26.8"}
 
+// main prints the table of layouts: a row for each supported release, or only that of the release in -goroot.
 func main() {
 	goroot := flag.String("goroot", "", "print the row of the release in this `directory` only")
 	flag.Parse()
@@ -35,6 +36,8 @@ func main() {
 	}
 }
 
+// run prints the head of the table and a row for the release whose source is in the directory goroot; if that is empty, it
+// downloads all supported releases and prints a row for each.
 func run(goroot string) error {
 	fmt.Println("go\t" + strings.Join(gobinary.LayoutFields(), "\t") + "\tblock reasons")
 	if goroot != "" {
@@ -67,6 +70,7 @@ func download(release string) (string, error) {
 	return module.Dir, nil
 }
 
+// printRow prints the table's row for a release, from the source of package runtime in the directory goroot.
 func printRow(release, goroot string) error {
 	s := newSource(goroot)
 	pkg, err := s.Import("runtime")
