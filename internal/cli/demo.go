@@ -312,7 +312,8 @@ func startService(ctx context.Context, recordings string) (url string, stop func
 	return url, stop, nil
 }
 
-// writeVerdicts writes which faults were found, and returns an error unless all were.
+// writeVerdicts writes which faults were found and what the client measured (clientResults, by path), and returns an error
+// unless all were found.
 func writeVerdicts(w io.Writer, verdicts []demo.Verdict, clientResults map[string]demo.Result) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nWhat is wrong with this service, and what was found:\n")

@@ -114,7 +114,7 @@ func (p *processRecording) meta(tool string) bundle.Meta {
 	return m
 }
 
-// write writes the recording as a bundle.
+// write writes the recording, with its host samples, as a bundle. tool is the version of this program.
 func (p *processRecording) write(w io.Writer, tool string) error {
 	b, err := bundle.NewWriter(w, p.start)
 	if err != nil {

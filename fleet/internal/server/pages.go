@@ -145,7 +145,8 @@ func (s *Server) addPages(mux *http.ServeMux) {
 
 var errNotFound = huma.Error404NotFound("there is no such recording, or no such finding in this time")
 
-// pageHandler returns a handler that calls fillData and executes a template with the view.
+// pageHandler returns a handler of a page: it reads the selection from the query, calls fillData to set the view's data, and
+// executes the template of this name.
 func (s *Server) pageHandler(name string, fillData func(context.Context, *view, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v := &view{SelectionQuery: SelectionQuery{r.FormValue("service"), r.FormValue("environment"), r.FormValue("from"), r.FormValue("to")}, Path: r.URL.Path, query: r.URL.Query(), Host: r.Host}

@@ -53,7 +53,8 @@ func (s sqliteLedger) DropFiles(ctx context.Context, now time.Time, maxAge time.
 	})
 }
 
-// DeleteOldRows runs many short transactions, because new recordings wait for each.
+// DeleteOldRows deletes rows from before a time, entries of recordings without a file, and tokens that have ended at now. It
+// runs many short transactions, because new recordings wait for each.
 func (s sqliteLedger) DeleteOldRows(ctx context.Context, now, before time.Time) error {
 	ids, err := queryAll(ctx, s.reader, func(scan func(...any) error) (id int64, err error) { return id, scan(&id) }, `SELECT id FROM series`)
 	if err != nil {

@@ -247,6 +247,8 @@ func (s *sharedLedger) Renew(_ context.Context, r *Recording, _ time.Time) (bool
 	return s.heldFlight(r) != nil, nil // heartbeats of the consumer hold the partition
 }
 
+// Release puts a claimed recording back into the queue; the try does not count. It does nothing if this process does not hold
+// the claim any more.
 func (s *sharedLedger) Release(_ context.Context, r *Recording) error {
 	if f := s.heldFlight(r); f != nil {
 		s.releaseFlight(f)

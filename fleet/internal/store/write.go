@@ -144,7 +144,9 @@ func decodeContribution(blob []byte) (*contribution, error) {
 	return c, nil
 }
 
-// foldSeriesSQLite calls foldSeries with the series in SQLite.
+// foldSeriesSQLite is foldSeries with the series in SQLite: it returns the ids of the series of all groups, and under the name
+// "" that of the days of the service. folded reports that new labels or groups were changed to (other), because the service has
+// too many series.
 func foldSeriesSQLite(ctx context.Context, tx *sql.Tx, c *contribution) (ids map[string]int64, folded bool, err error) {
 	find := func(l *rows.Labels, group string) (id int64, err error) {
 		err = tx.QueryRowContext(ctx, `SELECT id FROM series WHERE service=? AND version=? AND environment=? AND pod=? AND node=? AND grp=?`,

@@ -227,6 +227,7 @@ func (s *Samples) readStart(l *Line) error {
 	return nil
 }
 
+// clip returns a text of at most maxText bytes, with dots if it was longer.
 func clip(s string) string {
 	if len(s) > maxText {
 		return strings.ToValidUTF8(s[:maxText], "") + "..."

@@ -93,7 +93,7 @@ func dropEverySecond[T any](s []T) []T {
 	return s[:n]
 }
 
-// encode returns host.jsonl, with the lines in the order of time.
+// encode returns host.jsonl: the line start, all lines in the order of time, and the line end.
 func (l *sampleLog) encode(start, end Line) []byte {
 	var lines []*Line
 	for _, x := range l.seconds.samples {

@@ -111,7 +111,7 @@ const (
 	maxLead = 700 * time.Millisecond
 )
 
-// waitUntilRunning waits until the profile probably runs, or has failed.
+// waitUntilRunning waits until the profile probably runs, four round trips after its request was sent, or has failed.
 func (p *profile) waitUntilRunning() {
 	select {
 	case <-p.requestSent:

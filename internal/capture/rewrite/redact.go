@@ -97,7 +97,7 @@ func redactTrace(w io.Writer, s *Source, o redact.Options) (truncated bool, firs
 	}
 }
 
-// hideGeneration writes a redacted trace of one generation.
+// hideGeneration writes to w the redacted trace of one generation: the header of the trace, and the generation's data.
 func hideGeneration(w io.Writer, header, data []byte, o redact.Options) error {
 	writer := redact.NewWriter(w, o)
 	for _, part := range [][]byte{header, data} {

@@ -124,12 +124,12 @@ func (l *loadFlags) options(cmd *cobra.Command, target string) (load.Options, er
 	return o, nil
 }
 
-// paceFor decides how to wait. Own reports whether the generator has CPUs that the service does not use.
-func (l *loadFlags) paceFor(own bool) load.Pace {
+// paceFor decides how the generator waits. hasOwnCPUs says that it has CPUs that the service does not use.
+func (l *loadFlags) paceFor(hasOwnCPUs bool) load.Pace {
 	switch {
 	case l.Pace != paceAuto:
 		return l.Pace
-	case own:
+	case hasOwnCPUs:
 		return load.PaceSpin
 	}
 	return load.PaceSleep

@@ -125,7 +125,7 @@ func (a *App) footer(columns int, now time.Time) string {
 	return l.String()
 }
 
-// summaryLine returns a service in one line.
+// summaryLine returns a line of at most columns columns about the service with index i: its problem, activity or slowest group.
 func (a *App) summaryLine(i, columns int, now time.Time) string {
 	p := &a.panes[i]
 	l := newLine(columns, a.color).add(dim, strconv.Itoa(i+1)+" ").addLeft(plain, p.Service, min(max(columns/3, 12), 30)).add(plain, " ")
@@ -265,7 +265,7 @@ func pollText(s *watch.State, columns int) string {
 	return text
 }
 
-// cost formats a share of CPUs.
+// cost returns a share of the service's CPUs as a percentage with two digits.
 func cost(share float64) string {
 	switch {
 	case share <= 0:

@@ -75,8 +75,8 @@ func (r *Result) loads() (loads []string) {
 	return loads
 }
 
-// bestArms returns the best arm at a load for each criterion, and the arms without evidence of a
-// difference from it.
+// bestArms returns, by criterion, the index of the best arm at a load, and those of the arms without evidence of a difference
+// from it.
 func (r *Result) bestArms(load string) (map[string]int, map[string][]int) {
 	best, ties := map[string]int{}, map[string][]int{}
 	var usable []int

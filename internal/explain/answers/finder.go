@@ -148,7 +148,7 @@ func (s *scout) addRequest(w *path.WalkResult, g int32) {
 	}
 }
 
-// join matches waits with the requests of the groups that serve them.
+// join matches waits with the unmatched requests of the groups that serve them, and stores the answers by the waiting request.
 func (f *Finder) join(waits []Span, groups []int32) {
 	var requests []Span
 	for _, g := range groups {

@@ -133,7 +133,7 @@ func judgeHang(wait *report.OpenWait, isStuck, hasUsual, isMany bool) (severity 
 	return severity, 0.6, false // only the awaited event can end it, not even a client that gives up
 }
 
-// plural returns one for 1 and many for other numbers.
+// plural returns the key of a text for the number n: one for 1, many for others.
 func plural(n int, one, many textKey) textKey {
 	if n == 1 {
 		return one

@@ -339,7 +339,7 @@ func (a *attribution) rewriteForAckDelays(v *Verdict, cand *candidate, calls *qu
 	v.Changes = []predict.Change{predict.Remove(report.CauseNetwork, predict.SiteText(cand.routes[0].Site, report.CauseNetwork))}
 }
 
-// predictAs predicts a verdict's changes now, with the given text as the condition of the prediction.
+// predictAs sets the prediction of a verdict for its changes, whose condition is the text change.
 func (a *attribution) predictAs(v *Verdict, change textKey) {
 	if v.Predicted = a.in.predict(a.group.ID, v.Changes...); v.Predicted != nil {
 		v.Predicted.ChangeText = textOf(change)

@@ -170,8 +170,8 @@ func cpusBeforeFreezes(rt *report.Runtime) float64 {
 // procsForLimit returns the GOMAXPROCS that matches a limit.
 func procsForLimit(limit float64) int { return max(1, int(math.Ceil(limit))) }
 
-// usesWholeLimit reports whether the process uses nearly all CPU time that its limit allows. Then fewer Ps do not help, because
-// CPU time is missing.
+// usesWholeLimit reports whether the process uses nearly all CPU time that its limit (in CPUs) allows. Then fewer Ps do not
+// help, because CPU time is missing.
 func usesWholeLimit(r *report.Report, limit float64) bool {
 	if h := r.Host; h != nil && h.Facts.QuotaCPUs > 0 {
 		return h.Lost.CPUNS != nil && float64(*h.Lost.CPUNS) >= threshold.NearlyAllShare*limit*float64(h.ToNS-h.FromNS)

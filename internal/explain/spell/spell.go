@@ -131,7 +131,7 @@ func (s *Speller) isService(f tracefmt.Frame) bool {
 	return s.Modules.IsOwn(s.Syms.String(f.Func), s.Syms.String(f.File))
 }
 
-// File returns a file name with its prefix rewritten.
+// File returns a file name with its prefix rewritten by the first of Paths that matches.
 func (s *Speller) File(name string) string {
 	for _, r := range s.Paths {
 		if rest, ok := strings.CutPrefix(name, r.Old); ok {

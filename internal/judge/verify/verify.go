@@ -166,6 +166,7 @@ func isStillFound(f *report.Finding, group string, after *report.Report) bool {
 	return false
 }
 
+// groupName returns the name of the group with an id, the id itself if the report has no such group.
 func groupName(r *report.Report, id string) string {
 	if g := r.Group(id); g != nil {
 		return g.Name

@@ -331,6 +331,7 @@ func (p *page) colourChange(s string, evidence bool, delta *int64) string {
 	return p.paint(termtext.Green, s)
 }
 
+// paint returns s in a style, or unchanged without colour.
 func (p *page) paint(style termtext.Style, s string) string {
 	if !p.opts.Color {
 		return s

@@ -471,7 +471,8 @@ func (t *PerfettoTrace) writeInitialValue(track uint64) {
 	}
 }
 
-// writeLoads writes how many goroutines were in each state.
+// writeLoads writes how many goroutines were in each state during the generation until end (the trace's clock, ns), as means
+// over loadStep.
 func (t *PerfettoTrace) writeLoads(g *timeline.Gen, end int64) {
 	if end-t.start <= t.fromNS || g.Base >= t.endTime() {
 		return

@@ -194,6 +194,7 @@ func PeerNames(p *report.Peer) string {
 	return s
 }
 
+// spentText returns a clause about the cause on which such requests of the peer spent their time, "" if it is not known.
 func spentText(p *report.Peer) string {
 	if p.Spent == "" {
 		return ""

@@ -127,7 +127,7 @@ func (s State) line(width int) string {
 	return termtext.Head(line, width)
 }
 
-// Figures returns the numbers and the share of the whole, -1 if that is unknown.
+// Figures returns how much is done as text, and the share of the whole, -1 if that is unknown.
 func (s State) Figures() (string, float64) {
 	if s.Note != "" {
 		return termtext.Escape(s.Note), -1

@@ -171,6 +171,7 @@ type rowKey struct {
 	caller report.Caller
 }
 
+// rowOf returns the key of a cause's row: cause, kind, site and caller; for CPU time and throttling without lines.
 func rowOf(cause *report.Cause) rowKey {
 	k := rowKey{cause: cause.Cause, kind: cause.Kind}
 	if cause.Site != nil {
