@@ -87,6 +87,17 @@ type Lane struct {
 	// read. Both need the kernel's events.
 	Threads    []ThreadSpan `json:"threads,omitempty"`
 	ArrivalsNS []int64      `json:"arrivals_ns,omitempty"`
+	// Peers are, while the goroutine waited for the network, the states of the process at the other end: see PeerState.
+	Peers []PeerSpan `json:"peers,omitempty"`
+}
+
+// A PeerSpan is an interval in which a peer for which a lane's goroutine waited has one state. Text says what the peer did.
+type PeerSpan struct {
+	StartNS    int64         `json:"start_ns"`
+	DurationNS int64         `json:"duration_ns"`
+	State      PeerStateName `json:"state"`
+	Process    string        `json:"process"`
+	Text       string        `json:"text"`
 }
 
 // A LaneSpan is an interval in which a lane's goroutine has one state.

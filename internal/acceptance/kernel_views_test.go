@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/cli"
 	engine "github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/viewer/inspect"
@@ -87,15 +89,7 @@ func checkThreads(t *testing.T, name string, r *report.Request, countByState map
 // view, and exports of all requests.
 func TestKernelReread(t *testing.T) {
 	file := testprog.Recording(t, "cases/kernel-hogs-quota.whylate")
-	b := must.Have(bundle.Open(file))(t)
-	defer b.Close()
-	r, _, err := b.Trace()
-	must.Do(t, err)
-	data := must.Have(io.ReadAll(r))(t)
-	events := must.Have(b.KernelEvents())(t)
-	x := inspect.NewIndex(inspect.Limits{})
-	rep := must.Have(engine.Explain(t.Context(), bytes.NewReader(data), engine.Options{Kernel: bytes.NewReader(events), Index: x}))(t)
-	tr := must.Have(inspect.Open(x, bytes.NewReader(data), int64(len(data))))(t)
+	rep, tr := openRecording(t, file)
 	compared := 0
 	for i := range rep.Groups {
 		for k := range rep.Groups[i].Slowest {
@@ -144,6 +138,46 @@ func TestKernelReread(t *testing.T) {
 			t.Errorf("the exported requests have %d ns of %s, the report %d", got, cause, want)
 		}
 	}
+}
+
+// openRecording explains a recording with the kernel's events and opens its index.
+func openRecording(t *testing.T, file string) (*report.Report, *inspect.Trace) {
+	t.Helper()
+	b := must.Have(bundle.Open(file))(t)
+	defer b.Close()
+	r, _, err := b.Trace()
+	must.Do(t, err)
+	data := must.Have(io.ReadAll(r))(t)
+	events := must.Have(b.KernelEvents())(t)
+	x := inspect.NewIndex(inspect.Limits{})
+	rep := must.Have(engine.Explain(t.Context(), bytes.NewReader(data), engine.Options{Kernel: bytes.NewReader(events), Index: x}))(t)
+	return rep, must.Have(inspect.Open(x, bytes.NewReader(data), int64(len(data))))(t)
+}
+
+// TestPeerLanes: the lane of a goroutine that waits for a peer shows each state of the peer that the path has, in the report and in view.
+func TestPeerLanes(t *testing.T) {
+	file := testprog.Recording(t, "peers/python.whylate")
+	rep, tr := openRecording(t, file)
+	q := &rep.Groups[0].Slowest[0]
+	lane := &q.Lanes[slices.IndexFunc(q.Lanes, func(l report.Lane) bool { return len(l.Peers) > 0 })]
+	end := q.StartNS
+	for _, x := range lane.Peers {
+		if x.StartNS < end || x.StartNS+x.DurationNS > q.StartNS+q.LatencyNS {
+			t.Errorf("%+v begins before %d", x, end)
+		}
+		end = x.StartNS + x.DurationNS
+	}
+	for _, s := range q.Segments {
+		isShown := func(x report.PeerSpan) bool {
+			return x.Process+": "+x.Text == s.Peer && x.StartNS <= s.StartNS && s.StartNS+s.DurationNS <= x.StartNS+x.DurationNS
+		}
+		check.True(t, s.Peer == "" || slices.ContainsFunc(lane.Peers, isShown), "the lane does not show %+v", s)
+	}
+	n, _ := tr.Find(q.ID)
+	check.True(t, reflect.DeepEqual(must.Have(tr.Request(t.Context(), int(n)))(t), q), "view shows another request")
+	tile := inspect.Tile{From: q.StartNS, To: q.StartNS + q.LatencyNS, Buckets: 4096, Lanes: []inspect.Lane{{Kind: inspect.ThreadLane, ID: lane.Goroutine}}}
+	pieces := must.Have(tr.Strips(t.Context(), tile))(t).Strips[0].Pieces
+	check.Equal(t, len(pieces), len(lane.Threads)+len(lane.Peers), "pieces of the lane")
 }
 
 // csvSums returns the sums of a table's columns of numbers.

@@ -235,8 +235,8 @@ func TestPeerStates(t *testing.T) {
 		isBetween("sleeping", sums[report.PeerTimer], n*10e6, truth.SleepNS)
 		isBetween("waiting for the lock", sums[report.PeerLock], n*6e6, truth.LockNS)
 		isBetween("waiting for the disk", sums[report.PeerDisk], truth.SyncNS*3/4, truth.SyncNS)
-		without := truth.WallNS - truth.CPUNS - sums[report.PeerTimer] - sums[report.PeerLock] - sums[report.PeerDisk]
-		isBetween("waiting for a CPU", sums[report.PeerCPUWait], without*98/100, without+wait.TotalNS-truth.WallNS)
+		cpuWaitNS := truth.WallNS - truth.CPUNS - sums[report.PeerTimer] - sums[report.PeerLock] - sums[report.PeerDisk]
+		isBetween("waiting for a CPU", sums[report.PeerCPUWait], cpuWaitNS*98/100, cpuWaitNS+wait.TotalNS-truth.WallNS)
 		if text := rep.Verdict[0].Text; !strings.Contains(text, "; 31% asleep until a timer, 22% waiting for a disk in fsync, 19% waiting for a lock or another of its threads) in main.ask main.go:") {
 			t.Errorf("%s: the verdict is: %s", name, text)
 		}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
@@ -16,24 +18,7 @@ import (
 // to a pixel, in visible colours, and the live page has lanes of CPUs and of threads.
 func TestKernelPictures(t *testing.T) {
 	browser := chromium(t)
-	b, err := bundle.Open(testprog.Recording(t, "cases/kernel-mmap.whylate"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	r, _, err := b.Trace()
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	events, err := b.KernelEvents()
-	if err != nil {
-		t.Fatal(err)
-	}
-	rep, _, origin := serveRecording(t, data, bytes.NewReader(events), "kernel.whylate")
+	rep, origin := serveKernelRecording(t, "cases/kernel-mmap.whylate")
 	want := map[report.ThreadState]bool{}
 	var q *report.Request
 	for i := range rep.Groups {
@@ -80,4 +65,55 @@ func TestKernelPictures(t *testing.T) {
 	p.waitUntil(`[...` + lanes + `.tiles.known].some(([k, tile]) => k.endsWith(' ` + key + `') && tile.pieces && tile.pieces.some(x => x.g === 2))`)
 	p.waitUntil(`[...` + lanes + `.tiles.known].some(([k, tile]) => / c\d+$/.test(k) && tile.pieces && tile.pieces.length > 0)`)
 	p.shotElement("timelines", "kernel-lanes")
+}
+
+// serveKernelRecording serves the live page of a recording with the kernel's events.
+func serveKernelRecording(t *testing.T, name string) (rep *report.Report, origin string) {
+	t.Helper()
+	b, err := bundle.Open(testprog.Recording(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	r, _, err := b.Trace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := b.KernelEvents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rep, _, origin = serveRecording(t, data, bytes.NewReader(events), "kernel.whylate")
+	return rep, origin
+}
+
+// TestPeerPictures: the lane of a goroutine that waits for a process of this host shows what that did, in the waterfall and in the live page.
+func TestPeerPictures(t *testing.T) {
+	browser := chromium(t)
+	rep, origin := serveKernelRecording(t, "peers/python.whylate")
+	q := &rep.Groups[0].Slowest[0]
+	lane := &q.Lanes[slices.IndexFunc(q.Lanes, func(l report.Lane) bool { return len(l.Peers) > 0 })]
+	p := open(t, browser, rep, 1280, false, "#req="+url.QueryEscape(q.ID))
+	drawn := evaluate[[]string](p, `[...document.querySelectorAll('#requests figure [data-peer]')].map(el => el.dataset.peer)`)
+	for _, state := range []report.PeerStateName{report.PeerRunning, report.PeerCPUWait, report.PeerTimer, report.PeerLock, report.PeerDisk} {
+		if !slices.Contains(drawn, string(state)) {
+			t.Errorf("%s is not drawn: %v", state, drawn)
+		}
+	}
+	if text := evaluate[string](p, `document.querySelector('#requests figure [aria-label="Marks of threads and CPUs"]').textContent`); !strings.Contains(text, "asleep until a timer") {
+		t.Errorf("the legend is %q", text)
+	}
+	p.shotElement("requests", "peer-waterfall")
+	p.close()
+	p = visitServer(t, browser, origin, fmt.Sprintf("#lanes.time=%d-%d&lanes.first=%d", q.StartNS, q.StartNS+q.LatencyNS, lane.Goroutine), 1280, false)
+	defer p.close()
+	// The numbers of states are those after the threads'.
+	for number, words := range map[int]string{7: "computing", 8: "waiting for a CPU", 11: "waiting for a disk", 12: "waiting for a lock", 13: "asleep until a timer"} {
+		p.waitUntil(fmt.Sprintf(`[...%s.tiles.known].some(([k, tile]) => k.endsWith(' t%d') && tile.pieces && tile.pieces.some(x => x.g === %d && x.text.includes(%q)))`, lanes, lane.Goroutine, number, words))
+	}
+	p.shotElement("timelines", "peer-lanes")
 }

@@ -5,6 +5,8 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threadstate"
+	"github.com/whylate/whylate/internal/output/names"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
 
@@ -17,7 +19,7 @@ type CPULane struct {
 // maxCPULanes bounds the CPUs that are shown for a request.
 const maxCPULanes = 16
 
-// addThreads adds the states of the lanes' threads, the arrivals, and the CPUs that these threads used, from the kernel's
+// addThreads adds the states of the lanes' threads and peers, the arrivals, and the CPUs that these threads used, from the kernel's
 // events.
 func (r *Request) addThreads(threads *threadstate.Tracker) {
 	if threads == nil {
@@ -38,6 +40,15 @@ func (r *Request) addThreads(threads *threadstate.Tracker) {
 				l.Arrivals = append(l.Arrivals, time)
 			}
 		})
+		for k := range l.Spans {
+			threads.EachPeerStateIn(l.G, &l.Spans[k], r.Start, r.End, func(start, end int64, state tracefmt.StringID) {
+				if n := len(l.Peers); n > 0 && l.Peers[n-1].state == state && l.Peers[n-1].end == start {
+					l.Peers[n-1].end = end
+				} else if n < maxLaneSpans {
+					l.Peers = append(l.Peers, peerSpan{start, end, state})
+				}
+			})
+		}
 		slices.Sort(l.Arrivals)
 		l.Arrivals = slices.Compact(l.Arrivals)
 		threads.EachThreadCPU(l.G, r.Start, r.End, func(number int32) {
@@ -60,13 +71,20 @@ func (r *Request) addThreads(threads *threadstate.Tracker) {
 	}
 }
 
-// reportThreads adds a lane's thread states and arrivals to its form in the report.
+// reportThreads adds a lane's thread states, arrivals and peers to its form in the report.
 func (l *Lane) reportThreads(out *report.Lane, sp *spell.Speller) {
 	for i := range l.Threads {
 		x := &l.Threads[i]
 		out.Threads = append(out.Threads, report.ThreadSpan{
 			StartNS: x.Start - sp.Start, DurationNS: x.End - x.Start, State: report.ThreadState(x.Kind.String()), Detail: sp.Syms.String(x.Name),
 		})
+	}
+	for _, x := range l.Peers {
+		if state, ok := threadstate.ParsePeerState(sp.Syms.String(x.state)); ok {
+			out.Peers = append(out.Peers, report.PeerSpan{
+				StartNS: x.start - sp.Start, DurationNS: x.end - x.start, State: state.State, Process: state.Process, Text: names.PeerState(&state),
+			})
+		}
 	}
 	for _, time := range l.Arrivals {
 		out.ArrivalsNS = append(out.ArrivalsNS, time-sp.Start)

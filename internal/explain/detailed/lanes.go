@@ -36,10 +36,17 @@ type Lane struct {
 	G     uint64
 	Start tracefmt.StackID
 	Spans []timeline.Span
-	// Threads and Arrivals are from the kernel's events: the states of its threads, and the times at which bytes that it read
-	// arrived.
+	// Threads, Arrivals and Peers are from the kernel's events: the states of its threads, the times at which bytes that it read
+	// arrived, and the states of the peers for which it waited.
 	Threads  []threadstate.Interval
 	Arrivals []int64
+	Peers    []peerSpan
+}
+
+// A peerSpan is an interval in which a peer has one state, a text of package threadstate.
+type peerSpan struct {
+	start, end int64
+	state      tracefmt.StringID
 }
 
 // A Wake is an edge from the waker's lane to the lane of the goroutine that it woke or created.

@@ -161,8 +161,8 @@ func (s *Speller) Segment(g *cause.Segment, vias []path.ChainWait, starter trace
 		StartNS: g.Start - s.Start, DurationNS: g.End - g.Start, Goroutine: g.G, Cause: Cause(g.Code.Cause()), Via: s.Vias(vias),
 		Kind: s.Kind(g.Code.Cause(), g.Kind, g.Inbound),
 	}
-	if x, ok := threadstate.ParsePeerState(s.Syms.String(g.Kind)); ok && seg.Cause == report.CauseNetwork {
-		seg.Peer = x.Process + ": " + names.PeerState(&x)
+	if seg.Cause == report.CauseNetwork {
+		seg.Peer = PeerText(s.Syms.String(g.Kind))
 	}
 	seg.Site = s.SiteFor(g.Site, s.ServiceFrame(g.Site, vias, starter), seg.Via)
 	if remote := s.Remote(g.Remote); remote != nil && remote.IsWay {
@@ -186,6 +186,15 @@ func (s *Speller) Kind(c cause.Cause, kind tracefmt.StringID, inbound bool) stri
 		return report.InC
 	}
 	return s.Syms.String(kind)
+}
+
+// PeerText says what a peer did, from a state of threadstate; "" if the text is none.
+func PeerText(state string) string {
+	x, ok := threadstate.ParsePeerState(state)
+	if !ok {
+		return ""
+	}
+	return x.Process + ": " + names.PeerState(&x)
 }
 
 // PeerStates returns the states of peers in a sum by symbol, the largest first, with their shares of a whole.

@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-var kindNames = [kindCount]string{"unknown", "on-cpu", "cpu-wait", "throttled", "disk", "asleep", "stopped"}
+var kindNames = [KindCount]string{"unknown", "on-cpu", "cpu-wait", "throttled", "disk", "asleep", "stopped"}
 
 // String returns the name of a state as the viewer shows it.
 func (k Kind) String() string { return kindNames[k] }

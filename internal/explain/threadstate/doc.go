@@ -23,7 +23,7 @@ const (
 	Asleep         // it slept in the kernel
 	Stopped        // a signal, a debugger or the freezer of its control group held it
 
-	kindCount
+	KindCount // their number
 )
 
 // An Interval is a part of a thread's time in one state.

@@ -300,6 +300,18 @@ func (t *Tracker) EachPeerState(g uint64, from, to int64, f func(start, end int6
 	}
 }
 
+// EachPeerStateIn calls f as EachPeerState for the part in [from, to) of a goroutine's span, if that is a wait for the network.
+func (t *Tracker) EachPeerStateIn(g uint64, span *timeline.Span, from, to int64, f func(start, end int64, state tracefmt.StringID)) {
+	if span.State != timeline.Waiting || span.Reason != t.networkReason || !t.HasPeers() {
+		return
+	}
+	t.EachPeerState(g, span.Start, span.End, func(start, end int64, state tracefmt.StringID) {
+		if start, end = max(start, from), min(end, to); start < end {
+			f(start, end, state)
+		}
+	})
+}
+
 // peerName returns the name of the process of a peer's thread.
 func (t *Tracker) peerName(tid int32) string {
 	if th := t.peers.threads[tid]; th != nil {

@@ -14,7 +14,7 @@ import (
 // sums accumulate over the whole recording what Summary returns.
 type sums struct {
 	runningNS       int64 // time in which the trace shows goroutines as running
-	byKind          [kindCount]int64
+	byKind          [KindCount]int64
 	waitByName      map[tracefmt.StringID]int64
 	throttled       map[int32][]freeze.Interval // intervals in which a quota held a thread back, by CPU
 	stopped         []freeze.Interval
@@ -97,7 +97,7 @@ type Summary struct {
 	// RunningNS is the time in which goroutines showed as running, within the time of the events. ByKind divides it by the
 	// state of their threads; the rest is unknown.
 	RunningNS int64
-	ByKind    [kindCount]int64
+	ByKind    [KindCount]int64
 	// WaitByName divides the time of Waiting by what had the CPU.
 	WaitByName map[tracefmt.StringID]int64
 	// Freezes are the intervals in which a quota held at least one thread back, LostCPUNS their time summed over CPUs.

@@ -45,7 +45,8 @@ type Tracker struct {
 	// arrivals are those with which requests begin, by goroutine.
 	arrivals map[uint64][]Arrival
 	// ArrivedName is the symbol of report.Arrived.
-	ArrivedName tracefmt.StringID
+	ArrivedName   tracefmt.StringID
+	networkReason tracefmt.StringID // of a goroutine's wait
 }
 
 // A generation has the bindings of goroutines to threads in a generation of the trace, sorted by goroutine and time, and the
@@ -158,7 +159,7 @@ func (t *Tracker) Add(syms *tracefmt.Symbols, g *timeline.Gen) {
 	if t.err != nil {
 		return
 	}
-	t.ArrivedName = syms.Intern(report.Arrived)
+	t.ArrivedName, t.networkReason = syms.Intern(report.Arrived), syms.Intern("network")
 	if g.First && g.Snapshot != nil {
 		if d := g.SnapshotTime - int64(g.Snapshot.Mono); d > maxClockErrorNS || d < -maxClockErrorNS {
 			t.tables.ClockOffsetNS += d // the trace has another clock

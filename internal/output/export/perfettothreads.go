@@ -77,13 +77,19 @@ func (p *packets) writeArrival(time int64, track uint64) {
 }
 
 // writeReportedThreads writes, within the open slice from from to to (ns since the trace's start) of a lane's span, the states
-// in which the lane's threads had no CPU. track is the lane's.
+// in which the lane's threads had no CPU, and those of the peer for which it waits. track is the lane's.
 func (p *packets) writeReportedThreads(l *report.Lane, from, to int64, track uint64) {
 	for i := range l.Threads {
 		x := &l.Threads[i]
 		start, end := max(x.StartNS, from), min(x.StartNS+x.DurationNS, to)
 		if x.State != report.ThreadOnCPU && start < end {
 			p.writeSlice(start, end-start, track, "thread", stateText(string(x.State), x.Detail))
+		}
+	}
+	for i := range l.Peers {
+		x := &l.Peers[i]
+		if start, end := max(x.StartNS, from), min(x.StartNS+x.DurationNS, to); start < end {
+			p.writeSlice(start, end-start, track, "peer", x.Process+": "+x.Text)
 		}
 	}
 }

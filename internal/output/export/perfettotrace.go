@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threadstate"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -20,7 +21,7 @@ import (
 //
 //   - a track for each P, with the goroutines that ran on it;
 //   - a track for each goroutine, with its states and places, and flows from what
-//     woke it; with the kernel's events also the states of its threads, and when bytes arrived;
+//     woke it; with the kernel's events also the states of its threads and peers, and when bytes arrived;
 //   - with the kernel's events, a track for each CPU, with the processes that had it;
 //   - below a goroutine's track, its regions and log messages of runtime/trace;
 //   - requests by group, their segments below each;
@@ -375,6 +376,12 @@ func (t *PerfettoTrace) writeState(id uint64, from, limit int64, i int) {
 	}
 	if s.State == timeline.Running || s.State == timeline.Syscall {
 		t.writeThreadStates(id, max(s.Start, from), min(s.End, limit), t.goroutineTracks[id])
+	} else if t.threads != nil {
+		track := t.goroutineTracks[id]
+		t.threads.EachPeerStateIn(id, s, max(s.Start, from), min(s.End, limit), func(start, end int64, state tracefmt.StringID) {
+			t.p.writeSlice(start-t.start, end-start, track.id, "peer", spell.PeerText(t.syms.String(state)))
+			track.end = end - t.start
+		})
 	}
 	if !continues && (s.End <= limit || limit == t.endTime()) {
 		track := t.goroutineTracks[id]

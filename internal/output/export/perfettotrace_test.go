@@ -359,9 +359,14 @@ func TestPerfettoOfOddTraces(t *testing.T) {
 }
 
 // TestPerfettoThreads: with the kernel's events a Perfetto trace has the processes that had each CPU, the states of threads
-// within those of goroutines, and arrivals. So has that of a report alone.
+// and peers within those of goroutines, and arrivals. So has that of a report alone.
 func TestPerfettoThreads(t *testing.T) {
-	b := must.Have(bundle.Open(testprog.Recording(t, "cases/kernel-mmap.whylate")))(t)
+	testPerfettoThreads(t, "cases/kernel-mmap.whylate", "own", "other", "cpu-wait", "disk")
+	testPerfettoThreads(t, "peers/python.whylate", "own", "computing", "asleep until a timer", "waiting for a disk in fsync", "waiting for a lock or another of its threads")
+}
+
+func testPerfettoThreads(t *testing.T, recording string, kinds ...string) {
+	b := must.Have(bundle.Open(testprog.Recording(t, recording)))(t)
 	defer b.Close()
 	r, _, err := b.Trace()
 	must.Do(t, err)
@@ -388,11 +393,14 @@ func TestPerfettoThreads(t *testing.T) {
 					found["other"]++
 				case strings.HasPrefix(track.name, "G") && x.depth == 1:
 					kind, _, _ := strings.Cut(x.name, " ")
+					if _, words, isPeer := strings.Cut(x.name, "): "); isPeer {
+						kind = words
+					}
 					found[kind]++
 				}
 			}
 		}
-		for _, kind := range []string{"own", "other", "cpu-wait", "disk"} {
+		for _, kind := range kinds {
 			if found[kind] == 0 {
 				t.Errorf("%s: no slices of %s: %v", name, kind, found)
 			}

@@ -2,6 +2,7 @@ package names
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -60,45 +61,32 @@ func MergePeerDetails(states []report.PeerState) []report.PeerState {
 	return out
 }
 
+// peerWords says what a peer did, by state: without a detail, and with one.
+var peerWords = map[report.PeerStateName][2]string{
+	report.PeerRunning:   {"computing"},
+	report.PeerCPUWait:   {"waiting for a CPU", "waiting for a CPU while %s ran"},
+	report.PeerThrottled: {"held back by its CPU quota"},
+	report.PeerStopped:   {"stopped"},
+	report.PeerDisk:      {"waiting for a disk", "waiting for a disk in %s"},
+	report.PeerLock:      {"waiting for a lock or another of its threads"},
+	report.PeerTimer:     {"asleep until a timer"},
+	report.PeerNetwork:   {"waiting for its own network"},
+	report.PeerPipe:      {"waiting for a pipe"},
+	report.PeerProcess:   {"waiting for another process", "waiting for %s"},
+	report.PeerOther:     {"asleep in the kernel", "asleep in %s"},
+	report.PeerOnTheWay:  {"on the way"},
+	report.PeerArrived:   {"with the answer arrived and not yet read"},
+}
+
 // PeerState says what a peer did, for a sentence about it.
 func PeerState(x *report.PeerState) string {
-	text := ""
-	switch x.State {
-	case report.PeerRunning:
-		text = "computing"
-	case report.PeerCPUWait:
-		text = "waiting for a CPU"
-		if x.Detail != "" {
-			text += " while " + termtext.Head(x.Detail, 60) + " ran"
-		}
-	case report.PeerThrottled:
-		text = "held back by its CPU quota"
-	case report.PeerStopped:
-		text = "stopped"
-	case report.PeerDisk:
-		text = "waiting for a disk"
-		if x.Detail != "" {
-			text += " in " + termtext.Head(x.Detail, 40)
-		}
-	case report.PeerLock:
-		text = "waiting for a lock or another of its threads"
-	case report.PeerTimer:
-		text = "asleep until a timer"
-	case report.PeerNetwork:
-		text = "waiting for its own network"
-	case report.PeerPipe:
-		text = "waiting for a pipe"
-	case report.PeerProcess:
-		text = "waiting for " + termtext.Head(x.Detail, 60)
-	case report.PeerOnTheWay:
-		text = "on the way"
-	case report.PeerArrived:
-		text = "with the answer arrived and not yet read"
-	default:
-		text = "asleep in the kernel"
-		if x.Detail != "" {
-			text = "asleep in " + termtext.Head(x.Detail, 40)
-		}
+	words, ok := peerWords[x.State]
+	if !ok {
+		words = peerWords[report.PeerOther]
+	}
+	text := words[0]
+	if x.Detail != "" && words[1] != "" {
+		text = fmt.Sprintf(words[1], termtext.Head(x.Detail, 60))
 	}
 	if x.Unread {
 		text = "busy with other work first (" + text + ")"

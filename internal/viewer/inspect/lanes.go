@@ -49,10 +49,11 @@ const (
 type Piece struct {
 	From, To int64
 	State    timeline.State // a state of a live goroutine; Running for Ps; see laneState for others
-	// G is the goroutine that ran, on the lane of a P, and the state of a thread, a threadstate.Kind.
+	// G is the goroutine that ran, on the lane of a P, and the state of a thread, a threadstate.Kind, or of a peer, after those.
 	G uint64
 	// Reason and Site are the reason and the site of a goroutine's wait, or its last site. On the lane of a CPU Reason is the process
-	// that had it, on that of a thread what had the CPU for which it waited, or the call in which it slept.
+	// that had it, on that of a thread what had the CPU for which it waited, or the call in which it slept,
+	// or a text of threadstate.ParsePeerState.
 	Reason tracefmt.StringID
 	Site   tracefmt.FrameID
 }
@@ -159,7 +160,7 @@ func (t *Trace) addPieces(ctx context.Context, win *timeline.Window, from, to in
 			procs[s.Lane.ID] = s
 			continue
 		case ThreadLane, CPULane:
-			t.addKernelPieces(s, from, to)
+			t.addKernelPieces(s, win, from, to)
 			continue
 		}
 		if err := ctx.Err(); err != nil {

@@ -1,10 +1,13 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 
+	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/viewer/inspect"
 	"github.com/whylate/whylate/report"
 )
@@ -85,7 +88,11 @@ func (n *numbering[K, V]) numberOf(key K) int64 {
 
 // tileAnswer converts strips to the compact answer.
 func (s *Server) tileAnswer(in *inspect.Strips, buckets int) *tileJSON {
-	texts, sites := newNumbering(s.trace.String), newNumbering(s.trace.Site)
+	textOf := func(id tracefmt.StringID) string {
+		text := s.trace.String(id)
+		return cmp.Or(spell.PeerText(text), text)
+	}
+	texts, sites := newNumbering(textOf), newNumbering(s.trace.Site)
 	out := &tileJSON{From: in.From, To: in.To, BucketNS: in.BucketNS, Strips: make([]stripJSON, len(in.Strips)), Missing: in.Missing}
 	for i := range in.Strips {
 		st, to := &in.Strips[i], &out.Strips[i]

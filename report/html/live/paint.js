@@ -1,7 +1,7 @@
 // The drawing of lanes on the canvas. States differ by height and position as well as by colour: running is a full bar, a system
 // call a lower one, ready to run an outlined one, waiting a thin line in the colour of the wait's cause.
 
-import { threadStates } from './waterfall.js';
+import { threadStates, peerStates } from './waterfall.js';
 
 const variables = ['bg', 'card', 'ink', 'dim', 'line', 'grid', 'stripe', 'run', 'hatch', 'accent', 'link', 'cpu', 'syscall', 'network', 'sleep', 'lock', 'chan', 'queue', 'gc-assist', 'gc-wait', 'stw', 'sched', 'sched-wake', 'sched-poll', 'cpu-wait', 'disk', 'throttle', 'unknown', 'other'];
 const causesDrawn = variables.slice(variables.indexOf('cpu'));
@@ -46,8 +46,9 @@ export function hue(name, dark) {
   return c;
 }
 
-// The states of threads, by number, as the server sends them: words, and the cause whose colour they have.
-export const threadKinds = ['unknown', 'on-cpu', 'cpu-wait', 'throttled', 'disk', 'asleep', 'stopped'].map(name => [name, (threadStates[name] || [0, 'unknown'])[1]]);
+// The states of threads and then of peers, by number, as the server sends them: name, the cause whose colour they have, and whether it is a peer's.
+export const threadKinds = [...['unknown', 'on-cpu', 'cpu-wait', 'throttled', 'disk', 'asleep', 'stopped'].map(name => [name, (threadStates[name] || [0, 'unknown'])[1], false]),
+  ...Object.entries(peerStates).map(([name, [, cause]]) => [name, cause, true])];
 
 // The bars of a lane of height h, by state: [top, height], as shares of it.
 const bars = [[0.14, 0.72], [0.26, 0.48], [0.44, 0.12], [0.26, 0.48]];

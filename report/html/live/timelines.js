@@ -102,7 +102,7 @@ export class Timelines {
       key.style.setProperty('--k', `var(--${cause})`);
       return h('li', null, key, words);
     });
-    this.legend.append(h('li', { class: 'dim' }, 'below a goroutine, its thread:'), ...keys, h('li', { class: 'dim' }, 'on a CPU: the service’s threads, and other processes while one of these waited'));
+    this.legend.append(h('li', { class: 'dim' }, 'below a goroutine, its thread:'), ...keys, h('li', { class: 'dim' }, 'or, while it waits for a process of this host, what that does'), h('li', { class: 'dim' }, 'on a CPU: the service’s threads, and other processes while one of these waited'));
     this.soon();
   }
 
@@ -488,7 +488,9 @@ export class Timelines {
     if (u.kind === 'runtime') return untip();
     if (u.onThread) {
       const x = this.pieceAt('t' + u.g.id, u.t);
-      return x ? tip(ev, h('strong', null, `${duration(x.to - x.from)} ${threadWords(threadKinds[x.g][0], x.text)}`), h('br'), h('span', { class: 'dim' }, `the thread of G${u.g.id}`)) : untip();
+      if (!x) return untip();
+      const [state, , isPeer] = threadKinds[x.g];
+      return tip(ev, h('strong', null, `${duration(x.to - x.from)} ${isPeer ? brief(x.text, 160) : threadWords(state, x.text)}`), h('br'), h('span', { class: 'dim' }, isPeer ? `G${u.g.id} waits for this process` : `the thread of G${u.g.id}`));
     }
     const q = this.pieceAt(u.key || u.tile, u.t);
     if (u.kind === 'cpu') return q ? tip(ev, h('strong', null, `${duration(q.to - q.from)} ${clean(q.text || '')}`), h('br'), h('span', { class: 'dim' }, `had CPU ${u.id}`)) : untip();

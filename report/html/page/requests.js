@@ -7,7 +7,7 @@ import { about, causeClass, waitWords, partsOf } from './causes.js';
 import { report, concerns, segmentCauses } from './model.js';
 import { asked } from './how.js';
 import { view, onChange, go, current } from './state.js';
-import { Waterfall, goroutineOf, segmentRows, spentOn, threadStates, threadWords, holders, holderClass, holdRows } from './waterfall.js';
+import { Waterfall, goroutineOf, segmentRows, spentOn, threadStates, peerStates, threadSpans, holders, holderClass, holdRows } from './waterfall.js';
 import { bar } from './verdict.js';
 import { legend } from './distribution.js';
 
@@ -67,7 +67,7 @@ export function longest(r, wf) {
   return h('ol', { class: 'chain' }, some.map(({ x, i, ns, n }) => h('li', { 'data-ns': ns },
     h('button', { type: 'button', class: 'plain', onclick: () => wf.select(i, true) },
       h('span', { class: 'num' }, percent(ns / r.latency_ns)), h('span', { class: 'num' }, duration(ns)),
-      h('span', null, h('i', { class: 'chip ' + causeClass(x.cause) }), spentOn(x), x.site ? [about(x.cause).at, h('code', { class: 'site' }, place(x.site))] : null,
+      h('span', null, h('i', { class: 'chip ' + causeClass(x.cause) }), spentOn(x), x.site ? [about(x.cause).at, h('code', { class: 'site' }, place(x.site))] : null, x.peer ? h('span', { class: 'dim' }, ` · ${brief(x.peer, 120)}`) : null,
         n > 1 ? h('span', { class: 'dim' }, ` in ${count(n, 'segment')}`) : x.via && x.via.length ? h('span', { class: 'dim' }, ` via ${clean(waitWords(x.via[x.via.length - 1]))}`) : null)))),
   rest > 0 ? h('li', { class: 'dim rest', 'data-ns': restNS }, h('span', { class: 'num' }, percent(restNS / r.latency_ns)), h('span', { class: 'num' }, duration(restNS)), h('span', null, `in ${count(rest, 'shorter segment')}`)) : null);
 }
@@ -88,9 +88,12 @@ export function poolTable(r) {
 // threadLegend explains the marks that only the kernel's events give, and those of pools.
 export function threadLegend(r) {
   if (!hasThreads(r)) return poolLegend(r);
-  const seen = new Set(r.lanes.flatMap(l => (l.threads || []).map(x => x.state)));
+  const states = (all, of) => {
+    const seen = new Set(r.lanes.flatMap(l => (of(l) || []).map(x => x.state)));
+    return Object.entries(all).filter(([state]) => seen.has(state)).map(([, [words, cause]]) => h('li', null, h('i', { class: 'chip ' + causeClass(cause) }), words));
+  };
   return [h('ul', { class: 'legend states', 'aria-label': 'Marks of threads and CPUs' }, h('li', { class: 'dim' }, 'thin bars, its thread:'),
-    Object.entries(threadStates).filter(([state]) => seen.has(state)).map(([, [words, cause]]) => h('li', null, h('i', { class: 'chip ' + causeClass(cause) }), words)),
+    states(threadStates, l => l.threads), r.lanes.some(l => (l.peers || []).length) ? [h('li', { class: 'dim' }, 'and in a wait for a peer, the peer:'), states(peerStates, l => l.peers)] : null,
     r.lanes.some(l => (l.arrivals_ns || []).length) ? h('li', null, h('i', { class: 'key key-arrival' }), 'bytes arrived') : null,
     (r.cpus || []).length ? [h('li', null, h('i', { class: 'key key-cpu-own' }), 'CPU: the service’s threads'), h('li', null, h('i', { class: 'key key-cpu-other' }), 'another process, while a thread of the service waited')] : null), poolLegend(r)];
 }
@@ -149,8 +152,8 @@ export function requests() {
       (r.wakes || []).length ? later('Table of wakes', () => table('Wakes', [{ text: 'At', num: true }, { text: 'From' }, { text: 'To' }, { text: 'Site' }], r.wakes.map(w => [exact(w.time_ns - r.start_ns), 'G' + w.from, 'G' + w.to, siteText(w.site)]))) : null,
       (r.lanes || []).length ? later('Table of goroutines’ states', () => table('States', [{ text: 'Goroutine' }, { text: 'From', num: true }, { text: 'Lasted', num: true }, { text: 'State' }, { text: 'Site' }],
         r.lanes.flatMap(l => l.spans.map(x => [`G${l.goroutine} ${clean(l.name)}`, exact(x.start_ns - r.start_ns), exact(x.duration_ns), clean(x.state) + (x.reason ? ` (${clean(x.reason)})` : ''), siteText(x.site)])))) : null,
-      hasThreads(r) ? later('Table of threads’ states', () => table('Threads', [{ text: 'Goroutine' }, { text: 'From', num: true }, { text: 'Lasted', num: true }, { text: 'Its thread' }],
-        r.lanes.flatMap(l => (l.threads || []).map(x => [`G${l.goroutine} ${clean(l.name)}`, exact(x.start_ns - r.start_ns), exact(x.duration_ns), threadWords(x.state, x.detail)])))) : null,
+      hasThreads(r) ? later('Table of threads’ states', () => table('Threads', [{ text: 'Goroutine' }, { text: 'From', num: true }, { text: 'Lasted', num: true }, { text: 'Its thread, or the peer' }],
+        r.lanes.flatMap(l => threadSpans(l).map(x => [`G${l.goroutine} ${clean(l.name)}`, exact(x.start_ns - r.start_ns), exact(x.duration_ns), (x.process ? brief(x.process, 80) + ': ' : '') + x.words])))) : null,
       poolTable(r),
       (r.cpus || []).length ? later('Table of what had the CPUs', () => table('CPUs', [{ text: 'CPU', num: true }, { text: 'From', num: true }, { text: 'Lasted', num: true }, { text: 'Process' }],
         r.cpus.flatMap(c => c.spans.map(x => [number(c.cpu), exact(x.start_ns - r.start_ns), exact(x.duration_ns), clean(x.process)])))) : null);

@@ -13,10 +13,23 @@ export const threadStates = {
   'disk': ['waiting for the disk', 'disk'], 'asleep': ['asleep in the kernel', 'syscall'], 'stopped': ['stopped by a signal or a freezer', 'throttle'],
 };
 
+// The states of peers in words, and the cause whose colour each has.
+export const peerStates = {
+  'running': ['computing', 'cpu'], 'cpu-wait': ['waiting for a CPU', 'cpu-wait'], 'throttled': ['held back by its CPU quota', 'throttle'], 'stopped': ['stopped', 'throttle'],
+  'disk': ['waiting for a disk', 'disk'], 'lock': ['waiting for a lock or another of its threads', 'lock'], 'timer': ['asleep until a timer', 'sleep'], 'network': ['waiting for its own network', 'network'],
+  'pipe': ['waiting for a pipe', 'chan'], 'process': ['waiting for another process', 'queue'], 'other': ['asleep in the kernel', 'syscall'], 'way': ['on the way', 'sched-wake'], 'arrived': ['the answer arrived, not yet read', 'sched-poll'],
+};
+
 // threadWords says what the thread of a goroutine did.
 export function threadWords(state, detail) {
   const words = (threadStates[state] || [clean(state)])[0];
   return detail ? `${words}: ${brief(detail, 80)}${state === 'cpu-wait' ? ' had it' : ''}` : words;
+}
+
+// threadSpans returns the states of a lane's threads and peers in order of time, with words and the cause whose colour each has.
+export function threadSpans(l) {
+  return [...(l.threads || []).map(x => ({ ...x, words: threadWords(x.state, x.detail), cause: (threadStates[x.state] || [0, 'unknown'])[1] })),
+    ...(l.peers || []).map(x => ({ ...x, words: brief(x.text, 120), cause: (peerStates[x.state] || [0, 'unknown'])[1] }))].sort((a, b) => a.start_ns - b.start_ns);
 }
 
 // laneOf identifies the lane of a segment: the goroutine that spent its time, or the service if that is another one.
@@ -335,15 +348,15 @@ export class Waterfall {
     return { x, width, end: x2, el: s('rect', { x, width, ...attributes }) };
   }
 
-  // drawThreads draws below each goroutine's states those of its threads.
+  // drawThreads draws below each goroutine's states those of its threads, and of the peers for which it waits.
   drawThreads(plot, r, lanes, mid, left, right) {
     lanes.forEach((l, i) => {
       let done = -1;
-      for (const t of l.threads || []) {
-        const b = this.bar(t.start_ns, t.duration_ns, done, left, right, { class: 'thread ' + causeClass((threadStates[t.state] || [0, 'unknown'])[1]), 'data-thread': t.state, y: mid(i) + 9, height: 5 });
+      for (const t of threadSpans(l)) {
+        const b = this.bar(t.start_ns, t.duration_ns, done, left, right, { class: 'thread ' + causeClass(t.cause), [t.process ? 'data-peer' : 'data-thread']: t.state, y: mid(i) + 9, height: 5 });
         if (!b) continue;
         done = b.end;
-        hint(b.el, () => [h('strong', null, `${duration(t.duration_ns)} ${threadWords(t.state, t.detail)}`), h('br'), h('span', { class: 'dim' }, `the thread of goroutine ${l.goroutine}, from ${duration(t.start_ns - r.start_ns)}`)]);
+        hint(b.el, () => [h('strong', null, `${duration(t.duration_ns)} ${t.words}`), h('br'), h('span', { class: 'dim' }, `${t.process ? brief(t.process, 80) : `the thread of goroutine ${l.goroutine}`}, from ${duration(t.start_ns - r.start_ns)}`)]);
         plot.append(b.el);
       }
     });
