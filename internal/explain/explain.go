@@ -207,13 +207,13 @@ const minSlowest = 3
 // the first reading, lets paths continue in other requests of the process; it is nil in the first reading. reread says whether
 // the trace will be read again, so that this reading can omit sums.
 func readTrace(ctx context.Context, trace io.Reader, opts Options, selfWaits *selfWaits, reread rereading) (*reading, error) {
-	begun := opts.remotes.takeBegun()
-	if begun == nil {
+	startedTrace := opts.remotes.takeBegun()
+	if startedTrace == nil {
 		reader, err := newReader(trace, opts)
 		if err != nil {
 			return nil, err
 		}
-		begun = &begunTrace{reader: reader}
+		startedTrace = &begunTrace{reader: reader}
 	}
 	freezes := new(freeze.Detector)
 	r := &reading{
@@ -272,10 +272,10 @@ func readTrace(ctx context.Context, trace io.Reader, opts Options, selfWaits *se
 	if opts.Checks != nil {
 		opts.Checks.Attach(r.pass)
 	}
-	if begun.decoder != nil {
-		r.damage = r.pass.RunDecoder(ctx, begun.decoder, begun.reader)
+	if startedTrace.decoder != nil {
+		r.damage = r.pass.RunDecoder(ctx, startedTrace.decoder, startedTrace.reader)
 	} else {
-		r.damage = r.pass.Run(ctx, begun.reader)
+		r.damage = r.pass.Run(ctx, startedTrace.reader)
 	}
 	if r.pass.Generations > 0 {
 		r.translations = path.MergeIDs(r.pass.Stages)

@@ -24,11 +24,11 @@ type Service struct {
 	// Options has the service's name, its recording's parts, and Reopen, which opens its trace.
 	Options
 	// Annotate, if not nil, adds to the service's report what its recording says.
-	Annotate func(*report.Report)
-	begun    *begunTrace
-	preview  *tracePreview
-	report   *report.Report
-	server   *exchange.Server
+	Annotate     func(*report.Report)
+	startedTrace *begunTrace
+	preview      *tracePreview
+	report       *report.Report
+	server       *exchange.Server
 }
 
 // remotes are the services that a reading may find to answer network waits.
@@ -45,8 +45,8 @@ type remotes struct {
 	clients *exchange.Joiner
 	// needAnswerTimes says that the clocks of services differ.
 	needAnswerTimes bool
-	// begun, if not nil, is the trace, for the first reading.
-	begun *begunTrace
+	// startedTrace, if not nil, is the trace, for the first reading.
+	startedTrace *begunTrace
 }
 
 // A begunTrace is a trace whose beginning has been decoded.
@@ -57,11 +57,11 @@ type begunTrace struct {
 }
 
 // takeBegun returns the trace whose beginning has been decoded, once; then nil.
-func (r *remotes) takeBegun() (begun *begunTrace) {
+func (r *remotes) takeBegun() (startedTrace *begunTrace) {
 	if r != nil {
-		begun, r.begun = r.begun, nil
+		startedTrace, r.startedTrace = r.startedTrace, nil
 	}
-	return begun
+	return startedTrace
 }
 
 // A remoteServer has the requests of a called service, and the relation of its clock to the caller's.
@@ -72,7 +72,7 @@ type remoteServer struct {
 
 // ExplainServices explains several services that were recorded in the same seconds, in one report. It reads the beginnings of all
 // traces to find which services call which. Then it explains each service after those that it calls, so that the callers' paths
-// continue in them. What it decoded of a beginning is used again, because decoding takes a tenth of the CPU time.
+// continue in them. The decoded beginnings are used again, because decoding takes a tenth of the CPU time.
 func ExplainServices(ctx context.Context, services []*Service) (*report.Report, error) {
 	defer func() {
 		for _, s := range services {
@@ -127,9 +127,9 @@ func ExplainServices(ctx context.Context, services []*Service) (*report.Report, 
 		if err := s.begin(); err != nil {
 			return nil, err
 		}
-		s.Options.remotes.begun = s.begun
-		s.begun.decoder.KeepsGenerations = false
-		s.begun.decoder.Rewind()
+		s.Options.remotes.startedTrace = s.startedTrace
+		s.startedTrace.decoder.KeepsGenerations = false
+		s.startedTrace.decoder.Rewind()
 		var err error
 		s.report, err = Explain(ctx, nil, s.Options)
 		s.end()
@@ -214,9 +214,9 @@ type tracePreview struct {
 	hasAnswerTimes bool
 }
 
-// begin opens the trace, if it is not open, and keeps what is decoded of it.
+// begin opens the trace, if it is not open, and keeps its decoded beginning.
 func (s *Service) begin() error {
-	if s.begun != nil {
+	if s.startedTrace != nil {
 		return nil
 	}
 	trace, err := s.Reopen()
@@ -228,17 +228,17 @@ func (s *Service) begin() error {
 		trace.Close()
 		return err
 	}
-	s.begun = &begunTrace{trace, reader, timeline.NewDecoder(reader, cmp.Or(s.Workers, runtime.GOMAXPROCS(0)))}
-	s.begun.decoder.KeepsGenerations = true
+	s.startedTrace = &begunTrace{trace, reader, timeline.NewDecoder(reader, cmp.Or(s.Workers, runtime.GOMAXPROCS(0)))}
+	s.startedTrace.decoder.KeepsGenerations = true
 	return nil
 }
 
 // end closes the trace, if it is open.
 func (s *Service) end() {
-	if s.begun != nil {
-		s.begun.decoder.Close()
-		s.begun.file.Close()
-		s.begun = nil
+	if s.startedTrace != nil {
+		s.startedTrace.decoder.Close()
+		s.startedTrace.file.Close()
+		s.startedTrace = nil
 	}
 }
 
@@ -253,7 +253,7 @@ func (s *Service) readPreview(ctx context.Context, maxBytes int64, needsAnswerTi
 	if err := s.begin(); err != nil {
 		return nil, err
 	}
-	decoder := s.begun.decoder
+	decoder := s.startedTrace.decoder
 	decoder.KeepsGenerations = maxBytes <= previewBytes
 	decoder.Rewind()
 	var window timeline.Window

@@ -26,7 +26,7 @@ type transaction struct {
 }
 
 // A lockedKey identifies waits for a locked database at one site, divided by the site that began the transactions that were
-// open meanwhile. begin is 0 for the sum of all waits at the site.
+// open during the wait. begin is 0 for the sum of all waits at the site.
 type lockedKey struct{ wait, begin tracefmt.FrameID }
 
 // A lockedSum adds up waits for a locked database, or the part of them during which transactions of one site were open.

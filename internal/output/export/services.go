@@ -57,9 +57,9 @@ type servedCall struct {
 }
 
 // servedCalls returns the calls of other services on a request's path. The goroutine that waits for an answer may read answers to others
-// in between: then the call goes on. It has ended when another goroutine of the caller does something.
+// in between: then the call continues. It has ended when another goroutine of the caller does something.
 func servedCalls(r *report.Request) (out []servedCall) {
-	var open []int // calls that end later or may go on, the innermost last
+	var open []int // calls that end later or may continue, the innermost last
 	for i := range r.Segments {
 		s := &r.Segments[i]
 		services, goroutine := calledServices(s), s.Goroutine

@@ -24,7 +24,7 @@ type Decoder struct {
 	// KeepsGenerations keeps the generations that Next returns, until Rewind is called without it.
 	KeepsGenerations bool
 
-	kept, repeated     []*Gen // what Next has returned, and what it returns again
+	kept, repeated     []*Gen // the generations that Next has returned, and those to return again
 	reader             *tracefmt.Reader
 	tables             tracefmt.Tables
 	workers            []*worker
@@ -150,7 +150,7 @@ func (d *Decoder) Next(ctx context.Context) (*Gen, error) {
 	return g, err
 }
 
-// keep keeps a generation for Rewind; nil stands for one that was skipped.
+// keep keeps a generation for Rewind; nil represents one that was skipped.
 func (d *Decoder) keep(g *Gen) {
 	if d.KeepsGenerations {
 		d.kept = append(d.kept, g)
