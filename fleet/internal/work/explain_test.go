@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -181,4 +182,78 @@ func TestRun(t *testing.T) {
 	}
 	cancel()
 	<-ended
+}
+
+// TestLease: while a child runs, its claim is renewed. A child whose claim another worker has is ended.
+func TestLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker(t)
+		id := addRecording(t, w, "a", []byte("x"))
+		claim := func(now time.Time) *store.Recording { return must.Have(w.Store.Claim(t.Context(), now, lease))(t) }
+		var ended time.Duration
+		w.runVerb = func(ctx context.Context, _ ...string) ([]byte, error) {
+			for range 3 {
+				time.Sleep(lease - 1)
+				check.True(t, claim(time.Now()) == nil, "the claim has ended")
+			}
+			stolen := claim(time.Now().Add(lease + 1))
+			must.True(t, stolen != nil && stolen.Tries == 2, "%+v", stolen)
+			begin := time.Now()
+			<-ctx.Done()
+			ended = time.Since(begin)
+			return nil, ctx.Err()
+		}
+		found, err := w.explainNext(t.Context())
+		r := must.Have(w.Store.Recording(t.Context(), id))(t)
+		check.True(t, found && err == nil && ended > 0 && ended <= lease/4 && r.State == store.Working && r.Tries == 2, "%v, after %v: %+v", err, ended, r)
+		w.runVerb = func(ctx context.Context, _ ...string) ([]byte, error) {
+			begin := time.Now()
+			<-ctx.Done()
+			ended = time.Since(begin)
+			return nil, ctx.Err()
+		}
+		time.Sleep(3 * lease)
+		found, err = w.explainNext(t.Context())
+		check.True(t, found && err == nil && ended == childTimeout, "%v, after %v", err, ended)
+	})
+}
+
+// listedFiles counts how often files are listed.
+type listedFiles struct {
+	raw.Store
+	lists int
+}
+
+func (f *listedFiles) List(ctx context.Context, visit func(string, time.Time) error) error {
+	f.lists++
+	return f.Store.List(ctx, visit)
+}
+
+// TestRetain: files are removed at most five minutes after their age, and orphans are looked for once an hour.
+func TestRetain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker(t)
+		id := addRecording(t, w, "a", []byte("x"))
+		must.Do(t, w.Store.Fail(t.Context(), must.Have(w.Store.Claim(t.Context(), time.Now(), lease))(t), true, "why"))
+		files := &listedFiles{Store: w.Files}
+		w.Files = files
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan bool)
+		go func() {
+			w.Retain(ctx, Retention{FileAge: 47 * time.Minute, FileBytes: 1 << 30, RowAge: 48 * time.Hour})
+			close(ended)
+		}()
+		for _, c := range []struct {
+			after  time.Duration
+			isKept bool
+			lists  int
+		}{{46 * time.Minute, true, 1}, {50*time.Minute + time.Second, false, 1}, {59 * time.Minute, false, 1}, {time.Hour + time.Second, false, 2}, {3*time.Hour + time.Second, false, 4}} {
+			time.Sleep(c.after - time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)))
+			synctest.Wait()
+			r := must.Have(w.Store.Recording(t.Context(), id))(t)
+			check.True(t, r.Raw == c.isKept && files.lists == c.lists, "after %v: %+v, %d lists", c.after, r, files.lists)
+		}
+		stop()
+		<-ended
+	})
 }
