@@ -28,7 +28,7 @@ func TestFirstSentenceNamesTheQueue(t *testing.T) {
 		}
 		queuedServices++
 		c := &rep.Verdict[i].Causes[0]
-		if c.Queue == nil || c.Queue.For != f.Queue.For || !strings.Contains(f.Title, " queue for ") && !strings.Contains(f.Title, "too few places") || !strings.HasPrefix(c.Text, "queueing for "+f.Queue.For) {
+		if c.Queue == nil || c.Queue.For != f.Queue.For || !strings.Contains(f.Title, " queue for ") && !strings.Contains(f.Title, "admits too few") || !strings.HasPrefix(c.Text, "queueing for "+f.Queue.For) {
 			t.Errorf("%s: the sentence begins with %q, the finding is %q", name, c.Text, f.Title)
 		}
 	}

@@ -109,9 +109,9 @@ func (p *page) earlierDuplicate(i int) int {
 	return slices.IndexFunc(p.report.Findings[:i], func(o report.Finding) bool { return o.Ignored == "" && isSameFault(f, &o) })
 }
 
-// isSameFault reports whether two findings are one fault, found in two groups.
+// isSameFault reports whether two findings are one fault, found in two groups: at the same place, or with the same change.
 func isSameFault(a, b *report.Finding) bool {
-	return a.Code == b.Code && a.Title == b.Title && a.Site.Equal(b.Site)
+	return a.Code == b.Code && (a.Title == b.Title && a.Site.Equal(b.Site) || len(a.Changes) > 0 && slices.Equal(a.Changes, b.Changes))
 }
 
 // maxGroups is how many groups of one fault are named.
@@ -130,7 +130,8 @@ func (p *page) groupsOf(f *report.Finding) []span {
 		if g == nil {
 			continue
 		}
-		if n++; n > maxGroups || strings.Contains(f.Title, words.FuncName(g.Name)) {
+		name := words.FuncName(g.Name)
+		if n++; n > maxGroups || strings.Contains(f.Title, name+" ") || strings.Contains(f.Title, name+",") {
 			continue
 		}
 		lead := " · "
@@ -215,6 +216,9 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 			spans = append(spans, span{plain, ", max "}, latencyChange(pr.WasMaxNS, *pr.MaxNS, formatEstimate))
 		}
 		spans = append(spans, span{plain, p.condition(pr, g)})
+		if short && helpsSlowestLittle(pr, p50, p99) {
+			spans = append(spans, span{plain, "; the slowest gain little"})
+		}
 	case f.Share > 0 && isRun:
 		spans = append(spans, span{plain, words.Percent(f.Share) + " of the run"})
 	case f.Share > 0:
@@ -291,6 +295,15 @@ func decidedBy(d *report.Decided) string {
 		return " of each slow request"
 	}
 	return " of each request of the other slow band"
+}
+
+// helpsSlowestLittle reports whether a change shortens the median by a tenth or more, and the slowest requests hardly.
+func helpsSlowestLittle(pr *report.Predicted, p50, p99 *int64) bool {
+	worst, worstNS := &pr.P99NS, p99
+	if p99 == nil {
+		worst, worstNS = pr.MaxNS, pr.WasMaxNS
+	}
+	return p50 != nil && worst != nil && worstNS != nil && float64(pr.P50NS.Est) < 0.9*float64(*p50) && float64(worst.Est) > 0.95*float64(*worstNS)
 }
 
 // onlyMax reports whether a change affects so few requests that it moves only the maximum.

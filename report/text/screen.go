@@ -43,6 +43,20 @@ func (p *page) shortForm() {
 	add(0, "", (*page).header)
 	weighty, lesser := p.splitFindings()
 	add(0, "", func(p *page) { p.nothingMajor(weighty) })
+	isQuiet := len(blocks) > 1
+	faults := slices.DeleteFunc(slices.Clone(weighty), func(f *report.Finding) bool { return f.Code.OfMachine() }) // it has no remedy in the service
+	if len(faults) == 0 {
+		faults = weighty
+	}
+	machine := slices.IndexFunc(p.report.Findings, func(f report.Finding) bool { return f.Code.OfMachine() && f.Ignored == "" })
+	isBusy := machine >= 0 && !slices.Contains(faults, &p.report.Findings[machine])
+	busy := func(p *page) {
+		f := &p.report.Findings[machine]
+		p.paragraph(span{dim, "busy"}, indent, span{plain, p.sentence(f.Title) + "; " + p.sentence(cmp.Or(f.Remedy, f.Fix))}, span{dim, " · " + termtext.Head(f.Code, 12)})
+	}
+	if isQuiet && isBusy { // it weakens that result
+		add(0, "", busy)
+	}
 	head := span{bold, "why"}
 	list := p.verdicts()
 	for i := range list {
@@ -57,11 +71,6 @@ func (p *page) shortForm() {
 		})
 		head = span{}
 	}
-	machine := slices.ContainsFunc(weighty, func(f *report.Finding) bool { return f.Code.OfMachine() })
-	faults := weighty
-	if machine && len(weighty) > 1 { // it has no remedy in the service
-		faults = slices.DeleteFunc(slices.Clone(weighty), func(f *report.Finding) bool { return f.Code.OfMachine() })
-	}
 	head = span{bold, remedyHead(faults)}
 	for i, f := range faults {
 		rank := 2
@@ -72,32 +81,28 @@ func (p *page) shortForm() {
 			if i == 0 {
 				p.line()
 			}
-			p.shortFinding(head, f, i)
+			p.shortFinding(head, f)
 		})
-		head = span{}
+		if i+1 < len(faults) {
+			head = span{bold, p.followingHead(faults[i+1], faults[:i+1])}
+		}
+	}
+	if !isQuiet && isBusy {
+		add(0, "", busy)
 	}
 	rest := slices.DeleteFunc(append(slices.Clone(weighty), lesser...), func(f *report.Finding) bool {
-		return f == p.intended() || slices.Contains(faults, f)
+		return f == p.intended() || slices.Contains(faults, f) || f.Code.OfMachine() || p.isSaid(f)
 	})
-	gap := len(faults) == 0
-	if i := slices.IndexFunc(rest, func(f *report.Finding) bool { return f.Code.OfMachine() }); i >= 0 {
-		f := rest[i]
-		rest = slices.Delete(rest, i, i+1)
-		add(0, "", func(p *page) {
-			if gap {
+	also := func(hidden string) func(*page) {
+		return func(p *page) {
+			if len(faults) == 0 && (isQuiet || !isBusy) {
 				p.line()
 			}
-			p.paragraph(span{dim, "busy"}, indent, span{plain, p.sentence(f.Title) + "; " + p.sentence(cmp.Or(f.Remedy, f.Fix))}, span{dim, " · " + termtext.Head(f.Code, 12)})
-		})
-		gap = false
+			p.lesserFindings(span{dim, "also"}, rest, hidden)
+		}
 	}
 	if len(rest) > 0 {
-		add(4, "", func(p *page) {
-			if gap {
-				p.line()
-			}
-			p.lesserFindings(span{dim, "also"}, rest)
-		})
+		add(4, "also", also(""))
 	}
 	head = span{yellow, "note"}
 	for _, w := range p.report.Input.Warnings {
@@ -125,9 +130,7 @@ func (p *page) shortForm() {
 	}
 	hidden := map[string]int{}
 	for i := range blocks {
-		if shown[i] {
-			p.out.Write(blocks[i].text)
-		} else {
+		if !shown[i] {
 			hidden[blocks[i].note]++
 		}
 	}
@@ -138,8 +141,17 @@ func (p *page) shortForm() {
 	if n := hidden["note"]; n > 0 {
 		omitted = append(omitted, words.Count(n, "note", "notes"))
 	}
-	if len(omitted) > 0 {
-		p.paragraph(span{dim, "also"}, indent, span{dim, strings.Join(omitted, " and ") + ": --full"})
+	omittedText := strings.Join(omitted, " and ")
+	for i := range blocks {
+		if b := &blocks[i]; shown[i] && b.note == "also" {
+			p.out.Write(p.render(also(omittedText)))
+			omittedText = ""
+		} else if shown[i] {
+			p.out.Write(b.text)
+		}
+	}
+	if omittedText != "" {
+		p.paragraph(span{dim, "also"}, indent, span{dim, omittedText + ": --full"})
 	}
 	p.out.Write(last)
 }
@@ -160,7 +172,7 @@ func (p *page) nothingMajor(weighty []*report.Finding) {
 		all += p.report.Groups[i].Count
 	}
 	for i := range p.report.Servers {
-		if s := &p.report.Servers[i]; s.Count > requests {
+		if s := &p.report.Servers[i]; s.Count > requests && 2*s.Count >= all { // else most of the work is elsewhere
 			if requests, latency = s.Count, s.LatencyNS; s.Count < all {
 				protocol = s.Kind.Protocol() + " "
 			}
@@ -171,7 +183,10 @@ func (p *page) nothingMajor(weighty []*report.Finding) {
 		for i := range p.report.Groups {
 			g := &p.report.Groups[i]
 			requests += g.Count
-			if ns := g.SenderLatency().P99; ns != nil && (latency.P99 == nil || *ns > *latency.P99) {
+			if ns := cmp.Or(g.SenderLatency().P99, g.SenderLatency().Max); ns != nil && len(p.report.Groups) > 1 && (latency.P99 == nil || *ns > *latency.P99) {
+				latency.P99 = ns
+			}
+			if ns := g.SenderLatency().P99; ns != nil && len(p.report.Groups) == 1 {
 				latency.P99 = ns
 			}
 			if ns := g.SenderLatency().Max; ns != nil && (latency.Max == nil || *ns > *latency.Max) {
@@ -197,16 +212,38 @@ func (p *page) nothingMajor(weighty []*report.Finding) {
 	case f != nil:
 		text += ", as intended: " + p.sentence(shortenTitle(f.Title))
 	}
-	blind := 0
-	for i := range p.report.Judged.Blind {
-		blind += len(p.report.Judged.Blind[i].Codes)
+	if work := p.mainWork(); work != "" && result == "nothing to change" {
+		text += ", mostly computing" + work
 	}
-	text += fmt.Sprintf("; %d of %s clear", len(p.report.Judged.Clear), words.Count(p.report.Judged.Rules, "rule", "rules"))
-	if blind > 0 {
-		text += fmt.Sprintf(", %d lacked data", blind)
+	judged := p.report.Judged
+	text += fmt.Sprintf("; %d of %s clear", len(judged.Clear), words.Count(judged.Rules, "rule", "rules"))
+	if n := len(judged.Found); n > 0 && len(weighty) == 0 {
+		text += fmt.Sprintf(", %d with lesser facts", n)
+	}
+	if len(judged.Blind) > 0 {
+		blind, reasons := 0, make([]string, len(judged.Blind))
+		for i := range judged.Blind {
+			blind += len(judged.Blind[i].Codes)
+			reasons[i] = termtext.Head(judged.Blind[i].Text, 60)
+		}
+		text += fmt.Sprintf(", %d not judged (%s)", blind, strings.Join(reasons, ", "))
 	}
 	p.line()
 	p.paragraph(span{bold, "found"}, indent, span{bold, result}, span{plain, ": " + text + "."})
+}
+
+// mainWork returns what would make requests faster if at least half of the first verdict's time is computing: nothing in what they wait
+// for can. It is "" for other verdicts.
+func (p *page) mainWork() string {
+	v := p.verdicts()
+	if len(v) == 0 || len(v[0].Causes) == 0 || v[0].Causes[0].Cause != report.CauseCPU || v[0].Causes[0].Share < 0.5 {
+		return ""
+	}
+	c := &v[0].Causes[0]
+	if g := p.report.Group(v[0].Group); len(c.Sites) > 0 && c.Sites[0].Share >= 0.5 && g != nil && g.Named {
+		return ": only less work in " + names.SiteFunc(c.Sites[0].Site, p.width/2) + " makes them faster"
+	}
+	return ": only less work makes them faster"
 }
 
 // intended returns the finding that says of the first cause of the first verdict that it is no fault, such as a stream's pace; nil if
@@ -240,6 +277,28 @@ func remedyHead(list []*report.Finding) string {
 	return "minor"
 }
 
+// followingHead returns the heading of a change after others: "then" if it gains something in addition, "or" if one of them alone gains
+// as much as all, "and" if it is about other requests.
+func (p *page) followingHead(f *report.Finding, earlier []*report.Finding) string {
+	g := p.report.Group(f.Group)
+	if f.Combined == nil || f.Predicted == nil || g == nil {
+		return "and"
+	}
+	near := func(a, b *report.Estimate, was *int64) bool { // within 2 % of the latency without a change
+		return a == nil || b == nil || was == nil || a.Est-b.Est < *was/50
+	}
+	all := f.Combined
+	gainsAll := func(o *report.Finding) bool {
+		pr := o.Predicted
+		return o.Group == f.Group && pr != nil && near(&pr.P50NS, &all.P50NS, cmp.Or(pr.WasP50NS, g.LatencyNS.P50)) &&
+			near(&pr.P99NS, &all.P99NS, cmp.Or(pr.WasP99NS, g.LatencyNS.P99)) && near(pr.MaxNS, all.MaxNS, pr.WasMaxNS)
+	}
+	if gainsAll(f) || slices.ContainsFunc(earlier, gainsAll) {
+		return "or"
+	}
+	return "then"
+}
+
 // render returns the text that write writes to a page.
 func (p *page) render(write func(*page)) []byte {
 	var b bytes.Buffer
@@ -251,7 +310,7 @@ func (p *page) render(write func(*page)) []byte {
 }
 
 // shortFinding writes a finding in few lines: the fault, its place, what to do first and what that gains.
-func (p *page) shortFinding(head span, f *report.Finding, index int) {
+func (p *page) shortFinding(head span, f *report.Finding) {
 	st := names.SeverityStyle(f.Severity)
 	hangingIndent := indent + 9
 	title := []span{{bold, p.sentence(termtext.Head(shortenTitle(f.Title), maxSentence))}}
@@ -281,13 +340,10 @@ func (p *page) shortFinding(head span, f *report.Finding, index int) {
 		}
 		p.paragraph(mark(label), hangingIndent, gain...)
 	}
-	if f.Combined != nil {
-		combined, label := *f, "both"
-		if index > 1 {
-			label = "all"
-		}
+	if f.Combined != nil && head.text == "then" {
+		combined := *f
 		combined.Predicted, combined.Confidence = f.Combined, 1
-		p.paragraph(mark(label), hangingIndent, p.predictedGain(&combined, true)...)
+		p.paragraph(mark("all"), hangingIndent, p.predictedGain(&combined, true)...)
 	}
 }
 
@@ -302,14 +358,32 @@ func (p *page) doubt(f *report.Finding) string {
 	return ": " + p.sentence(f.Doubt)
 }
 
-// lesserFindings writes the title of the first finding, and how many others there are.
-func (p *page) lesserFindings(head span, list []*report.Finding) {
+// lesserFindings writes the title of the first finding, how many others there are, and what else is hidden.
+func (p *page) lesserFindings(head span, list []*report.Finding, hidden string) {
 	f := list[0]
 	spans := []span{{plain, p.sentence(shortenTitle(f.Title))}, {dim, " · " + termtext.Head(f.Severity, 10) + ", " + termtext.Head(f.Code, 12)}}
 	if n := len(list) - 1; n > 0 {
-		spans = append(spans, span{dim, "; " + words.Number(int64(n)) + " more: --full"})
+		spans = append(spans, span{dim, "; " + words.Number(int64(n)) + " more"})
+	}
+	if hidden != "" {
+		spans = append(spans, span{dim, "; " + hidden})
+	}
+	if len(spans) > 2 {
+		spans = append(spans, span{dim, ": --full"})
 	}
 	p.paragraph(head, indent, spans...)
+}
+
+// isSaid reports whether the short form says elsewhere what a finding says: in its first line, about how many requests its percentiles
+// are, or in a line of a verdict, what computes.
+func (p *page) isSaid(f *report.Finding) bool {
+	switch f.Code {
+	case report.RuleFewRequests, report.RuleBiasedNames:
+		return true
+	case report.RuleComputes:
+		return f.Severity == report.SeverityInfo
+	}
+	return false
 }
 
 // Line returns a report in one line, for a chat: the first cause of the first group, and the first finding.

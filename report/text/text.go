@@ -122,6 +122,19 @@ func newPage(w io.Writer, opts Options) *page {
 	return &page{printer: printer{out: bufio.NewWriter(w), color: opts.Color, width: opts.Width}, opts: opts}
 }
 
+// minRepresentative is the number of requests below which the first line says that they do not represent others.
+const minRepresentative = 10
+
+// fewRequests returns the finding that there are too few requests for reliable percentiles; nil if there are enough.
+func (p *page) fewRequests() *report.Finding {
+	for i := range p.report.Findings {
+		if f := &p.report.Findings[i]; f.Code == report.RuleFewRequests && f.Ignored == "" {
+			return f
+		}
+	}
+	return nil
+}
+
 // header describes the recording in one line.
 func (p *page) header() {
 	in := &p.report.Input
@@ -150,10 +163,19 @@ func (p *page) header() {
 		}
 	}
 	if len(p.report.Groups) != 1 {
-		found += " of " + words.Count(len(p.report.Groups), "group", "groups")
+		found += " in " + words.Count(len(p.report.Groups), "group", "groups")
+	} else if f := p.fewRequests(); f != nil && requests < minRepresentative {
+		found = "only " + found + ", too few to generalise: record longer"
+	} else if f != nil {
+		found += ", too few for a p99"
 	}
 	if servers := p.report.Servers; len(servers) == 1 && servers[0].Count == requests && servers[0].LatencyNS.P50 != nil && servers[0].LatencyNS.P99 != nil {
-		found += ", " + fact("p50 "+words.Duration(*servers[0].LatencyNS.P50)) + ", " + fact("p99 "+words.Duration(*servers[0].LatencyNS.P99))
+		if len(p.report.Groups) > 1 {
+			found += ", together"
+		} else {
+			found += ","
+		}
+		found += " " + fact("p50 "+words.Duration(*servers[0].LatencyNS.P50)) + ", " + fact("p99 "+words.Duration(*servers[0].LatencyNS.P99))
 	}
 	facts = append(facts, found)
 	if s := in.Sampled; s != nil {

@@ -223,16 +223,57 @@ func TestCertainty(t *testing.T) {
 	}
 }
 
-// TestGainOfBoth: of several changes, the screen also shows the gain of all together, and whose latencies a gain is about.
+// TestGainOfBoth: of several changes, the screen says whether one is enough, else the gain of all together, and whose latencies a gain is
+// about.
 func TestGainOfBoth(t *testing.T) {
 	r := read(t, "tso")
 	f := r.Findings[0]
-	f.Title, f.Combined = "the second fault", f.Predicted
+	f.Title, f.Combined, f.Site, f.Changes = "the second fault", new(*f.Predicted), nil, nil
 	f.Combined.ChangeText = "with all"
 	r.Findings = []report.Finding{r.Findings[0], f}
 	r.Groups = append(r.Groups, report.Group{ID: "other", Name: "main.other", Named: true, Kind: report.KindTask, Count: 1})
 	screen := render(t, r, text.Options{Width: 200})
-	check.True(t, strings.Count(screen, " both     p50 ") == 1 && strings.Count(screen, " gain     pdclient.GetTSAsync: p50 ") == 2, "%s", screen)
+	check.True(t, strings.Contains(screen, "\nor       [") && !strings.Contains(screen, " all      p50 ") && strings.Count(screen, " gain     pdclient.GetTSAsync: p50 ") == 2, "%s", screen)
+	f.Combined.P50NS.Est, f.Combined.P99NS.Est = 0, 0
+	screen = render(t, r, text.Options{Width: 200})
+	check.True(t, strings.Contains(screen, "\nthen     [") && strings.Count(screen, " all      p50 ") == 1, "%s", screen)
+	r.Findings[1].Combined = nil
+	screen = render(t, r, text.Options{Width: 200})
+	check.True(t, strings.Contains(screen, "\nand      ["), "%s", screen)
+}
+
+// TestSaidOnce: the short form says once that requests are few, that other requests show no handler, and what computes.
+func TestSaidOnce(t *testing.T) {
+	r := read(t, "tso")
+	r.Groups, r.Servers = r.Groups[:1], nil
+	r.Groups[0].Count, r.Groups[0].Named = 77, true
+	r.Judged = &report.Judged{Rules: 3, Clear: []report.RuleCode{"WL1001"}, Blind: []report.Blind{{Text: "no CPU samples", Codes: []report.RuleCode{"WL5011"}}}}
+	r.Findings = []report.Finding{
+		{Code: report.RuleFewRequests, Severity: report.SeverityInfo, Title: "the trace has only 77 requests"},
+		{Code: report.RuleBiasedNames, Severity: report.SeverityInfo, Title: "those of named groups are too high"},
+		{Code: report.RuleComputes, Severity: report.SeverityInfo, Title: "main.spin computes"},
+	}
+	r.Verdict = verdict.Verdicts(r)
+	c := &r.Verdict[0].Causes[0]
+	c.Cause, c.Share, c.Sites[0].Share, c.Sites[0].Site = report.CauseCPU, 0.98, 0.98, &report.Site{Func: "main.spin"}
+	screen := render(t, r, text.Options{Width: 200})
+	for _, want := range []string{"77 requests, too few for a p99", "mostly computing: only less work in main.spin makes them faster; 1 of 3 rules clear, 1 not judged (no CPU samples)."} {
+		check.True(t, strings.Contains(screen, want), "want %q:\n%s", want, screen)
+	}
+	check.False(t, strings.Contains(screen, "\nalso "), "%s", screen)
+	r.Groups[0].Count = 3
+	check.True(t, strings.Contains(render(t, r, text.Options{Width: 200}), "only 3 requests, too few to generalise: record longer"), "3 requests")
+}
+
+// TestGainOfSlowest: a gain says if it is only the median's.
+func TestGainOfSlowest(t *testing.T) {
+	r := read(t, "tso")
+	pr := r.Findings[0].Predicted
+	g := r.Group(r.Findings[0].Group)
+	for _, share := range []float64{0.5, 0.97} {
+		pr.P50NS.Est, pr.P99NS.Est = *g.LatencyNS.P50/2, int64(share*float64(*g.LatencyNS.P99))
+		check.Equal(t, strings.Contains(render(t, r, text.Options{Width: 200}), "; the slowest gain little"), share > 0.9, "%g of p99 remains", share)
+	}
 }
 
 // TestIntended: what a finding of severity info says of the slow requests' first cause is in the sentence that nothing is to be changed.

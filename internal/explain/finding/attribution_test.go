@@ -263,7 +263,7 @@ func TestFindingTextsOfWaits(t *testing.T) {
 		{"a semaphore without a number of slots", report.Cause{Cause: "network", Site: site("ask@4"), Via: via("select golang.org/x/sync/semaphore.(*Weighted).Acquire@80", "select ask@4"), TotalNS: ms(3000)},
 			"requests queue for a golang.org/x/sync/semaphore", "return it before the work at main.ask"},
 		{"an errgroup", report.Cause{Cause: "sleep", Site: site("fetch@5"), Call: "time.Sleep", Via: via("chan send golang.org/x/sync/errgroup.(*Group).Go@74"), TotalNS: ms(3000)},
-			"requests cannot start all their goroutines at once: an errgroup has too few places, while one sleeps at main.fetch", "SetLimit"},
+			"requests cannot start all their goroutines at once: an errgroup admits too few, while one sleeps at main.fetch", "SetLimit"},
 	} {
 		found := Find(&Input{Report: oneGroup(c.cause), Process: &process.Stats{}}, rulesWithPrefix("WL2"))
 		check.True(t, len(found) == 1 && strings.Contains(found[0].Title, c.title) && strings.Contains(found[0].Fix, c.fix),
@@ -343,8 +343,8 @@ func TestPoolSize(t *testing.T) {
 			"a larger pool would save %d ns, not the time that requests waited for it", v.Gain.TotalNS)
 	}
 	for text, want := range map[string]float64{
-		"requests that need a place that other requests hold": 100, "mean wait for it, at main.use (main.go:4)": 30e6, "mean time for which it is held": 10e6,
-		"mean number waiting (rate x wait)": 3, "mean number in use": 1, "places sufficient at this load": 4,
+		"requests that need a slot": 100, "mean wait for it, at main.use (main.go:4)": 30e6, "mean time for which it is held": 10e6,
+		"mean number waiting (rate x wait)": 3, "mean number in use": 1, "slots sufficient at this load": 4,
 	} {
 		check.Equal(t, got[text], want, "%s", text)
 	}
@@ -353,7 +353,7 @@ func TestPoolSize(t *testing.T) {
 	in = &Input{Report: rep, Services: []queues.ServiceStats{{Cause: "sleep", Site: site("use@5"), WaitersPerServer: 2.5, BatchSize: 1, Servers: 1, MaxServers: 1, ServiceNS: 1e6, Requests: 100}}}
 	in.Report.Input.DurationNS = 10e9
 	for _, v := range rulesByCode(report.RulePoolTooSmall)[0].Run(in) {
-		if e := v.Evidence[len(v.Evidence)-2]; e.Value != 2 || !strings.Contains(v.Fix, "about 2 are enough") {
+		if e := v.Evidence[len(v.Evidence)-2]; e.Value != 2 || !strings.Contains(v.Fix, "about 2 instead of 1 suffice") {
 			t.Errorf("%s: %g; %s", e.Text, e.Value, v.Fix)
 		}
 	}
@@ -362,10 +362,10 @@ func TestPoolSize(t *testing.T) {
 	rep = oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: conns, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 	in = &Input{Report: rep, Services: []queues.ServiceStats{{Cause: "network", Site: site("use@5"), WaitersPerServer: 2.7, BatchSize: 1, Servers: 8, MaxServers: 8, ServiceNS: 10e6, Requests: 100}}}
 	for _, v := range rulesByCode(report.RulePoolTooSmall)[0].Run(in) {
-		check.True(t, strings.Contains(v.Fix, "about 4 are enough"), "a pool of connections: %s", v.Fix)
+		check.True(t, strings.Contains(v.Fix, "about 4 suffice"), "a pool of connections: %s", v.Fix)
 	}
 	// 200 requests wait for the only slot, whose holder computes: with two Ps no more than two slots help.
-	for procs, want := range map[int]string{2: "about 2 are enough", 0: "about 35 are enough"} {
+	for procs, want := range map[int]string{2: "about 2 suffice", 0: "about 35 suffice"} {
 		rep = oneGroup(report.Cause{Cause: "cpu", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 		rep.Input.GOMAXPROCS, rep.Input.DurationNS = procs, 40e6
 		in = &Input{Report: rep, Services: []queues.ServiceStats{{Cause: "cpu", Site: site("use@4"), WaitersPerServer: 100, BatchSize: 1, OtherRequestShare: 1, Servers: 1, MaxServers: 1, ServiceNS: 10e6, Requests: 100}}}
@@ -433,9 +433,9 @@ func TestSlotsOrNotification(t *testing.T) {
 		title       string // of the pool's finding; "" if there is none
 		holdShorter bool   // the advice is to hold the slot for less time
 	}{
-		{"other requests hold the slots", heldByOthers, slots(queues.SlotWaits{FormerWaiterShare: 0.8, OtherRequestShare: 1, Slots: 3, MaxWaiters: 5, HoldNS: 10e6}), "requests queue for one of 3 places at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)", false},
-		{"holders work on other goroutines", servedByWorkers, slots(queues.SlotWaits{FormerWaiterShare: 0.8, Slots: 1, MaxWaiters: 5, HoldNS: 10e6}), "requests queue for the only place at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)", true},
-		{"the number of slots is unknown", heldByOthers, slots(queues.SlotWaits{FormerWaiterShare: 0.8, OtherRequestShare: 1}), "requests queue for a place that other requests hold while its holder sleeps at main.use (main.go:5)", false},
+		{"other requests hold the slots", heldByOthers, slots(queues.SlotWaits{FormerWaiterShare: 0.8, OtherRequestShare: 1, Slots: 3, MaxWaiters: 5, HoldNS: 10e6}), "requests queue for one of 3 slots at main.use (main.go:4), held by a goroutine that sleeps at main.use (main.go:5)", false},
+		{"holders work on other goroutines", servedByWorkers, slots(queues.SlotWaits{FormerWaiterShare: 0.8, Slots: 1, MaxWaiters: 5, HoldNS: 10e6}), "requests queue for the only slot at main.use (main.go:4), held by a goroutine that sleeps at main.use (main.go:5)", true},
+		{"the number of slots is unknown", heldByOthers, slots(queues.SlotWaits{FormerWaiterShare: 0.8, OtherRequestShare: 1}), "requests queue for a slot, held by a goroutine that sleeps at main.use (main.go:5)", false},
 		{"news", heldByOthers, slots(queues.SlotWaits{OtherRequestShare: 1}), "", false},
 		{"goroutines of the request", heldByOthers, slots(queues.SlotWaits{ChildShare: 1, WaitsPerChild: 1}), "", false},
 	} {
@@ -443,7 +443,7 @@ func TestSlotsOrNotification(t *testing.T) {
 		title := ""
 		for _, v := range rulesByCode(report.RulePoolTooSmall)[0].Run(&Input{Report: rep, Services: []queues.ServiceStats{c.service}, SlotWaits: []queues.SlotWaits{c.slots}}) {
 			title = v.Title
-			if got := strings.HasPrefix(v.Fix, "hold it for less time: do the work at main.use (main.go:5) before taking it"); got != c.holdShorter {
+			if got := strings.HasPrefix(v.Fix, "if the slot guards no data") && strings.Contains(v.Fix, "do the work at main.use (main.go:5) before it is taken"); got != c.holdShorter {
 				t.Errorf("%s: %s", c.name, v.Fix)
 			}
 		}
@@ -466,7 +466,7 @@ func TestWorkToMoveOutOfLock(t *testing.T) {
 		{"lock get@2 sync.(*Mutex).Lock", site("get@5"), "do not hold the lock of main.go:2 during the call at main.get (main.go:5)"},
 		{"lock get@2 sync.(*Mutex).Lock", dep, "do not hold the lock of main.go:2 during the call at main.check (main.go:9)"},
 		{"lock get@3 sync.(*Mutex).Lock", site("get@5"), "do not hold the lock of main.go:3 during the call at main.check (main.go:9)"},
-		{"chan get@2", site("get@5"), "do the work at main.get (main.go:5) before taking it"},
+		{"chan get@2", site("get@5"), "do the work at main.get (main.go:5) before it is taken"},
 	} {
 		read.Via = via(c.first, "select check@9 net/http.(*persistConn).roundTrip")
 		got := Find(&Input{

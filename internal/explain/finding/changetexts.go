@@ -13,7 +13,7 @@ import (
 func changeText(v *Verdict) string {
 	text := ""
 	for i := range v.Changes {
-		next := changePhrase(&v.Changes[i], v.Cause)
+		next := changePhrase(&v.Changes[i], v.Cause, v.Predicted != nil && v.Predicted.FromArrival)
 		if text != "" && text != next {
 			return ""
 		}
@@ -43,8 +43,8 @@ var leavesSome = map[report.CauseName]bool{
 }
 
 // changePhrase returns one change in words; cause is that of the finding. If a fix leaves an unknown part of such a cause, the
-// words say "at most" (leavesSome).
-func changePhrase(c *predict.Change, cause report.CauseName) string {
+// words say "at most" (leavesSome). isQueued means that the prediction includes the queue for that work.
+func changePhrase(c *predict.Change, cause report.CauseName, isQueued bool) string {
 	switch c.Kind {
 	case report.ChangeSlots:
 		return textOf("phrase change-slots", "n", c.Count)
@@ -70,6 +70,9 @@ func changePhrase(c *predict.Change, cause report.CauseName) string {
 	key, part := textKey("phrase change-gone"), textKey("phrase part-wait")
 	if leavesSome[cause] {
 		key = "phrase change-at-most"
+	}
+	if isQueued {
+		key = "phrase change-gone-queue"
 	}
 	switch cause {
 	case report.CauseCPU:

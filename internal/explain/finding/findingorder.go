@@ -13,6 +13,11 @@ import (
 // run, because all clients waited for it, and then requests that hang.
 func sortVerdicts(all []Verdict) {
 	orderByLoss(all)
+	for i := 1; i < len(all); i++ { // a change whose gain is known precedes one of the scheduler's whose gain is not
+		if a, b := &all[i-1], &all[i]; isSchedulingRule(a.Code) && a.Predicted == nil && b.Predicted != nil && a.Group == b.Group && a.Severity == b.Severity {
+			*a, *b = *b, *a
+		}
+	}
 	for i := 1; i < len(all); i++ { // what can certainly be saved precedes an answer that perhaps could be faster
 		if a, b := &all[i-1], &all[i]; a.isOneAnswer && !b.isOneAnswer && a.Code == b.Code && a.Group == b.Group && a.Severity == b.Severity && b.Predicted != nil {
 			*a, *b = *b, *a

@@ -43,7 +43,7 @@ func checkGCTooFrequent(in *Input, group *report.Group) []Verdict {
 	if advice.effectiveGOGC <= lowGOGC {
 		fix = "fix gogc-and-limit"
 	}
-	v.Fix = textOf(fix, "gogc", advice.gogc, "gain", advice.gainText())
+	v.Fix = textOf(fix, "gogc", advice.gogc, "now", words.Figure(math.Round(advice.effectiveGOGC)), "gain", advice.gainText())
 	switch {
 	case site != nil && in.hasDominantAllocSite() && advice.effectiveGOGC > lowGOGC: // with a usual GOGC the fault is the garbage of one site
 		v.Fix = textOf("fix gogc-or-allocate-less", "site", in.dominantAllocSiteText(), "fix", v.Fix)

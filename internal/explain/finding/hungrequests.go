@@ -82,6 +82,9 @@ func (in *Input) hungVerdict(group *report.Group, wait *report.OpenWait) (v Verd
 	}
 	isMany := hanging >= threshold.SmallSample || float64(hanging) >= threshold.NoticeableShare*float64(group.Count+group.Open.Count)
 	v.FixedSeverity, v.Confidence, v.Fact = judgeHang(wait, isStuck, hasUsual, isMany)
+	if v.Confidence < trustedConfidence && !isResourceWait(wait) {
+		v.Doubt = textOf("phrase doubt-may-be-stream")
+	}
 	title := plural(hanging, "title hung-one", "title hung-many")
 	switch {
 	case !isStuck:

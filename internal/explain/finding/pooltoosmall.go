@@ -354,6 +354,8 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 	case !facts.isSizeKnown():
 	case more > 0:
 		fix = textOf("fix pool-more", "fix", fix, "n", more, "slots", facts.slots.Slots)
+	case !facts.kind.isSharedConnection && (facts.slots != nil && facts.slots.Slots > 0 || facts.hasServers):
+		fix = textOf("fix pool-enough-instead", "fix", fix, "n", facts.sufficient, "now", facts.poolAt(nil).Slots)
 	case !facts.kind.isSharedConnection:
 		fix = textOf("fix pool-enough", "fix", fix, "n", facts.sufficient)
 	}

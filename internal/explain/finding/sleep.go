@@ -49,7 +49,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 			v.scaleTo(remainingPause)
 		}
 	case knowledge.Has(top.Call, knowledge.SleepWait):
-		v.Fix = sleepAdvice(pauses)
+		v.Fix = attr.sleepAdvice(top, pauses, cand.gain.Slow.NS)
 	default:
 		v.Fix = textOf("fix sleep-of-timer")
 	}
@@ -70,6 +70,16 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		if shorter > 0 {
 			v.shortenTo(shorter, textOf("phrase change-shorter", "time", words.Brief(int64(shorter)), "default", present))
 		}
+	}
+	if attr.spansTrace() {
+		v.MaxSeverity = report.SeverityLow
+	}
+	if attr.group.Kind == report.KindRun {
+		title := textKey("title sleep-in-run")
+		if len(top.via) > 0 {
+			title = "title sleep-in-run-elsewhere"
+		}
+		v.Title = textOf(title, "activity", top.activity())
 	}
 	if l := cand.sharingLibrary(); l != nil {
 		v.Fix, v.ChangeText = textOf("fix in-library", "library", l.name, "advice", l.shareAdvice), textOf("phrase change-ahead")
@@ -152,15 +162,36 @@ func (in *Input) pausesOf(group string, changes []predict.Change) *predict.Pause
 }
 
 // sleepAdvice returns the fix for calls of time.Sleep that are not the pauses of a poll: how many there are in a request, and how
-// long each is.
-func sleepAdvice(p *predict.Pauses) string {
-	switch {
-	case p == nil:
-		return textOf("fix sleep-call")
-	case math.Round(p.Number) <= 1:
-		return textOf("fix sleep-once", "time", words.Brief(p.EachNS))
+// long each is. Only the program's authors know whether a pause is intended, so the advice has that condition. Requests that wait for a
+// goroutine that sleeps may wait for its sleeps for others as well: slowNS is the time of slow requests.
+func (a *attribution) sleepAdvice(top *causeRoute, p *predict.Pauses, slowNS int64) string {
+	whose, pkg := "", ""
+	if site := top.nonStdSite(); site != nil && a.group.Entry != nil {
+		pkg, _, _ = strings.Cut(words.FuncName(site.Func), ".")
+		if entry, _, _ := strings.Cut(words.FuncName(a.group.Entry.Func), "."); pkg != entry && pkg != "main" {
+			whose = textOf("phrase pause-of-package", "package", pkg)
+		}
 	}
-	return textOf("fix sleep-times", "n", words.Figure(math.Round(p.Number)), "time", words.Brief(p.EachNS))
+	switch {
+	case a.group.Kind == report.KindRun:
+		return textOf("fix sleep-in-run", "whose", whose)
+	case p == nil:
+		return textOf("fix sleep-call", "whose", whose)
+	case len(top.via) > 0 && slowNS > p.EachNS+p.EachNS/2:
+		return textOf("fix sleep-elsewhere-repeatedly", "whose", whose, "time", words.Brief(p.EachNS), "slow", words.Brief(slowNS))
+	case len(top.via) > 0 && math.Round(p.Number) <= 1:
+		return textOf("fix sleep-elsewhere", "whose", whose, "time", words.Brief(p.EachNS))
+	case math.Round(p.Number) <= 1:
+		return textOf("fix sleep-once", "whose", whose, "time", words.Brief(p.EachNS))
+	}
+	return textOf("fix sleep-times", "whose", whose, "n", words.Figure(math.Round(p.Number)), "time", words.Brief(p.EachNS))
+}
+
+// spansTrace reports whether the group is a run of the program, or spans that are open for nearly the whole trace: nothing waits for
+// their pauses.
+func (a *attribution) spansTrace() bool {
+	return a.group.Kind == report.KindRun ||
+		a.group.Count > 0 && float64(a.group.TotalNS) >= threshold.NearlyAllShare*float64(a.group.Count)*float64(a.in.Report.Input.DurationNS)
 }
 
 // rewriteForTransactions rewrites a verdict on pauses between attempts to use a locked database, so that it names the transaction

@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/predict"
@@ -22,15 +23,26 @@ func TestDescribePolling(t *testing.T) {
 	}
 }
 
-// TestSleepAdvice: a pause that is no part of a poll is not called one.
+// TestSleepAdvice: a pause that is no part of a poll is not called one. It may be intended, in the service's code or in another package,
+// and is no fault of a program that nothing waits for. A request that waits for another goroutine also waits for its earlier sleeps.
 func TestSleepAdvice(t *testing.T) {
+	awaited := []report.Via{{Wait: report.WaitChan}}
 	for _, c := range []struct {
+		kind   report.Kind
+		fn     string
+		via    []report.Via
 		number float64
 		want   string
 	}{
-		{1, "leave the pause out or shorten it: each request sleeps there once, for 5ms|; if it waits for an event, wait for that on a channel or sync.Cond"},
-		{2.9, "leave the pauses out or shorten them: each request sleeps there 3 times, 5ms each|; if they wait for an event, wait for that on a channel or sync.Cond"},
+		{report.KindHTTP1, "main.backoff", nil, 1, "remove or shorten the pause, if it is not intended: each request sleeps there once, for 5ms on average"},
+		{report.KindHTTP1, "main.backoff", nil, 2.9, "remove or shorten the pauses, if they are not intended: each request sleeps there 3 times, for 5ms each"},
+		{report.KindHTTP1, "example.org/hub.(*Hub).backoff", nil, 1, "remove or shorten the pause, if it is not intended: each request sleeps there once, for 5ms on average; if hub is not your code, look for its setting"},
+		{report.KindHTTP1, "main.store", awaited, 1, "remove or shorten the pause, if it is not intended: it takes 5ms on average, and slow requests wait for that of others as well, 9ms in all"},
+		{report.KindRun, "main.pace", nil, 1, "nothing, if the program is meant to pause there; else remove or shorten the pause"},
 	} {
-		check.Equal(t, sleepAdvice(&predict.Pauses{Number: c.number, EachNS: 5e6}), c.want, "%g pauses", c.number)
+		attr := attribution{group: &report.Group{Kind: c.kind, Entry: &report.Site{Func: "main.serve"}}}
+		route := &causeRoute{Cause: &report.Cause{Cause: report.CauseSleep, Site: &report.Site{Func: c.fn, File: "/src/main.go", Line: 7}}, via: c.via}
+		advice, _, _ := strings.Cut(attr.sleepAdvice(route, &predict.Pauses{Number: c.number, EachNS: 5e6}, 9e6), "|")
+		check.Equal(t, advice, c.want, "%g pauses", c.number)
 	}
 }

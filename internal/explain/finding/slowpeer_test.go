@@ -100,17 +100,17 @@ func TestCallPatterns(t *testing.T) {
 		title string
 		fix   string
 	}{
-		{"one call", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9}, report.SeverityLow, "wait for a peer's answer", "each request asks once here"},
+		{"one call", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9}, report.SeverityLow, "wait for a peer's answer", "find out on the peer's side why its answer takes so long: each request asks once here"},
 		{"sequential", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 5e8}, report.SeverityHigh, "6 times one after the other", "in parallel"},
 		{"parallel", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 15e8}, report.SeverityLow, "last of 6 answers", "20ms, and the others 15ms on average"},
 		{"opens connections", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 5e8, TotalNS: 2e9, ConnOpenNS: 12e8, ConnOpenRequests: 100, ConnOpenFunc: "database/sql.(*DB).conn"}, report.SeverityHigh, "open connections (60% of this wait), then wait for a peer's answer", "raise SetMaxIdleConns"},
 		{"opens some, parallel", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 15e8, TotalNS: 2e9, ConnOpenNS: 5e8, ConnOpenRequests: 90}, report.SeverityMedium, "open connections (25% of this wait), then wait for the last of 6 answers", "have the pool keep more of them"},
 		{"few open one", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, TotalNS: 2e9, ConnOpenNS: 12e8, ConnOpenRequests: 40}, report.SeverityLow, "open connections (60%", "have the pool keep more of them"},
-		{"opens hardly any", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, TotalNS: 2e9, ConnOpenNS: 3e8, ConnOpenRequests: 100}, report.SeverityLow, "wait for a peer's answer", "each request asks once here"},
+		{"opens hardly any", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, TotalNS: 2e9, ConnOpenNS: 3e8, ConnOpenRequests: 100}, report.SeverityLow, "wait for a peer's answer", "find out on the peer's side why its answer takes so long: each request asks once here"},
 		{"no answer", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Unanswered: 20, UnansweredNS: 19e8}, report.SeverityHigh, "a peer that does not answer", "make that deadline shorter"},
-		{"one without an answer", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Unanswered: 1, UnansweredNS: 19e8}, report.SeverityLow, "wait for a peer's answer", "each request asks once here"},
+		{"one without an answer", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Unanswered: 1, UnansweredNS: 19e8}, report.SeverityLow, "wait for a peer's answer", "find out on the peer's side why its answer takes so long: each request asks once here"},
 		{"delayed acknowledgements", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 4e9, LongestNS: 4e9, TotalNS: 4e9, LaterParts: 100, AckDelays: 90, ShortAckDelays: 20, AckDelayNS: 38e8}, report.SeverityHigh, "held back by Nagle's algorithm", "on the peer's side, write head and body"},
-		{"pauses of any length", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 4e9, LongestNS: 4e9, TotalNS: 4e9, LaterParts: 100, AckDelays: 40, ShortAckDelays: 20, AckDelayNS: 16e8}, report.SeverityLow, "wait for a peer's answer", "each request asks once here"},
+		{"pauses of any length", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 4e9, LongestNS: 4e9, TotalNS: 4e9, LaterParts: 100, AckDelays: 40, ShortAckDelays: 20, AckDelayNS: 16e8}, report.SeverityLow, "wait for a peer's answer", "find out on the peer's side why its answer takes so long: each request asks once here"},
 		{"parallel, one far slower", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 1e8}, report.SeverityHigh, "last of 6 answers", "find out why that peer is slow"},
 	} {
 		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
@@ -221,7 +221,7 @@ func TestAdviceForCalls(t *testing.T) {
 		want  string
 	}{
 		"unknown calls":                  {nil, "find out on the peer's side why its answers take so long"},
-		"one call":                       {[]queues.PeerCalls{once}, "each request asks once here"},
+		"one call":                       {[]queues.PeerCalls{once}, "find out on the peer's side why its answer takes so long: each request asks once here"},
 		"one call, and a call elsewhere": {[]queues.PeerCalls{once, {Site: other, Requests: 100, Calls: 100, AnswerNS: 1e9, TotalNS: 1e9}}, "in parallel"},
 		"two calls with two stacks":      {[]queues.PeerCalls{{Site: line, Requests: 100, Calls: 100, AnswerNS: 1e9, TotalNS: 2e9}}, "in parallel"},
 	} {

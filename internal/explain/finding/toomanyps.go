@@ -97,6 +97,7 @@ func checkTooManyPs(in *Input) []Verdict {
 	if hasMorePsThanCPUs(in) {
 		delayShare, _ := runDelayShare(in)
 		v.Title, v.Confidence = textOf("title more-ps-than-cpus"), 0.8
+		v.Fix = textOf("fix more-ps-than-cpus", "cpus", in.Report.Host.Facts.Parallelism, "ps", in.Process.Procs)
 		v.addEvidence(evidenceOf("evidence process-cpus", in.Report.Host.Facts.Parallelism, "CPUs"),
 			evidenceOf("evidence thread-waits", delayShare, "share"))
 		if k := in.Report.Kernel; k.IsComplete() {

@@ -37,6 +37,9 @@ func sumCauses(r *report.Report, band *report.Band, queues []*report.Queue, firs
 			continue
 		}
 		addSites(&cause, parts)
+		if cause.Cause == report.CauseSyscall {
+			cause.Kind = systemCalls(parts)
+		}
 		if cause.Cause == report.CauseQueue && cause.Queue != nil && cause.Queue.For == cause.Kind {
 			cause.AheadWork = largestWork(parts)
 		}
@@ -49,7 +52,7 @@ func sumCauses(r *report.Report, band *report.Band, queues []*report.Queue, firs
 	for i := range causes {
 		c, f := &causes[i], &causes[first]
 		ns, firstNS := totalNS[unqueuedKey(c)], totalNS[unqueuedKey(f)]
-		if remainderRank(c.Cause) == 0 && (ns > firstNS || ns == firstNS && firstQueue != nil && c.Queue == firstQueue && f.Queue != firstQueue) {
+		if remainderRank(c.Cause) == 0 && (ns > firstNS || ns == firstNS && firstQueue != nil && c.Queue == firstQueue && f.Queue != firstQueue && 2*c.TotalNS >= f.TotalNS) {
 			first = i
 		}
 	}
@@ -108,6 +111,9 @@ func largestWork(parts []rowPart) *report.VerdictWork {
 	key := partsByKey[largest][0].causeKey
 	sum := report.VerdictCause{Cause: key.cause, Kind: key.kind, TotalNS: sumNS[largest], Sites: []report.VerdictSite{}}
 	addSites(&sum, partsByKey[largest])
+	if sum.Cause == report.CauseSyscall {
+		sum.Kind = systemCalls(partsByKey[largest])
+	}
 	return &report.VerdictWork{Cause: sum.Cause, Kind: sum.Kind, TotalNS: sum.TotalNS, Sites: sum.Sites}
 }
 

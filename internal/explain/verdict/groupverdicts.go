@@ -8,6 +8,7 @@
 package verdict
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -103,7 +104,7 @@ func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFir
 		if g.Iterations != nil {
 			c.EachNS = int64(c.Share * float64(g.Iterations.EachNS))
 		}
-		nameStopperOrPeer(c, r, g)
+		nameCause(c, r, g)
 		for k := range c.Sites {
 			if c.Service != "" {
 				continue
@@ -115,7 +116,7 @@ func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFir
 	v.Lead, v.Range = bandWords(g, chosenBand)
 	if withoutHandler, all := r.CountWithoutHandler(); withoutHandler > 0 && g.Named && g.Kind.IsCall() {
 		v.Range = strings.Replace(v.Range, "(p50 ", "(half over ", 1) // a percentile of all requests would be another
-		v.Range = fmt.Sprintf("%s; of the %s of %s requests that waited)", strings.TrimSuffix(v.Range, ")"), words.Number(int64(g.Count)), words.Number(int64(all)))
+		v.Range = fmt.Sprintf("%s; handler seen in %s of all %s requests)", strings.TrimSuffix(v.Range, ")"), words.Number(int64(g.Count)), words.Number(int64(all)))
 	}
 	if isOfMessages {
 		addBacklog(&v, g)
@@ -140,7 +141,7 @@ func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFir
 	default:
 		v.Text = v.Lead + " " + name + " " + v.Range + " spent " + strings.Join(texts, "; ")
 	}
-	if v.Remark = remarkOn(&v, firstFault(r)); v.Remark != "" {
+	if v.Remark = cmp.Or(remarkOn(&v, firstFault(r)), medianRemark(r, &v, firstFault(r))); v.Remark != "" {
 		v.Text += "; " + v.Remark
 	}
 	if v.Held = stopsText(r); v.Held != "" {
@@ -169,11 +170,17 @@ func openRequests(g *report.Group, isHung bool) *report.VerdictOpen {
 	return o
 }
 
-// nameStopperOrPeer replaces the words of a cause in two cases: it is known what stopped the whole process, or it is known which
-// peer the requests wait for.
-func nameStopperOrPeer(cause *report.VerdictCause, r *report.Report, g *report.Group) {
+// nameCause replaces the words of a cause where more is known: what stopped the whole process, why idle Ps did not help, that handlers
+// of unknown name are included, or which peer the requests wait for.
+func nameCause(cause *report.VerdictCause, r *report.Report, g *report.Group) {
 	if s := r.Runtime.Stops; cause.Cause == report.CauseThrottle && s != nil && s.State != "" && !r.Runtime.Throttle.Verdict.HeldBack() {
 		cause.Words = "stopped with the whole process"
+	}
+	if cause.Cause == report.CauseSchedWake && slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Code == report.RuleTooManyPs }) {
+		cause.Words = "ready to run: a P was idle, but no CPU (more Ps than CPUs)"
+	}
+	if len(cause.Sites) > 0 && cause.Cause == report.CauseCPU && !g.Named && g.Kind.IsCall() && cause.Sites[0].Site != nil && cause.Sites[0].Site.Does != "" {
+		cause.Words += " (handlers included)" // a run without an event in between ends there
 	}
 	if cause.Service != "" || cause.WayTo != "" || g.Peer == nil || cause.Cause != report.CauseNetwork || cause.Kind != "outbound" || cause.Queue != nil {
 		return
@@ -300,7 +307,11 @@ func LatencyRange(g *report.Group, band *report.Band) string {
 	case band.Count == 1 && band.Band == report.Band99, minNS >= maxNS && maxNS > 0:
 		return "(" + words.Duration(maxNS) + ")"
 	case (minNS == 0 || band.Band == report.BandAll) && g.LatencyNS.P50 != nil:
-		return "(p50 " + words.Duration(*g.LatencyNS.P50) + ", max " + words.Duration(maxNS) + ")"
+		mean := ""
+		if ns := band.TotalNS() / int64(max(band.Count, 1)); band.Band == report.BandAll && ns > threshold.FarFactor**g.LatencyNS.P50 {
+			mean = ", mean " + words.Duration(ns)
+		}
+		return "(p50 " + words.Duration(*g.LatencyNS.P50) + mean + ", max " + words.Duration(maxNS) + ")"
 	case minNS == 0:
 		return "(up to " + words.Duration(maxNS) + ")"
 	}

@@ -3,6 +3,7 @@ package verdict
 import (
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -55,6 +56,33 @@ func remarkOn(v *report.Verdict, f *report.Finding) string {
 		return "the first change below is about time that is not in these latencies"
 	}
 	return "the first change below is about " + words.Percent(share) + " of the time and not about the largest part"
+}
+
+// medianRemark returns a sentence which says that the first finding f has a far larger share of the time from p50 to p90 than of verdict
+// v's requests, so that its change mostly shortens the median; "" if it does not.
+func medianRemark(r *report.Report, v *report.Verdict, f *report.Finding) string {
+	if f == nil || f.Group != v.Group || f.Predicted == nil || v.Band == report.BandAll || v.Band == report.Band5090 {
+		return ""
+	}
+	g := r.Group(v.Group)
+	band := g.Band(report.Band5090)
+	if band == nil || band.Count == 0 || g.Backlog != nil {
+		return ""
+	}
+	share := func(causes []report.VerdictCause) (sum float64) {
+		for i := range causes {
+			if c := &causes[i]; f.Queue == nil || c.Queue != nil && c.Queue.For == f.Queue.For {
+				sum += shareOfFinding(c, f)
+			}
+		}
+		return sum
+	}
+	slow, usual := share(v.Causes), share(Causes(r, g, band))
+	if usual < slow+threshold.MajorShare {
+		return ""
+	}
+	return "the first change below is about " + words.Percent(slow) + " of this time, and about " + words.Percent(usual) + " of that of requests from p50 to p90 (" +
+		words.Duration(int64(usual*float64(band.TotalNS())/float64(band.Count))) + ")"
 }
 
 // shareOfFinding returns the share of the band's time that cause c has at the places of finding f: its queue, its site, or

@@ -51,6 +51,10 @@ func activity(cause *report.VerdictCause) string {
 		return "with its bytes arrived and not yet read"
 	case cause.Cause == report.CauseSyscall && cause.Kind == report.InC:
 		return "in C code"
+	case cause.Cause == report.CauseSyscall && cause.Kind == ChildProcess:
+		return "waiting for a child process"
+	case cause.Cause == report.CauseSyscall && cause.Kind == DiskSync:
+		return "syncing to disk"
 	case cause.Cause == report.CauseSleep && cause.Kind == Deadline:
 		return "waiting for a deadline"
 	case cause.Cause == report.CauseSleep && cause.Kind == Timer:
@@ -88,7 +92,7 @@ func processesPhrase(list []report.ProcessShare) string {
 var causeWords = map[report.CauseName]struct{ text, preposition string }{
 	report.CauseCPU:       {"computing", " in "},
 	report.CauseSched:     {"ready to run, waiting for a CPU", ", at "},
-	report.CauseSchedWake: {"ready to run although a P was idle", ", at "},
+	report.CauseSchedWake: {"ready to run, woken late although a P was idle", ", at "},
 	report.CauseSchedPoll: {"with data perhaps ready that no P polled for", ", at "},
 	report.CauseThrottle:  {"throttled by the CPU quota", ", at "},
 	report.CauseGCAssist:  {"helping the garbage collector", ", allocating in "},
@@ -355,24 +359,36 @@ func (s *sentence) addRoute(site *report.VerdictSite, open, end string, siteIsNa
 	if site.In != "" {
 		lead += "in this process's own " + site.In + ", asked over the network"
 	}
-	isNamed := len(via) == 0 || siteIsNamed && (site.Site.WaitedAt(&via[0]) || site.Site != nil && site.Site.CalledFrom.Awaits())
+	isNamed := len(via) == 0 || site.Site != nil && site.Site.OwnLine().LineKey() == via[0].Site.OwnLine().LineKey() ||
+		siteIsNamed && (site.Site.WaitedAt(&via[0]) || site.Site != nil && site.Site.CalledFrom.Awaits())
 	switch {
 	case isNamed && site.In == "":
 		return
 	case !isNamed && site.In != "":
 		lead += ", "
-	case !isNamed && site.ViaPart < wholeShare:
-		lead += words.Percent(site.ViaPart) + " of it "
+	case !isNamed:
+		lead += strings.TrimLeft(adverbForShare(site.ViaPart)+" ", ", ")
 	}
 	if isNamed {
 		s.add(Remark, lead+end)
 		return
 	}
-	s.add(Remark, lead+"via "+termtext.Head(via[0].Wait, 12))
+	s.add(Remark, lead+waitWords(&via[0])+" at")
 	s.addSite(" ", via[0].Site.OwnLine())
 	if end != "" {
 		s.add(Remark, end)
 	}
+}
+
+// waitWords returns how a wait leads to the goroutine that it is for.
+func waitWords(v *report.Via) string {
+	switch v.Wait {
+	case report.WaitLock:
+		return "behind a lock"
+	case report.WaitOnce:
+		return "behind a sync.Once"
+	}
+	return "awaited"
 }
 
 // addServiceRoute adds the first wait in another service that leads to a site, and the line of this service that calls that
@@ -381,11 +397,11 @@ func (s *sentence) addRoute(site *report.VerdictSite, open, end string, siteIsNa
 func (s *sentence) addServiceRoute(site *report.VerdictSite, outer, inner []report.Via, open, end string) {
 	lead := open
 	if len(inner) > 0 {
-		s.add(Remark, lead+"via "+termtext.Head(inner[0].Wait, 12))
+		s.add(Remark, lead+waitWords(&inner[0]))
 		if site.Site.WaitedAt(&inner[0]) {
 			s.add(Remark, " there")
 		} else {
-			s.addSite(" ", inner[0].Site)
+			s.addSite(" at ", inner[0].Site)
 		}
 		lead = ", "
 	}

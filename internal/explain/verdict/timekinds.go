@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
 )
@@ -15,7 +16,34 @@ const (
 	Limiter    = "limiter"     // a rate limiter delays the request
 	// DatabaseLock is a sleep until a transaction no longer locks a database.
 	DatabaseLock = "database-lock"
+	ChildProcess = "child-process" // the system calls of a cause wait for a child process
+	DiskSync     = "disk-sync"     // they sync a file
 )
+
+// systemCalls returns the kind of a cause's system calls, by what nine tenths of their time is for; the rows' own kind if it has no name.
+// It does not separate causes, unlike KindOf.
+func systemCalls(parts []rowPart) string {
+	nsByKind, allNS := map[string]int64{}, int64(0)
+	for i := range parts {
+		row := parts[i].row
+		kind := parts[i].kind
+		switch call := knowledge.Of(row.Call); {
+		case kind != "":
+		case call.Has(knowledge.FileSync), row.Site != nil && knowledge.Has(row.Site.Func, knowledge.FileSync):
+			kind = DiskSync
+		case call.Has(knowledge.ChildProcess):
+			kind = ChildProcess
+		}
+		nsByKind[kind] += parts[i].ns
+		allNS += parts[i].ns
+	}
+	for kind, ns := range nsByKind {
+		if float64(ns) >= threshold.NearlyAllShare*float64(allNS) {
+			return kind
+		}
+	}
+	return parts[0].kind
+}
 
 // KindOf returns the kind of a row's time, by what would shorten it. It is finer than the row's own kind: it separates pipes and
 // name servers from other peers, and locked databases, deadlines, timers and rate limiters from time.Sleep. Verdicts and findings

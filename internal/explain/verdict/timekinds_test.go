@@ -50,9 +50,18 @@ func TestCauseKinds(t *testing.T) {
 			{Cause: "cpu", Site: site("run"), TotalNS: 400, Share: 0.4}}, pool,
 			[]string{"30% queueing for a connection at main.get main.go:7, behind others that are waiting for a peer on the network in main.ask main.go:7",
 				"40% computing in main.run main.go:7", "30% waiting for a peer on the network in main.ask main.go:7"}},
+		{"system calls of one kind", []report.Cause{
+			{Cause: "syscall", Call: "os.(*Process).Wait", Site: site("convert"), TotalNS: 950, Share: 0.95}, {Cause: "syscall", Call: "os.(*File).Read", Site: site("convert"), TotalNS: 50, Share: 0.05}}, nil,
+			[]string{"100% waiting for a child process, called from main.convert main.go:7"}},
+		{"a wait at the named line", []report.Cause{
+			{Cause: "sleep", Site: site("work"), Via: via(report.WaitChan, "work"), TotalNS: 1000, Share: 1, Requests: 20}}, nil,
+			[]string{"100% asleep in main.work main.go:7"}},
+		{"waits of a part", []report.Cause{
+			{Cause: "sleep", Site: site("work"), Routes: []report.Route{{Via: via(report.WaitLock, "ask"), TotalNS: 700}, {TotalNS: 300}}, TotalNS: 1000, Share: 1, Requests: 20}}, nil,
+			[]string{"100% asleep in main.work main.go:7, mostly behind a lock at main.ask main.go:7"}},
 		{"the own service time of a worker", []report.Cause{
 			{Cause: "sleep", Site: site("work"), Via: via(report.WaitChan, "ask"), TotalNS: 1000, Share: 1, Requests: 20}}, worker,
-			[]string{"80% queueing for a worker at main.ask main.go:7, behind others that are asleep in main.work main.go:7", "20% asleep in main.work main.go:7, via chan main.ask main.go:7"}},
+			[]string{"80% queueing for a worker at main.ask main.go:7, behind others that are asleep in main.work main.go:7", "20% asleep in main.work main.go:7, awaited at main.ask main.go:7"}},
 	} {
 		g := report.Group{ID: "g", Name: "main.handle", Count: 20, TotalNS: 1000, Bands: []report.Band{{Band: report.BandAll, Count: 20, Causes: c.causes}}}
 		r := &report.Report{Groups: []report.Group{g}}
