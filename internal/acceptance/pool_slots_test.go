@@ -28,7 +28,7 @@ func TestChannelPools(t *testing.T) {
 		// If no request waits until both slots are released twice, the size of the pool is unknown.
 		{"parted", "", 2, "", "main.partedWork", 6e6},
 		{"child", "pools.go:42", 2, "one of 2 slots", "main.childWork", 7e6},
-		{"give", "pools.go:54", 1, "the only place", "main.givenWork", 5e6},
+		{"give", "pools.go:54", 1, "the only slot", "main.givenWork", 5e6},
 	} {
 		var first *report.Finding
 		for i := range rep.Findings {

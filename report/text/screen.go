@@ -81,7 +81,9 @@ func (p *page) shortForm() {
 			if i == 0 {
 				p.line()
 			}
-			p.shortFinding(head, f)
+			p.shortFinding(head, f, slices.ContainsFunc(faults[:i], func(o *report.Finding) bool {
+				return o.Group == f.Group && o.Code != f.Code && o.Remedy != "" && o.Remedy == f.Remedy
+			}))
 		})
 		if i+1 < len(faults) {
 			head = span{bold, p.followingHead(faults[i+1], faults[:i+1])}
@@ -309,8 +311,9 @@ func (p *page) render(write func(*page)) []byte {
 	return b.Bytes()
 }
 
-// shortFinding writes a finding in few lines: the fault, its place, what to do first and what that gains.
-func (p *page) shortFinding(head span, f *report.Finding) {
+// shortFinding writes a finding in few lines: the fault, its place, what to do first and what that gains. isRepeated says that an earlier
+// finding has the same remedy.
+func (p *page) shortFinding(head span, f *report.Finding, isRepeated bool) {
 	st := names.SeverityStyle(f.Severity)
 	hangingIndent := indent + 9
 	title := []span{{bold, p.sentence(termtext.Head(shortenTitle(f.Title), maxSentence))}}
@@ -322,7 +325,9 @@ func (p *page) shortFinding(head span, f *report.Finding) {
 	}
 	title = append(title, span{dim, " · " + termtext.Head(f.Code, 12)})
 	p.runningText([]span{padRight(head.style, head.text, indent), padRight(st, "["+termtext.Head(f.Severity, 6)+"]", hangingIndent-indent)}, hangingIndent, title)
-	if remedy := cmp.Or(f.Remedy, f.Fix); remedy != "" {
+	if remedy := cmp.Or(f.Remedy, f.Fix); isRepeated {
+		p.paragraph(span{dim, strings.Repeat(" ", indent) + "do"}, hangingIndent, span{plain, "the same change"})
+	} else if remedy != "" {
 		p.paragraph(span{dim, strings.Repeat(" ", indent) + "do"}, hangingIndent, span{plain, p.sentence(termtext.Head(remedy, maxSentence))})
 	}
 	mark := func(label string) span { return span{dim, strings.Repeat(" ", indent) + label} }

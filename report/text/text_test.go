@@ -237,6 +237,9 @@ func TestGainOfBoth(t *testing.T) {
 	f.Combined.P50NS.Est, f.Combined.P99NS.Est = 0, 0
 	screen = render(t, r, text.Options{Width: 200})
 	check.True(t, strings.Contains(screen, "\nthen     [") && strings.Count(screen, " all      p50 ") == 1, "%s", screen)
+	r.Findings[0].Remedy, r.Findings[1].Remedy, r.Findings[1].Code = "run it elsewhere", "run it elsewhere", report.RulePsTaken
+	screen = render(t, r, text.Options{Width: 200})
+	check.True(t, strings.Count(screen, "run it elsewhere") == 1 && strings.Contains(screen, " do       the same change\n"), "%s", screen)
 	r.Findings[1].Combined = nil
 	screen = render(t, r, text.Options{Width: 200})
 	check.True(t, strings.Contains(screen, "\nand      ["), "%s", screen)

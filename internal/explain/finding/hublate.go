@@ -89,6 +89,9 @@ func (h *hubWait) newVerdict(in *Input, group *report.Group) Verdict {
 	}
 	if len(h.RanInstead) > 0 && h.RanInstead[0].Site != nil {
 		// The goroutines that ran instead may be a herd.
+		if r := h.RanInstead[0]; r.Share >= threshold.HalfShare {
+			v.Fix = textOf("fix hub-late-behind", "function", words.FuncName(r.Site.Func), "share", words.Percent(r.Share))
+		}
 		t := occupant{site: h.RanInstead[0].Site, share: h.RanInstead[0].Share}
 		t.startFunc, _ = startOfRunsIn(in.Process, t.site.Func)
 		if herd := herdOf(in.Process, &t); herd != nil {

@@ -52,7 +52,7 @@ func sumCauses(r *report.Report, band *report.Band, queues []*report.Queue, firs
 	for i := range causes {
 		c, f := &causes[i], &causes[first]
 		ns, firstNS := totalNS[unqueuedKey(c)], totalNS[unqueuedKey(f)]
-		if remainderRank(c.Cause) == 0 && (ns > firstNS || ns == firstNS && firstQueue != nil && c.Queue == firstQueue && f.Queue != firstQueue && 2*c.TotalNS >= f.TotalNS) {
+		if remainderRank(c.Cause) == 0 && (ns > firstNS || ns == firstNS && firstQueue != nil && c.Queue == firstQueue && f.Queue != firstQueue && 4*c.TotalNS >= f.TotalNS) {
 			first = i
 		}
 	}
