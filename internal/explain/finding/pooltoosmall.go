@@ -212,10 +212,10 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	v := attr.newVerdict(cand, top)
 	title := textKey("title pool")
 	switch {
-	case facts.kind.hasHolder:
-		title = "title pool-held"
 	case facts.kind.isConnection && !facts.isScattered && top.ownLine() != top.nonStdSite():
 		title, facts.holderActivity = "title pool-held-by", activityWithoutCaller(top)
+	case facts.kind.hasHolder, facts.kind.isConnection:
+		title = "title pool-held"
 	}
 	v.Title = textOf(title, "pool", facts.kind.name, "activity", facts.holderActivity, "holder", facts.holderText(top))
 	if site := facts.wideHolder(); site != nil {

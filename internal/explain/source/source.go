@@ -52,7 +52,7 @@ func (c Cache) AddWaitLengths(r *report.Report) {
 			continue // no option sets how long a database stays locked
 		}
 		if length := c.WaitLength(f.Site); length != "" {
-			f.Remedy = "it waits for " + length + " there (source of " + f.Site.Module + " " + f.Site.Version + "): set that"
+			f.Remedy = "lower " + length + ", for which it waits there (source of " + f.Site.Module + " " + f.Site.Version + ")"
 			f.Fix = f.Remedy + "; else " + f.Fix
 		}
 	}

@@ -96,7 +96,7 @@ func TestWaitLength(t *testing.T) {
 	lockSite.Func = "modernc.org/sqlite.busyHandler"
 	r := &report.Report{Findings: []report.Finding{{Cause: report.CauseSleep, Site: site(6), Fix: "do"}, {Cause: report.CauseNetwork, Site: site(6), Fix: "do"}, {Cause: report.CauseSleep, Site: &lockSite, Fix: "do"}}}
 	cache.AddWaitLengths(r)
-	if !strings.Contains(r.Findings[0].Fix, "it waits for c.config.Consumer.MaxProcessingTime * 2 there (source of github.com/Big/x v1.0.0): set that; else do") || r.Findings[1].Fix != "do" || r.Findings[2].Fix != "do" {
+	if !strings.Contains(r.Findings[0].Fix, "lower c.config.Consumer.MaxProcessingTime * 2, for which it waits there (source of github.com/Big/x v1.0.0); else do") || r.Findings[1].Fix != "do" || r.Findings[2].Fix != "do" {
 		t.Errorf("advice: %q", []string{r.Findings[0].Fix, r.Findings[1].Fix, r.Findings[2].Fix})
 	}
 }

@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/threshold"
@@ -58,15 +59,15 @@ func remarkOn(v *report.Verdict, f *report.Finding) string {
 	return "the first change below is about " + words.Percent(share) + " of the time and not about the largest part"
 }
 
-// medianRemark returns a sentence which says that the first finding f has a far larger share of the time from p50 to p90 than of verdict
-// v's requests, so that its change mostly shortens the median; "" if it does not.
+// medianRemark returns a sentence which says that the first finding f has a far larger share of the time of the faster half of the
+// requests than of verdict v's requests, so that its change mostly shortens the median; "" if it does not.
 func medianRemark(r *report.Report, v *report.Verdict, f *report.Finding) string {
 	if f == nil || f.Group != v.Group || f.Predicted == nil || v.Band == report.BandAll || v.Band == report.Band5090 {
 		return ""
 	}
 	g := r.Group(v.Group)
-	band := g.Band(report.Band5090)
-	if band == nil || band.Count == 0 || g.Backlog != nil {
+	p50 := cmp.Or(f.Predicted.WasP50NS, g.LatencyNS.P50)
+	if g.Backlog != nil || p50 == nil || float64(f.Predicted.P50NS.Est) > 0.7*float64(*p50) {
 		return ""
 	}
 	share := func(causes []report.VerdictCause) (sum float64) {
@@ -75,14 +76,28 @@ func medianRemark(r *report.Report, v *report.Verdict, f *report.Finding) string
 				sum += shareOfFinding(c, f)
 			}
 		}
-		return sum
+		return min(sum, 1)
 	}
-	slow, usual := share(v.Causes), share(Causes(r, g, band))
-	if usual < slow+threshold.MajorShare {
+	var ns, totalNS float64 // of the faster half: of all less those of the slower bands
+	count := 0
+	for i := range g.Bands {
+		b, sign := &g.Bands[i], -1
+		switch b.Band {
+		case report.BandAll:
+			sign = 1
+		case report.Band5090, report.Band9099, report.Band99:
+		default:
+			continue
+		}
+		bandNS := float64(sign) * float64(b.TotalNS())
+		ns, totalNS, count = ns+bandNS*share(Causes(r, g, b)), totalNS+bandNS, count+sign*b.Count
+	}
+	slow := share(v.Causes)
+	if count < report.TailRequests || totalNS <= 0 || ns < (slow+threshold.MajorShare)*totalNS {
 		return ""
 	}
-	return "the first change below is about " + words.Percent(slow) + " of this time, and about " + words.Percent(usual) + " of that of requests from p50 to p90 (" +
-		words.Duration(int64(usual*float64(band.TotalNS())/float64(band.Count))) + ")"
+	return "the first change below is about " + words.Percent(slow) + " of this time, and about " + words.Percent(min(1, ns/totalNS)) + " of that of the faster half of the requests (" +
+		words.Duration(int64(ns)/int64(count)) + ")"
 }
 
 // shareOfFinding returns the share of the band's time that cause c has at the places of finding f: its queue, its site, or

@@ -38,28 +38,29 @@ func TestRemark(t *testing.T) {
 	}
 }
 
-// TestMedianRemark: if the change is about far more of the time of usual requests than of the slow ones that the verdict is about, a
+// TestMedianRemark: if the change is about far more of the time of the faster half than of the slow requests that the verdict is about, a
 // remark says so: the predicted median would contradict the verdict.
 func TestMedianRemark(t *testing.T) {
 	site := &report.Site{Func: "main.take", File: "/src/main.go", Line: 36}
 	wait := []report.Via{{Wait: report.WaitChan, Site: site}}
-	band := func(name report.BandName, queueNS, clientNS int64) report.Band {
-		all := queueNS + clientNS
-		return report.Band{Band: name, Count: 100, Causes: []report.Cause{
-			{Cause: report.CauseNetwork, Kind: "inbound", Site: site, TotalNS: all, Share: 1, Routes: []report.Route{{Via: wait, TotalNS: queueNS}, {TotalNS: clientNS}}},
+	band := func(name report.BandName, count int, queueNS, clientNS int64) report.Band {
+		return report.Band{Band: name, Count: count, Causes: []report.Cause{
+			{Cause: report.CauseNetwork, Kind: "inbound", Site: site, TotalNS: queueNS + clientNS, Share: 1, Routes: []report.Route{{Via: wait, TotalNS: queueNS}, {TotalNS: clientNS}}},
 		}}
 	}
+	p50 := int64(1e6)
 	for _, c := range []struct {
-		usualQueueNS int64
-		want         string
+		fasterQueueNS, predictedNS int64
+		want                       string
 	}{
-		{70e6, "the first change below is about 14% of this time, and about 70% of that of requests from p50 to p90 (700µs)"},
-		{20e6, ""},
+		{90e6, 3e5, "the first change below is about 14% of this time, and about 90% of that of the faster half of the requests (900µs)"},
+		{20e6, 3e5, ""},
+		{90e6, 9e5, ""}, // the median gains little
 	} {
-		g := report.Group{ID: "g", Name: "main.handle", Named: true, Count: 1000, TotalNS: 1e9, Bands: []report.Band{
-			band(report.BandAll, 300e6, 700e6), band(report.Band5090, c.usualQueueNS, 100e6-c.usualQueueNS), band(report.Band9099, 14e6, 86e6)}}
+		g := report.Group{ID: "g", Name: "main.handle", Named: true, Count: 200, TotalNS: 600e6, Bands: []report.Band{
+			band(report.BandAll, 200, 114e6+c.fasterQueueNS, 486e6-c.fasterQueueNS), band(report.Band5090, 80, 100e6, 300e6), band(report.Band9099, 20, 14e6, 86e6)}}
 		r := &report.Report{Groups: []report.Group{g}, Findings: []report.Finding{{Code: report.RulePoolTooSmall, Severity: report.SeverityHigh, Cause: report.CauseNetwork, Group: "g",
-			Queue: &report.Queue{For: "a slot", Waits: wait}, Predicted: &report.Predicted{}}}}
+			Queue: &report.Queue{For: "a slot", Waits: wait}, Predicted: &report.Predicted{WasP50NS: &p50, P50NS: report.Estimate{Est: c.predictedNS}}}}}
 		v := groupVerdict(r, &r.Groups[0], report.Band9099, true, false)
 		if v.Remark != c.want {
 			t.Errorf("%q, want %q", v.Remark, c.want)
