@@ -95,7 +95,7 @@ func (p *page) shortForm() {
 	rest := slices.DeleteFunc(append(slices.Clone(weighty), lesser...), func(f *report.Finding) bool {
 		return f == p.intended() || slices.Contains(faults, f) || f.Code.OfMachine() || p.isSaid(f)
 	})
-	also := func(hidden string) func(*page) {
+	lesserBlock := func(hidden string) func(*page) {
 		return func(p *page) {
 			if len(faults) == 0 && (isQuiet || !isBusy) {
 				p.line()
@@ -104,7 +104,7 @@ func (p *page) shortForm() {
 		}
 	}
 	if len(rest) > 0 {
-		add(4, "also", also(""))
+		add(4, "also", lesserBlock(""))
 	}
 	head = span{yellow, "note"}
 	for _, w := range p.report.Input.Warnings {
@@ -146,7 +146,7 @@ func (p *page) shortForm() {
 	omittedText := strings.Join(omitted, " and ")
 	for i := range blocks {
 		if b := &blocks[i]; shown[i] && b.note == "also" {
-			p.out.Write(p.render(also(omittedText)))
+			p.out.Write(p.render(lesserBlock(omittedText)))
 			omittedText = ""
 		} else if shown[i] {
 			p.out.Write(b.text)
@@ -234,8 +234,8 @@ func (p *page) nothingMajor(weighty []*report.Finding) {
 	p.paragraph(span{bold, "found"}, indent, span{bold, result}, span{plain, ": " + text + "."})
 }
 
-// mainWork returns what would make requests faster if at least half of the first verdict's time is computing: nothing in what they wait
-// for can. It is "" for other verdicts.
+// mainWork returns a phrase for the only thing that makes requests faster if at least half of the first verdict's time is computing: less
+// work. It is "" for other verdicts.
 func (p *page) mainWork() string {
 	v := p.verdicts()
 	if len(v) == 0 || len(v[0].Causes) == 0 || v[0].Causes[0].Cause != report.CauseCPU || v[0].Causes[0].Share < 0.5 {
@@ -286,14 +286,14 @@ func (p *page) followingHead(f *report.Finding, earlier []*report.Finding) strin
 	if f.Combined == nil || f.Predicted == nil || g == nil {
 		return "and"
 	}
-	near := func(a, b *report.Estimate, was *int64) bool { // within 2 % of the latency without a change
-		return a == nil || b == nil || was == nil || a.Est-b.Est < *was/50
+	isClose := func(a, b *report.Estimate, beforeNS *int64) bool { // within 2 % of the latency without a change
+		return a == nil || b == nil || beforeNS == nil || a.Est-b.Est < *beforeNS/50
 	}
 	all := f.Combined
 	gainsAll := func(o *report.Finding) bool {
 		pr := o.Predicted
-		return o.Group == f.Group && pr != nil && near(&pr.P50NS, &all.P50NS, cmp.Or(pr.WasP50NS, g.LatencyNS.P50)) &&
-			near(&pr.P99NS, &all.P99NS, cmp.Or(pr.WasP99NS, g.LatencyNS.P99)) && near(pr.MaxNS, all.MaxNS, pr.WasMaxNS)
+		return o.Group == f.Group && pr != nil && isClose(&pr.P50NS, &all.P50NS, cmp.Or(pr.WasP50NS, g.LatencyNS.P50)) &&
+			isClose(&pr.P99NS, &all.P99NS, cmp.Or(pr.WasP99NS, g.LatencyNS.P99)) && isClose(pr.MaxNS, all.MaxNS, pr.WasMaxNS)
 	}
 	if gainsAll(f) || slices.ContainsFunc(earlier, gainsAll) {
 		return "or"

@@ -125,7 +125,7 @@ func newPage(w io.Writer, opts Options) *page {
 // minRepresentative is the number of requests below which the first line says that they do not represent others.
 const minRepresentative = 10
 
-// fewRequests returns the finding that there are too few requests for reliable percentiles; nil if there are enough.
+// fewRequests returns the finding about too few requests for reliable percentiles; nil if there are enough.
 func (p *page) fewRequests() *report.Finding {
 	for i := range p.report.Findings {
 		if f := &p.report.Findings[i]; f.Code == report.RuleFewRequests && f.Ignored == "" {

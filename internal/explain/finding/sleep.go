@@ -165,26 +165,26 @@ func (in *Input) pausesOf(group string, changes []predict.Change) *predict.Pause
 // long each is. Only the program's authors know whether a pause is intended, so the advice has that condition. Requests that wait for a
 // goroutine that sleeps may wait for its sleeps for others as well: slowNS is the time of slow requests.
 func (a *attribution) sleepAdvice(top *causeRoute, p *predict.Pauses, slowNS int64) string {
-	whose, pkg := "", ""
+	settingHint, pkg := "", ""
 	if site := top.nonStdSite(); site != nil && a.group.Entry != nil {
 		pkg, _, _ = strings.Cut(words.FuncName(site.Func), ".")
 		if entry, _, _ := strings.Cut(words.FuncName(a.group.Entry.Func), "."); pkg != entry && pkg != "main" {
-			whose = textOf("phrase pause-of-package", "package", pkg)
+			settingHint = textOf("phrase pause-of-package", "package", pkg)
 		}
 	}
 	switch {
 	case a.group.Kind == report.KindRun:
-		return textOf("fix sleep-in-run", "whose", whose)
+		return textOf("fix sleep-in-run", "whose", settingHint)
 	case p == nil:
-		return textOf("fix sleep-call", "whose", whose)
+		return textOf("fix sleep-call", "whose", settingHint)
 	case len(top.via) > 0 && slowNS > p.EachNS+p.EachNS/2:
-		return textOf("fix sleep-elsewhere-repeatedly", "whose", whose, "time", words.Brief(p.EachNS), "slow", words.Brief(slowNS))
+		return textOf("fix sleep-elsewhere-repeatedly", "whose", settingHint, "time", words.Brief(p.EachNS), "slow", words.Brief(slowNS))
 	case len(top.via) > 0 && math.Round(p.Number) <= 1:
-		return textOf("fix sleep-elsewhere", "whose", whose, "time", words.Brief(p.EachNS))
+		return textOf("fix sleep-elsewhere", "whose", settingHint, "time", words.Brief(p.EachNS))
 	case math.Round(p.Number) <= 1:
-		return textOf("fix sleep-once", "whose", whose, "time", words.Brief(p.EachNS))
+		return textOf("fix sleep-once", "whose", settingHint, "time", words.Brief(p.EachNS))
 	}
-	return textOf("fix sleep-times", "whose", whose, "n", words.Figure(math.Round(p.Number)), "time", words.Brief(p.EachNS))
+	return textOf("fix sleep-times", "whose", settingHint, "n", words.Figure(math.Round(p.Number)), "time", words.Brief(p.EachNS))
 }
 
 // spansTrace reports whether the group is a run of the program, or spans that are open for nearly the whole trace: nothing waits for

@@ -307,11 +307,11 @@ func LatencyRange(g *report.Group, band *report.Band) string {
 	case band.Count == 1 && band.Band == report.Band99, minNS >= maxNS && maxNS > 0:
 		return "(" + words.Duration(maxNS) + ")"
 	case (minNS == 0 || band.Band == report.BandAll) && g.LatencyNS.P50 != nil:
-		mean := ""
+		meanText := ""
 		if ns := band.TotalNS() / int64(max(band.Count, 1)); band.Band == report.BandAll && ns > threshold.FarFactor**g.LatencyNS.P50 {
-			mean = ", mean " + words.Duration(ns)
+			meanText = ", mean " + words.Duration(ns)
 		}
-		return "(p50 " + words.Duration(*g.LatencyNS.P50) + mean + ", max " + words.Duration(maxNS) + ")"
+		return "(p50 " + words.Duration(*g.LatencyNS.P50) + meanText + ", max " + words.Duration(maxNS) + ")"
 	case minNS == 0:
 		return "(up to " + words.Duration(maxNS) + ")"
 	}
