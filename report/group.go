@@ -34,11 +34,14 @@ type Group struct {
 	// P. It is not part of LatencyNS.
 	BeforeNS *Quantiles `json:"before_ns,omitempty"`
 	// Backlog is the queue in which messages wait until one of the group's goroutines reads them, where LatencyNS begins; nil if there is none.
-	Backlog      *Backlog  `json:"backlog,omitempty"`
-	ReadyToRunNS Quantiles `json:"ready_to_run_ns"`
-	PollGapNS    Quantiles `json:"poll_gap_ns"`
-	Bands        []Band    `json:"bands"`
-	Slowest      []Request `json:"slowest"`
+	Backlog *Backlog `json:"backlog,omitempty"`
+	// Saturated describes consumers that always have a next message, nil if they do not. Then it is not known for how long messages
+	// wait before they are taken, where LatencyNS begins.
+	Saturated    *Saturated `json:"saturated,omitempty"`
+	ReadyToRunNS Quantiles  `json:"ready_to_run_ns"`
+	PollGapNS    Quantiles  `json:"poll_gap_ns"`
+	Bands        []Band     `json:"bands"`
+	Slowest      []Request  `json:"slowest"`
 	// Typical is a request near the median, for comparison. It is chosen from a sample that does not depend on latency.
 	Typical      *Request `json:"typical,omitempty"`
 	TotalNS      int64    `json:"total_ns"`
@@ -78,6 +81,22 @@ type BacklogBand struct {
 	Count      int      `json:"count"`
 	WaitNS     int64    `json:"wait_ns"`
 	HandlingNS int64    `json:"handling_ns"`
+}
+
+// Saturated describes goroutines that always have a next message: their number and the time for one message limit the throughput.
+type Saturated struct {
+	// Site is the line that takes a message, or the function that a library calls with it; nil if each message has a goroutine.
+	Site *Site `json:"site"`
+	// From is the start function of the goroutines that pass messages on; "" if there are none. BlockedShare is the share of the time
+	// in which each of them waits until its message is taken, 0 if they do not wait.
+	From         string  `json:"from,omitempty"`
+	BlockedShare float64 `json:"blocked_share,omitempty"`
+	Consumers    int     `json:"consumers"`
+	PerSecond    float64 `json:"per_second"` // messages that they handle, and can at most
+	EachNS       int64   `json:"each_ns"`    // mean time of a goroutine for one message, AskNS included
+	// AskNS is the mean time in which a goroutine asks a library for the next message; 0 if it does not ask for each.
+	AskNS    int64 `json:"ask_ns,omitempty"`
+	Inferred bool  `json:"inferred,omitempty"` // no event shows that the messages of From are those that the goroutines handle
 }
 
 // SenderLatency returns the latency of a group's requests for those who send them: with the time before they are read.

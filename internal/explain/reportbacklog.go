@@ -48,3 +48,21 @@ func reportBacklog(b *request.Backlog, durationNS int64, sp *spell.Speller) *rep
 	out.WaitNS, out.TotalNS = groups.LatencyOf(waits), groups.LatencyOf(totals)
 	return out
 }
+
+// reportSaturated describes consumers that always have a next message for a report.
+func reportSaturated(s *request.SaturatedLoop, durationNS int64, sp *spell.Speller) *report.Saturated {
+	out := &report.Saturated{
+		Consumers: s.Goroutines, EachNS: s.EachNS, AskNS: s.AskNS, Inferred: s.IsInferred,
+		PerSecond: float64(s.Goroutines) * 1e9 / float64(max(s.EachNS, 1)),
+	}
+	if s.Frame != 0 {
+		out.Site = sp.Site(s.Frame)
+	}
+	if s.Feeder != 0 {
+		out.From = sp.Syms.String(s.Feeder)
+	}
+	if s.FeederCount > 0 {
+		out.BlockedShare = min(1, float64(s.BlockedNS)/float64(s.FeederCount)/float64(max(durationNS, 1)))
+	}
+	return out
+}

@@ -173,7 +173,7 @@ func (f *workSelection) leftOutWork(sp *spell.Speller) []report.LeftOut {
 func (f *workSelection) judgedReport(rep *report.Report, backlogs map[string]*request.Backlog) *report.Report {
 	judged := func(g *report.Group) bool {
 		work := g.Kind == report.KindGoroutine || g.Kind == report.KindLoop
-		return g.Role == report.RoleRequests && (!work || !f.hasServer || g.Count >= threshold.TailSample || backlogs[g.ID] != nil)
+		return g.Role == report.RoleRequests && (!work || !f.hasServer || g.Count >= threshold.TailSample || backlogs[g.ID] != nil || g.Saturated != nil)
 	}
 	judgedPart := *rep
 	judgedPart.Groups = nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -13,15 +14,11 @@ import (
 func checkBacklog(in *Input, group *report.Group) []Verdict {
 	backlog := group.Backlog
 	if backlog == nil {
-		return nil
+		return checkSaturated(in, group)
 	}
-	heaviest := heaviestWork(group, func(*report.Cause) bool { return true })
-	if heaviest == nil {
+	work := handlingWork(group)
+	if work == nil {
 		return nil
-	}
-	work := *heaviest
-	if site := work.Site.OwnLine(); !site.Equal(work.Site) {
-		work.Site, work.Call = site, "" // the line of the call is not named
 	}
 	loss := func(waitNS, handlingNS int64) Loss {
 		return Loss{NS: waitNS, Share: float64(waitNS) / float64(max(waitNS+handlingNS, 1))}
@@ -49,7 +46,7 @@ func checkBacklog(in *Input, group *report.Group) []Verdict {
 		v.ChangeText = textOf("phrase change-servers", "n", sufficient)
 	}
 	v.Title = textOf(title, "messages", words.FuncName(backlog.From), "time", words.Brief(gain.Slow.NS), "group", words.FuncName(group.Name),
-		"n", backlog.Consumers, "activity", activityAt(&work, nil))
+		"n", backlog.Consumers, "activity", activityAt(work, nil))
 	v.Fix = textOf(fix, "site", work.Site, "loop", backlog.Site, "n", sufficient, "now", backlog.Consumers)
 	longWaitNS := gain.Slow.NS
 	if wait := &backlog.WaitNS; wait.P90 != nil {
@@ -64,5 +61,65 @@ func checkBacklog(in *Input, group *report.Group) []Verdict {
 		evidenceOf("evidence pool-message", backlog.HandlingNS, "ns"),
 		evidenceOf("evidence backlog-load", backlog.Load, "count", "n", backlog.Consumers),
 		evidenceOf("evidence backlog-slow-wait", gain.Slow.NS, "ns"))
+	return []Verdict{v}
+}
+
+// handlingWork returns what takes most of the time of a group's goroutines, at the service's own line; nil if that is unknown.
+func handlingWork(group *report.Group) *report.Cause {
+	heaviest := heaviestWork(group, func(*report.Cause) bool { return true })
+	if heaviest == nil {
+		return nil
+	}
+	work := *heaviest
+	if site := work.Site.OwnLine(); !site.Equal(work.Site) {
+		work.Site, work.Call = site, "" // the line of the call is not named
+	}
+	return &work
+}
+
+// checkSaturated is WL2003 for consumers that always have a next message (report.Saturated).
+func checkSaturated(in *Input, group *report.Group) []Verdict {
+	s := group.Saturated
+	if s == nil {
+		return nil
+	}
+	work := handlingWork(group)
+	if work == nil {
+		return nil
+	}
+	rate := words.Number(int64(s.PerSecond + 0.5))
+	v := Verdict{
+		FixedSeverity: report.SeverityHigh, Changes: []predict.Change{}, Gain: Gain{TotalNS: int64(s.Consumers) * in.Report.Input.DurationNS},
+		Finding: report.Finding{Cause: work.Cause, Site: work.Site, Group: group.ID, Confidence: 0.9},
+	}
+	switch {
+	case s.Inferred:
+		v.FixedSeverity = report.SeverityMedium
+		v.doubt(0.6, textOf("phrase doubt-taker", "group", words.FuncName(group.Name), "from", words.FuncName(s.From)))
+	case s.BlockedShare > 0:
+		v.addEvidence(evidenceOf("evidence saturated-blocked", s.BlockedShare, "share", "from", words.FuncName(s.From)))
+	}
+	title, fix := textKey("title saturated"), textOf("fix saturated", "site", v.Site, "loop", s.Site, "n", 2*s.Consumers, "now", s.Consumers, "most", words.Number(int64(2*s.PerSecond+0.5)))
+	if work.Cause == report.CauseCPU && (in.Report.Runtime.Sched.PsIdle < 0.5 || s.Consumers >= in.Report.Input.GOMAXPROCS) {
+		fix = textOf("fix saturated-computes", "site", v.Site, "rate", rate, "now", s.Consumers)
+	}
+	if s.Consumers > 1 {
+		title = "title saturated-several"
+	}
+	if group.Kind == report.KindGoroutine {
+		fix = textOf("fix saturated-jobs", "site", v.Site, "n", 2*s.Consumers, "now", s.Consumers, "most", words.Number(int64(2*s.PerSecond+0.5)))
+	}
+	askShare := float64(s.AskNS) / float64(max(s.EachNS, 1))
+	if askShare >= threshold.NoticeableShare {
+		fix = textOf("fix saturated-ask", "loop", s.Site, "share", words.Percent(askShare), "fix", fix)
+	}
+	v.Title = textOf(title, "group", words.FuncName(group.Name), "n", s.Consumers, "rate", rate, "activity", activityAt(work, nil))
+	v.Fix = fix
+	v.prependEvidence(evidenceOf("evidence saturated-rate", s.PerSecond, "1/s"))
+	v.addEvidence(evidenceOf("evidence pool-message", s.EachNS, "ns"))
+	if s.AskNS > 0 {
+		v.Confidence = 0.8
+		v.addEvidence(evidenceOf("evidence saturated-ask", s.AskNS, "ns", "loop", s.Site))
+	}
 	return []Verdict{v}
 }

@@ -26,6 +26,7 @@ type waitStats struct {
 	// isServed says that a client may send the next request here. The client has its answer by then, so the wait ends
 	// the iteration even if the iteration has many other waits.
 	isServed     bool
+	isSend       bool // passes something on
 	isClientCall bool // also of a service function that a library's loop calls
 	rank         int
 }

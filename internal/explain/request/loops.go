@@ -71,7 +71,8 @@ func (l *loopSource) scanForServer(c *collector) {
 
 // A loopGoroutine is a goroutine that may loop.
 type loopGoroutine struct {
-	id uint64
+	id        uint64
+	startFunc tracefmt.StringID // 0 if no wait of it was seen
 	// commonPath holds the outermost frames that all its waits share, outermost first. It is nil until several waits
 	// are known.
 	commonPath []tracefmt.FrameID
@@ -80,6 +81,8 @@ type loopGoroutine struct {
 	iteration  *iterationState // nil if no idle wait was seen
 	origin     *originStats    // of its iterations
 	receives   bool            // it waits for the network
+	reads      bool            // it reads from a connection
+	takes      []take          // of the current generation, from blocked senders
 
 	// Of the current generation.
 	pieces     int
@@ -137,23 +140,36 @@ func (l *loopSource) addObservations(c *collector, g *timeline.Gen) {
 		if goroutine.pieces > 2*threshold.SmallSample {
 			l.narrowPath(c, goroutine)
 		}
+		l.findOwnedFrame(c, goroutine)
+		goroutine.resetCache()
 	}
 	for _, goroutine := range l.candidates {
-		l.findOwnedFrame(c, goroutine)
 		l.countWaits(c, g, goroutine)
 	}
 	for _, loop := range l.loopFuncs {
 		if loop != nil && loop.idleWait == 0 {
+			if loop.separateByWork(c, g) || loop.isSeparatedByTakes {
+				continue
+			}
 			if loop.chooseIdleWait(c); loop.waits[loop.idleWait] != nil {
 				l.expectedIterations += loop.waits[loop.idleWait].count
 			}
 		}
+	}
+	if loop := l.findSilentFeeder(c, g); loop != nil {
+		loop.separateByWork(c, g)
 	}
 	// Jobs are appended after the iterations.
 	if !l.work.dropsParts() {
 		c.reserve(l.expectedIterations + min(l.expectedIterations, l.jobs.bornCount))
 	}
 	for _, goroutine := range l.candidates {
+		if len(goroutine.takes) > 0 {
+			if loop, _ := l.loopFuncAt(c, goroutine, goroutine.takes[0].stack); loop != nil && loop.isSeparatedByTakes {
+				l.followTakes(c, g, goroutine, loop)
+				continue
+			}
+		}
 		if goroutine.canIterate {
 			l.followIterations(c, g, goroutine)
 		}
@@ -262,7 +278,7 @@ func (l *loopSource) listCandidates(c *collector, g *timeline.Gen) {
 			return
 		}
 		goroutine = entry.GetOrAdd(l.goroutines, id)
-		goroutine.id, goroutine.pieces, goroutine.canIterate = id, pieces, false
+		goroutine.id, goroutine.pieces, goroutine.canIterate, goroutine.takes = id, pieces, false, goroutine.takes[:0]
 		l.candidates = append(l.candidates, goroutine)
 	})
 	slices.SortFunc(l.candidates, func(a, b *loopGoroutine) int { return cmp.Compare(a.id, b.id) })
@@ -286,12 +302,20 @@ func (l *loopSource) findOwnedFrame(c *collector, goroutine *loopGoroutine) {
 // the idle wait.
 func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGoroutine) {
 	var lastLoop *loopFunc
-	goroutine.resetCache()
 	for obs := range goroutine.observations() {
+		if obs.waker != 0 && obs.wakerStack != 0 {
+			l.countTake(c, g, goroutine, obs)
+		}
 		if obs.stack == 0 || obs.state != timeline.Syscall && obs.state != timeline.Waiting {
 			continue
 		}
+		if goroutine.startFunc == 0 && !obs.isCreatorStack {
+			goroutine.startFunc = c.stackInfo(obs.stack).startFunc
+		}
 		loop, _ := l.loopFuncAt(c, goroutine, obs.stack)
+		if loop != nil && obs.state == timeline.Syscall {
+			l.countSocketCall(c, loop, goroutine, obs.stack)
+		}
 		if loop == nil || obs.state == timeline.Syscall && !loop.isBenchmark {
 			continue
 		}
@@ -317,6 +341,7 @@ func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGo
 		}
 		if stats.rank == 0 { // a wait that began before the trace has no reason
 			stats.rank, stats.isLibraryDelay = l.idleRank(c, obs)
+			stats.isSend = obs.reason == reasonSend
 			isAnswerWait := info.isLibraryLoop && stats.isLibraryDelay && obs.reason == reasonNetwork
 			if stats.isClientCall = stats.isClientCall || isAnswerWait; stats.isClientCall {
 				stats.rank = 0
@@ -419,6 +444,10 @@ func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *
 			iteration.beginWait, earlyWait.end = earlyWait, 0
 		}
 		if iteration.start != 0 {
+			if obs.woken && !loop.isBusy && c.stackInfo(obs.stack).isFetch && len(origin.asks) < maxAskWaits {
+				origin.asks = append(origin.asks, askWait{obs.start - iteration.start, obs.end - obs.start})
+				origin.addBusy(loop, goroutine.id, iteration.start, obs.end, c.stackInfo(obs.stack).innerOwned)
+			}
 			l.endIteration(c, goroutine, obs.start, obs.stack, loop, origin)
 			if loop.isBusy && c.stackInfo(obs.stack).isLibraryLoop {
 				backToBack++
@@ -509,6 +538,9 @@ func (l *loopSource) endIteration(
 			origin = ranOrigin
 		}
 		frame = iteration.ownedFrame
+	}
+	if loop.isBusy {
+		origin.addBusy(loop, goroutine.id, iteration.start, end, frame)
 	}
 	l.finishIteration(c, endedIteration{
 		isWorkPeriod: l.addWorkPeriod(goroutine.id, iteration, end, loop, origin, c.frameOf(wait, frame)),

@@ -35,6 +35,9 @@ type stackInfo struct {
 	isMessageWait bool // waits for the beginning of a WebSocket message
 	isWebSocket   bool // calls a WebSocket connection
 	isPacketRead  bool // reads the next packet of a socket
+	isRead        bool // reads from a connection
+	// isReceive says that the goroutine receives from a channel, isSelect that it is in a select.
+	isReceive, isSelect bool
 
 	// For waits.
 	canonical    tracefmt.StackID // see stackReader.canonicalStack
@@ -124,7 +127,9 @@ func (sr *stackReader) describeStack(frames []tracefmt.FrameID) stackInfo {
 	}
 	info.isMessageWait, info.isWebSocket = awaitsMessage(roles), roles.Has(knowledge.WebSocketConnection)
 	info.isReadTurn, info.isPacketRead = roles.Has(knowledge.ReadTurn), roles.Has(knowledge.PacketRead)
-	info.isMutexWait = sr.namer.frameFunction(frames[0]).Has(knowledge.Mutex)
+	info.isRead = roles.Has(knowledge.ConnectionRead) && !roles.Has(knowledge.File)
+	inner := sr.namer.frameFunction(frames[0])
+	info.isMutexWait, info.isReceive, info.isSelect = inner.Has(knowledge.Mutex), inner.Has(knowledge.ReceiveWait), inner.Has(knowledge.SelectWait)
 	if info.outerOwned != 0 {
 		next := callee.Has(knowledge.Fetch)
 		info.isFetch = next && !callee.Has(knowledge.Stdlib)

@@ -59,6 +59,15 @@ type originStats struct {
 	kind                        Kind
 	isLibraryWait               bool        // the jobs are a library's way to wait, and none is emitted
 	groupKeys                   []originKey // if it is reported under other names
+	// busyLoop is the loop of iterations that no idle wait separates, consumers the time for which each goroutine was in one.
+	// busyFrame is the function that ran in them.
+	busyLoop    *loopFunc
+	busyFrame   tracefmt.FrameID
+	consumers   map[uint64]int64
+	busySince   int64
+	feederTimes           // of the goroutines that start jobs, while too many run
+	asks        []askWait // for the next message
+	isFeeder    bool      // it only passes messages on to another loop
 }
 
 // Limits of inspection.
@@ -168,6 +177,7 @@ type Work struct {
 // path through goroutines with a start function.
 func (f *Finder) Works(requestsThrough func(root tracefmt.StringID) int64) []Work {
 	var out []Work
+	f.SaturatedLoops() // decides which loops are feeders
 	roles, isOutside := f.work.workRoles(&f.collector, requestsThrough), f.work.workStartedOutside()
 	for k, origin := range f.work.origins {
 		if origin.total > 0 {
@@ -363,7 +373,7 @@ func (w *workIndex) workRoles(c *collector, requestsThrough func(root tracefmt.S
 				// It starts a job in each iteration, and the job does the work.
 				roles[k] = Serving
 				isIndependent[origin.startFunc] = true
-			case origin.isSettled, 2*requestsThrough(origin.startFunc) >= int64(origin.total),
+			case origin.isSettled, origin.isFeeder, 2*requestsThrough(origin.startFunc) >= int64(origin.total),
 				serving > 0 && 2*serving >= all && origin.handlerDepartures <= 3*origin.handlerWaits:
 				roles[k] = Serving
 			case !origin.isOwned:

@@ -120,6 +120,8 @@ func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFir
 	}
 	if isOfMessages {
 		addBacklog(&v, g)
+	} else if g.Saturated != nil {
+		v.Range = strings.TrimSuffix(v.Range, ")") + " after a goroutine took each; how long it queued before is not in the trace)"
 	}
 	maxNamed, minShare := maxNamedCauses, minCauseShare
 	if !isFirst {

@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,6 +69,9 @@ type Verdict struct {
 	// OwnWasNS and OwnIsNS are the time per request of the finding's cause at its site; null if the report does not show it.
 	OwnWasNS *int64 `json:"own_was_ns"`
 	OwnIsNS  *int64 `json:"own_is_ns"`
+	// FromArrival says that the promise is about latencies from the arrival of messages (report.Predicted.FromArrival). Got is then the
+	// whole change, nil if the second recording does not show when messages arrive; chance is not computed.
+	FromArrival bool `json:"from_arrival,omitempty"`
 	// Population is the name of all requests of the server, if requests moved between their groups; else empty.
 	Population string `json:"population,omitempty"`
 }
@@ -114,7 +118,8 @@ func judgePromise(f *report.Finding, before, after *report.Report, diff *compare
 	if group != nil {
 		got = &group.P99
 	}
-	if baseline == nil || got == nil || got.Low == nil || !got.Evidence && group.P50.Evidence && f.Predicted.WasP50NS != nil {
+	v.FromArrival = f.Predicted.FromArrival
+	if baseline == nil || !v.FromArrival && (got == nil || got.Low == nil || !got.Evidence && group.P50.Evidence && f.Predicted.WasP50NS != nil) {
 		v.Metric, promised, baseline = "p50", f.Predicted.P50NS, f.Predicted.WasP50NS
 		if group != nil {
 			got = &group.P50
@@ -125,6 +130,10 @@ func judgePromise(f *report.Finding, before, after *report.Report, diff *compare
 	}
 	v.WasNS = *baseline
 	v.Promised = report.Estimate{Est: promised.Est - *baseline, Low: promised.Low - *baseline, High: promised.High - *baseline}
+	if v.FromArrival {
+		v.compareFromArrival(f, after)
+		return v
+	}
 	explained := attribute(f, group, before, after)
 	if explained.isShown {
 		v.OwnWasNS, v.OwnIsNS = &explained.wasNS, &explained.isNS
@@ -153,6 +162,24 @@ func judgePromise(f *report.Finding, before, after *report.Report, diff *compare
 		v.Judgement = MaybeChance
 	}
 	return v
+}
+
+// compareFromArrival sets what a promise about latencies from the arrival of messages can be compared with: the same latency
+// in the second recording. Latencies from when messages are taken would make any such promise look kept.
+func (v *Verdict) compareFromArrival(f *report.Finding, after *report.Report) {
+	i := slices.IndexFunc(after.Groups, func(g report.Group) bool { return g.ID == f.Group || g.Name == v.Group })
+	if i >= 0 && after.Groups[i].Backlog != nil {
+		total := &after.Groups[i].Backlog.TotalNS
+		if v.IsNS = total.P50; v.Metric == "p99" {
+			v.IsNS = total.P99
+		}
+		if v.IsNS != nil {
+			v.Got = new(*v.IsNS - v.WasNS)
+		}
+	}
+	if isStillFound(f, v.Group, after) && (v.Got == nil || float64(-*v.Got) < shortfall*float64(v.WasNS)) {
+		v.Judgement = ChangeMissing
+	}
 }
 
 // isStillFound reports whether the later report has the finding, with at least half of its share.
@@ -226,6 +253,12 @@ func (v *Verdict) Text(duration func(int64) string) string {
 		return s
 	case ChangeMissing:
 		return promised + "; the finding is still there, so this recording does not have the change"
+	}
+	switch {
+	case v.FromArrival && v.Got != nil:
+		return promised + got + "; both from a message's arrival, and how much of that is chance is not known"
+	case v.FromArrival:
+		return promised + " from a message's arrival; the second recording does not show when messages arrive, so they cannot be compared"
 	}
 	if v.Got != nil && v.GotLow != nil {
 		return promised + "; the recording does not show the time of this finding apart from other time, so nothing is attributed to it"

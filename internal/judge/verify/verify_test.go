@@ -192,3 +192,29 @@ func TestNothingPromised(t *testing.T) {
 		t.Errorf("%s: %s", v.Judgement, text)
 	}
 }
+
+// TestPromiseFromArrival: a promise about latencies from the arrival of messages is compared with such latencies only, and not with
+// those from when messages are taken, which are shorter in any recording.
+func TestPromiseFromArrival(t *testing.T) {
+	f := finding(10)
+	f.Predicted.FromArrival = true
+	queued := func(r *report.Report, p99 int64) *report.Report {
+		r.Groups[0].Backlog = &report.Backlog{TotalNS: report.Latency{P50: ms(p99), P99: ms(p99)}}
+		return r
+	}
+	before, at := queued(recording("a", 9*time.Millisecond, 2000, f), 55), recording("b", 9*time.Millisecond, 2000)
+	for _, c := range []struct {
+		name  string
+		after *report.Report
+		want  Judgement
+		text  string
+	}{
+		{"arrivals are not shown", at, Unknown, "p99: promised 45ms less from a message's arrival; the second recording does not show when messages arrive, so they cannot be compared"},
+		{"from arrival", queued(recording("b", 9*time.Millisecond, 2000), 12), Unknown, "p99: promised 45ms less, measured 43ms less; both from a message's arrival, and how much of that is chance is not known"},
+		{"still there", queued(recording("b", 9*time.Millisecond, 2000, f), 54), ChangeMissing, "p99: promised 45ms less; the finding is still there, so this recording does not have the change"},
+	} {
+		v := Reports(before, c.after).Verdicts[0]
+		check.Equal(t, v.Judgement, c.want, "%s", c.name)
+		check.Equal(t, v.Text(func(ns int64) string { return fmt.Sprint(ns/1e6, "ms") }), c.text, "%s", c.name)
+	}
+}

@@ -1,0 +1,518 @@
+package request
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/entry"
+	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/trace/modules"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// A SaturatedLoop is a loop of consumers that always have a next message: they never wait for one, so no idle wait separates their
+// iterations, and messages queue where no event shows them. What shows that they take messages:
+//
+//   - A goroutine that passes messages to them is blocked, because the channel is full, and a receive by the loop wakes it. As long
+//     as a sender is blocked, each receive wakes one.
+//   - Their call of a library for the next message wakes a goroutine of that library, which fetches more.
+//   - They read a client's connection without a wait.
+//   - A goroutine receives data and wakes none with it, and no other loop works all the time.
+//   - They ask a library for each message, and all such waits are equally short.
+type SaturatedLoop struct {
+	Kind Kind              // Loop, or Goroutine: one for each message, of a limited number
+	Name tracefmt.StringID // of the loop
+	// Frame takes a message: a line of the loop, or the function that a library calls with it.
+	Frame tracefmt.FrameID
+	// Feeder is the start function of the goroutines that pass messages to the loop, 0 if there are none. BlockedNS is how long these
+	// FeederCount goroutines were blocked in all.
+	Feeder      tracefmt.StringID
+	FeederCount int
+	BlockedNS   int64
+	Goroutines  int   // that handle messages at the same time
+	EachNS      int64 // mean time for one message, AskNS included
+	AskNS       int64 // mean wait for a message that the loop asks for, 0 if it does not ask for each
+	// IsInferred says that no event shows that the loop takes the messages of Feeder.
+	IsInferred bool
+}
+
+// maxAskWaits bounds the waits of a loop that are stored.
+const maxAskWaits = 1 << 12
+
+// A take is the moment at which a loop took a message from a goroutine, or from one that it had waited for.
+type take struct {
+	at     int64
+	stack  tracefmt.StackID // of the receive
+	isRest bool             // the loop began to wait for a message
+}
+
+// takeStats counts the takes of a loop at one line.
+type takeStats struct {
+	feederTimes
+	count  int
+	isCall bool // of a library, which may return several messages
+	isRead bool // of a connection
+}
+
+// takenAt returns the line of the service that takes a message by waking a goroutine, 0 if the wake takes none. isCall says that it
+// calls a library, which may return several messages.
+func (c *collector) takenAt(woken *loopGoroutine, obs *observation) (frame tracefmt.FrameID, isCall bool) {
+	switch info := c.stackInfo(obs.wakerStack); {
+	case info.innerOwned == 0:
+		return 0, false
+	case info.isFetch && woken.ownedFrame == 0 && (obs.reason == reasonReceive || obs.reason == reasonCond || obs.reason == reasonSend || obs.stack == 0):
+		return info.innerOwned, true
+	case info.isInnermostOwned && endsSend(info, obs):
+		return info.innerOwned, false
+	}
+	return 0, false
+}
+
+// endsSend reports whether a wake ends a wait to send, by what its waker does.
+func endsSend(waker *stackInfo, obs *observation) bool {
+	return waker.isReceive && obs.reason != reasonCond && obs.reason != reasonSync || obs.reason == reasonSend && waker.isSelect
+}
+
+// countTake counts a wake by which a loop takes a message of the woken goroutine, or by which a job that ends makes room for the next.
+func (l *loopSource) countTake(c *collector, g *timeline.Gen, woken *loopGoroutine, obs *observation) {
+	if info := c.stackInfo(obs.wakerStack); obs.state != timeline.Waiting || !info.isFetch && !info.isReceive && !info.isSelect {
+		return
+	}
+	taker := l.goroutines[obs.waker]
+	if taker == nil || taker.collector == nil {
+		if _, _, _, kind := l.jobs.jobStateOf(g, obs.waker); kind != nil && endsSend(c.stackInfo(obs.wakerStack), obs) {
+			kind.addFeeder(woken.id, obs, c.traceStart)
+		}
+		return
+	}
+	frame, isCall := c.takenAt(woken, obs)
+	if frame == 0 || taker == woken {
+		return
+	}
+	loop, _ := l.loopFuncAt(c, taker, obs.wakerStack)
+	if other, _ := l.loopFuncAt(c, woken, obs.stack); loop == nil || loop == other {
+		return // a place of a semaphore
+	}
+	stats := loop.takesAt(frame)
+	if !stats.addFeeder(woken.id, obs, c.traceStart) {
+		return
+	}
+	stats.count++
+	if stats.isCall = isCall; !isCall {
+		taker.takes, taker.canIterate = append(taker.takes, take{at: obs.end, stack: obs.wakerStack}), true
+	}
+}
+
+// feederTimes has the times for which goroutines that pass messages were blocked.
+type feederTimes struct{ feeders map[uint64]*feederTime }
+
+// feederTime is the time for which one goroutine was blocked, and the end of the last such wait.
+type feederTime struct{ blockedNS, lastEnd int64 }
+
+// addFeeder adds a wait of a goroutine that passes messages. It returns false if the generation before reported it, too.
+func (t *feederTimes) addFeeder(id uint64, obs *observation, traceStart int64) bool {
+	if t.feeders == nil {
+		t.feeders = make(map[uint64]*feederTime)
+	}
+	feeder := entry.GetOrAdd(t.feeders, id)
+	if obs.end <= feeder.lastEnd {
+		return false
+	}
+	feeder.blockedNS, feeder.lastEnd = feeder.blockedNS+obs.end-max(obs.start, traceStart), obs.end
+	return true
+}
+
+// blockedNS returns the time of all feeders.
+func (t *feederTimes) blockedNS() (ns int64) {
+	for _, feeder := range t.feeders {
+		ns += feeder.blockedNS
+	}
+	return ns
+}
+
+// takesAt returns the statistics of a line at which the loop takes messages, created on first use.
+func (r *loopFunc) takesAt(frame tracefmt.FrameID) *takeStats {
+	if r.takes == nil {
+		r.takes = make(map[tracefmt.FrameID]*takeStats)
+	}
+	stats := r.takes[frame]
+	if stats == nil {
+		stats = new(takeStats)
+		r.takes[frame] = stats
+	}
+	return stats
+}
+
+// isAtLine reports whether the service's innermost line on a stack is that of a frame.
+func (c *collector) isAtLine(id tracefmt.StackID, frame tracefmt.FrameID) bool {
+	inner := c.stackInfo(id).innerOwned
+	return inner == frame || inner != 0 && c.syms.Frame(inner).Func == c.syms.Frame(frame).Func && c.syms.Frame(inner).Line == c.syms.Frame(frame).Line
+}
+
+// mainTake returns the line at which a loop takes most of its messages, nearly always without a wait; nil if there is none.
+func (r *loopFunc) mainTake(c *collector) (main tracefmt.FrameID, stats *takeStats) {
+	for frame, s := range r.takes {
+		if stats == nil || cmp.Or(cmp.Compare(s.count, stats.count), cmp.Compare(main, frame)) > 0 {
+			main, stats = frame, s
+		}
+	}
+	if stats == nil || stats.count < threshold.SmallSample && !(stats.isCall && r.isAtWork()) {
+		return 0, nil
+	}
+	waited := 0
+	for id, w := range r.waits {
+		if c.isAtLine(id, main) {
+			waited += w.count
+		}
+	}
+	if 10*waited > stats.count || stats.isRead && 2*r.ownWrites >= stats.count {
+		return 0, nil // it rests, or answers each message
+	}
+	return main, stats
+}
+
+// separateByWork chooses what separates the iterations of a loop that always has work: its takes, if a sender is always blocked
+// or the work has no waits, or the wait that its work has most often.
+func (r *loopFunc) separateByWork(c *collector, g *timeline.Gen) bool {
+	main, stats := r.mainTake(c)
+	if main == 0 && r.silentFeeder == 0 {
+		return false
+	}
+	maxCount := 0
+	var waits []tracefmt.StackID
+	for id, w := range r.waits {
+		if info := c.stackInfo(id); w.count >= threshold.SmallSample && !w.isSend && !info.isWrite && !info.isMutexWait && (main == 0 || !c.isAtLine(id, main)) {
+			waits, maxCount = append(waits, id), max(maxCount, w.count)
+		}
+	}
+	if stats != nil {
+		r.isSeparatedByTakes = !stats.isCall && !stats.isRead && (len(waits) == 0 || float64(stats.blockedNS()) > threshold.MostShare*float64(g.End-c.traceStart))
+	}
+	r.isBusy = r.isSeparatedByTakes || len(waits) > 0
+	if r.restWaits = make(map[tracefmt.StackID]bool); r.isSeparatedByTakes || len(waits) == 0 {
+		return r.isBusy
+	}
+	r.idleWait = slices.MinFunc(waits, func(a, b tracefmt.StackID) int {
+		v, w, p, q := r.waits[a], r.waits[b], *c.stackInfo(a), c.stackInfo(b)
+		return cmp.Or(intOf(4*v.count < maxCount)-intOf(4*w.count < maxCount), p.ownedDepth-q.ownedDepth, p.depth-q.depth, cmp.Compare(w.totalNS, v.totalNS), cmp.Compare(a, b))
+	})
+	for id := range r.waits {
+		r.restWaits[id] = main != 0 && c.isAtLine(id, main)
+	}
+	return true
+}
+
+// followTakes begins and ends the iterations of a goroutine that takes messages from blocked senders: an iteration is from one
+// take to the next, or to a wait for a message.
+func (l *loopSource) followTakes(c *collector, g *timeline.Gen, goroutine *loopGoroutine, loop *loopFunc) {
+	takes, line := goroutine.takes, c.stackInfo(goroutine.takes[0].stack).innerOwned
+	for obs := range goroutine.observations() {
+		if obs.state == timeline.Waiting && obs.stack != 0 && c.isAtLine(obs.stack, line) {
+			if takes = append(takes, take{obs.start, obs.stack, true}); obs.woken {
+				takes = append(takes, take{obs.end, obs.stack, false})
+			}
+		}
+	}
+	slices.SortFunc(takes, func(a, b take) int { return cmp.Compare(a.at, b.at) })
+	for i, t := range takes {
+		origin := goroutine.origin
+		if i == 0 {
+			origin = l.originOf(c, g, goroutine, t.stack)
+			if goroutine.iteration == nil {
+				goroutine.iteration = new(iterationState)
+			}
+		}
+		iteration := goroutine.iteration
+		if iteration.start != 0 {
+			l.endIteration(c, goroutine, t.at, t.stack, loop, origin)
+		}
+		if iteration.start, iteration.iterationContent = t.at, (iterationContent{}); t.isRest {
+			iteration.start = 0
+		}
+	}
+}
+
+// findSilentFeeder finds the goroutines that read messages for the only loop that has no other source of work, and returns the loop.
+func (l *loopSource) findSilentFeeder(c *collector, g *timeline.Gen) (hungry *loopFunc) {
+	for _, loop := range l.loopFuncs {
+		if loop == nil || loop.isBenchmark || loop.idleWait != 0 && !loop.isBusy || loop.isSeparatedByTakes || loop.silentFeeder != 0 || !loop.isAtWork() {
+			continue
+		}
+		if main, _ := loop.mainTake(c); main != 0 {
+			continue
+		}
+		if hungry != nil {
+			return nil
+		}
+		hungry = loop
+	}
+	if hungry == nil {
+		return nil
+	}
+	feeder, received := l.silentReader(c, g)
+	if feeder == 0 || received < threshold.MedianSample || 4*received < hungry.maxCount() {
+		return nil
+	}
+	hungry.silentFeeder = feeder
+	return hungry
+}
+
+// isAtWork reports whether the goroutines of a loop only waited within their work: none of their waits is one for more work.
+func (r *loopFunc) isAtWork() bool {
+	if r.maxCount() < threshold.SmallSample {
+		return false
+	}
+	for _, w := range r.waits {
+		if w.rank == idleMost && !w.isLibraryDelay && 2*w.selfEndedCount < w.count && 50*w.count > r.maxCount() || w.isPause {
+			return false
+		}
+	}
+	return true
+}
+
+// maxCount returns how often the loop's most frequent wait recurred.
+func (r *loopFunc) maxCount() (n int) {
+	for _, w := range r.waits {
+		n = max(n, w.count)
+	}
+	return n
+}
+
+// silentReader returns the start function of goroutines that do nothing but read from the network and wake no goroutine with what
+// they read, and how often they did; 0 if there is none or more than one such function.
+func (l *loopSource) silentReader(c *collector, g *timeline.Gen) (startFunc tracefmt.StringID, received int) {
+	readers := make(map[uint64]*readerStats)
+	for _, goroutine := range l.candidates {
+		if !goroutine.receives {
+			continue
+		}
+		stats := readerStats{}
+		for obs := range goroutine.observations() {
+			switch {
+			case obs.stack == 0:
+			case obs.state == timeline.Syscall && c.stackInfo(obs.stack).isWrite:
+				stats.writes++
+			case obs.state != timeline.Waiting:
+			case obs.reason == reasonNetwork && !c.stackInfo(obs.stack).isWrite:
+				stats.startFunc = c.stackInfo(obs.stack).startFunc
+				stats.reads++
+			case obs.reason != reasonSync:
+				stats.writes++ // it does something else
+			}
+		}
+		if stats.reads >= threshold.SmallSample && 10*stats.writes <= stats.reads {
+			readers[goroutine.id] = &stats
+		}
+	}
+	if len(readers) == 0 {
+		return 0, 0
+	}
+	var buffer []timeline.Span
+	g.EachStart(func(id uint64, _ tracefmt.StackID, _ int) {
+		buffer = c.window.EachSpans(id, g.Base, g.End+1, buffer, func(spans []timeline.Span) bool {
+			for i := range spans {
+				if reader := readers[spans[i].Waker]; reader != nil && spans[i].State == timeline.Waiting {
+					reader.wakes++
+				}
+			}
+			return true
+		})
+	})
+	for _, reader := range readers {
+		switch {
+		case 10*reader.wakes > reader.reads:
+		case startFunc != 0 && startFunc != reader.startFunc:
+			return 0, 0
+		default:
+			startFunc, received = reader.startFunc, received+reader.reads
+		}
+	}
+	return startFunc, received
+}
+
+// readerStats counts what a goroutine that reads from the network did.
+type readerStats struct {
+	startFunc            tracefmt.StringID
+	reads, writes, wakes int
+}
+
+// countSocketCall counts a read of a client's connection as a take, or a write to it.
+func (l *loopSource) countSocketCall(c *collector, loop *loopFunc, goroutine *loopGoroutine, stack tracefmt.StackID) {
+	info := c.stackInfo(stack)
+	goroutine.reads = goroutine.reads || info.isRead
+	switch {
+	case info.isInLibrary || info.innerOwned == 0 || !l.isUnknownServer:
+	case info.isWrite:
+		loop.ownWrites++
+	case info.isRead:
+		stats := loop.takesAt(info.innerOwned)
+		stats.count++
+		stats.isRead = true
+	}
+}
+
+// addBusy adds the time that a goroutine spent in an iteration of a loop that always has work.
+func (o *originStats) addBusy(loop *loopFunc, goroutine uint64, start, end int64, frame tracefmt.FrameID) {
+	if o.consumers == nil {
+		o.consumers, o.busySince = make(map[uint64]int64), start
+	}
+	o.busyLoop, o.busyFrame, o.busySince = loop, frame, min(o.busySince, start)
+	o.consumers[goroutine] += end - start
+}
+
+// An askWait is a wait for a message that a loop asked a library for, and the time since the wait before.
+type askWait struct{ workNS, waitNS int64 }
+
+// SaturatedLoops returns the loops and jobs whose consumers always have a next message, ordered by name.
+func (f *Finder) SaturatedLoops() (out []SaturatedLoop) {
+	for key, origin := range f.work.origins {
+		if origin.inspected < threshold.SmallSample {
+			continue
+		}
+		s := SaturatedLoop{Kind: key.kind, Name: key.name, Goroutines: len(origin.consumers), Frame: origin.busyFrame}
+		switch {
+		case key.kind == Goroutine && f.isLimited(&s, origin), key.kind == Loop && origin.asksOnly(&s), key.kind == Loop && f.isSaturated(&s, origin):
+			s.EachNS += origin.emittedNS / int64(origin.inspected)
+			out = append(out, s)
+		}
+	}
+	slices.SortFunc(out, func(a, b SaturatedLoop) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// asksOnly reports whether a loop asks a library for each message and never waits longer than asking takes: then there always is a
+// next message. Waits for messages that come at regular times are shorter after longer work, and those for others differ.
+func (o *originStats) asksOnly(s *SaturatedLoop) bool {
+	n := len(o.asks)
+	if n < threshold.MedianSample {
+		return false
+	}
+	waits, sumNS := make([]int64, n), int64(0)
+	for i, ask := range o.asks {
+		waits[i], sumNS, s.AskNS = ask.waitNS, sumNS+ask.workNS+ask.waitNS, s.AskNS+ask.waitNS
+	}
+	slices.Sort(waits)
+	s.AskNS /= int64(n)
+	s.EachNS = s.AskNS
+	median, longest, cycleNS := waits[n/2], waits[n-1-n/50], sumNS/int64(n) // longest but for one of 50
+	return 2*waits[n/10] >= median && 2*median <= cycleNS && longest <= median+cycleNS/2 && areIndependent(o.asks, longest)
+}
+
+// areIndependent reports whether waits do not depend on the work before them: whether the slope of their regression is nearer to 0
+// than to -1, by more than two standard errors. Very long work says nothing, because messages queue during it in any case; nor does
+// work that always takes equally long. A few waits are longer than maxWaitNS.
+func areIndependent(asks []askWait, maxWaitNS int64) bool {
+	asks = slices.Clone(asks)
+	slices.SortFunc(asks, func(a, b askWait) int { return cmp.Compare(a.workNS, b.workNS) })
+	asks = asks[:len(asks)*4/5]
+	n, meanWork, meanWait := float64(len(asks)), 0.0, 0.0
+	for _, ask := range asks {
+		meanWork, meanWait = meanWork+float64(ask.workNS)/n, meanWait+float64(min(ask.waitNS, maxWaitNS))/n
+	}
+	var covariance, workVariance, waitVariance float64
+	for _, ask := range asks {
+		x, y := float64(ask.workNS)-meanWork, float64(min(ask.waitNS, maxWaitNS))-meanWait
+		covariance, workVariance, waitVariance = covariance+x*y/n, workVariance+x*x/n, waitVariance+y*y/n
+	}
+	slope, standardError := covariance/workVariance, math.Sqrt(waitVariance/workVariance/n)
+	return workVariance > threshold.NoiseShare*threshold.NoiseShare*meanWork*meanWork && slope-2*standardError > -0.5
+}
+
+// isLimited reports whether a loop that starts jobs for messages from the network is nearly always blocked until one of them ends.
+func (f *Finder) isLimited(s *SaturatedLoop, origin *originStats) bool {
+	if float64(origin.blockedNS()) < threshold.MostShare*float64(f.traceEnd-f.traceStart) || !f.addFeeders(s, &origin.feederTimes) {
+		return false
+	}
+	s.Goroutines = int(math.Round(float64(origin.emittedNS) * float64(origin.total) / float64(origin.inspected) / float64(f.traceEnd-f.traceStart)))
+	return s.Goroutines > 0
+}
+
+// isSaturated reports whether the goroutines of a loop were in an iteration for nearly all of the trace, and adds where their
+// messages come from. The first and the last iteration of each are not known.
+func (f *Finder) isSaturated(s *SaturatedLoop, origin *originStats) bool {
+	loop := origin.busyLoop
+	if loop == nil || !loop.isBusy || loop.isBenchmark {
+		return false
+	}
+	var ns int64
+	for _, busyNS := range origin.consumers {
+		ns += busyNS
+	}
+	n := int64(len(origin.consumers))
+	ns += 2 * n * origin.emittedNS / int64(origin.inspected)
+	seenNS := f.traceEnd - origin.busySince
+	if 2*seenNS < f.traceEnd-f.traceStart || float64(ns) < (1-threshold.MinorShare)*float64(n*seenNS) {
+		return false
+	}
+	switch main, stats := loop.mainTake(&f.collector); {
+	case main == 0:
+		s.Feeder = loop.silentFeeder
+		library := modules.Package(f.syms.String(origin.startFunc)) // or the service
+		s.IsInferred = modules.Package(f.syms.String(s.Feeder)) != library || modules.Package(f.syms.String(f.syms.Frame(s.Frame).Func)) == library
+		return s.Feeder != 0
+	case stats.isRead:
+		s.Frame = main
+		return true
+	default:
+		s.Frame = main
+		return f.addFeeders(s, &stats.feederTimes)
+	}
+}
+
+// addFeeders adds the goroutines that pass messages. It returns false if they do not read them from the network.
+func (f *Finder) addFeeders(s *SaturatedLoop, times *feederTimes) (isFed bool) {
+	longestNS := int64(-1)
+	s.BlockedNS = times.blockedNS()
+	for id, feeder := range times.feeders {
+		g := f.loops.goroutines[id]
+		if g == nil {
+			continue
+		}
+		isFed = isFed || f.loops.isFedFromNetwork(&f.collector, g, 0)
+		if s.FeederCount++; feeder.blockedNS > longestNS || feeder.blockedNS == longestNS && g.startFunc < s.Feeder {
+			s.Feeder, longestNS = g.startFunc, feeder.blockedNS
+		}
+	}
+	for id := range times.feeders {
+		if g := f.loops.goroutines[id]; isFed && g != nil && g.origin != nil {
+			g.origin.isFeeder = true
+		}
+	}
+	return isFed
+}
+
+// maxFeederSteps bounds the loops through which messages pass.
+const maxFeederSteps = 4
+
+// isFedFromNetwork reports whether a goroutine reads what it passes on from the network: itself, by another goroutine of its
+// library, or by those whose messages it takes.
+func (l *loopSource) isFedFromNetwork(c *collector, goroutine *loopGoroutine, steps int) bool {
+	if goroutine.receives || goroutine.reads {
+		return true
+	}
+	if steps == maxFeederSteps {
+		return false
+	}
+	if goroutine.ownedFrame == 0 {
+		pkg := modules.Package(c.syms.String(goroutine.startFunc))
+		for id := range c.syms.Stacks() {
+			if info := c.stackInfo(tracefmt.StackID(id)); info.isRead && modules.Package(c.syms.String(info.startFunc)) == pkg {
+				return true
+			}
+		}
+	}
+	loop := l.loopFuncs[goroutine.startFunc]
+	if loop == nil {
+		return false
+	}
+	for _, stats := range loop.takes {
+		for id := range stats.feeders {
+			if g := l.goroutines[id]; g != nil && l.isFedFromNetwork(c, g, steps+1) {
+				return true
+			}
+		}
+	}
+	return false
+}
