@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/whylate/whylate/internal/testing/check"
@@ -15,14 +16,14 @@ import (
 // TestMessagesFromArrival: for messages that queue for the goroutine that handles them, the report has the latency that their sender
 // measured, and predicts it with more goroutines. What the finding advises is what --what-if accepts.
 func TestMessagesFromArrival(t *testing.T) {
-	const file = "lab/recordings/field/nats-serial"
+	dir := filepath.Join(testprog.RecordingsDir(t), "field")
 	var measured struct {
 		Client struct {
 			P50 int64 `json:"p50_ns"`
 			P99 int64 `json:"p99_ns"`
 		}
 	}
-	must.Do(t, json.Unmarshal(must.Have(os.ReadFile(file+".json"))(t), &measured))
+	must.Do(t, json.Unmarshal(must.Have(os.ReadFile(filepath.Join(dir, "nats-serial.json")))(t), &measured))
 	rep := explainFile(t, testprog.Recording(t, "field/nats-serial.whylate"), "--what-if", "slots@main.handle=4")
 	must.True(t, len(rep.Groups) > 0 && rep.Groups[0].Backlog != nil, "no messages queue in %+v", rep.Groups)
 	total := &rep.Groups[0].Backlog.TotalNS

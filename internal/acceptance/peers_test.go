@@ -225,8 +225,8 @@ func TestPeerStates(t *testing.T) {
 			check.Equal(t, strings.HasPrefix(x.Process, "python3 (pid "), name != "redacted", "%s: %+v", name, x)
 			check.True(t, x.State != report.PeerCPUWait || x.TotalNS < wait.TotalNS/10 || strings.HasPrefix(x.Detail, "backup (pid ") == (name != "redacted"), "%s: %+v", name, x)
 		}
-		isBetween := func(what string, got, least, most int64) {
-			check.True(t, least <= got && got <= most, "%s: %s is %d ns, by the peer's clock %d to %d", name, what, got, least, most)
+		isBetween := func(state string, got, minimum, maximum int64) {
+			check.True(t, minimum <= got && got <= maximum, "%s: %s is %d ns, by the peer's clock %d to %d", name, state, got, minimum, maximum)
 		}
 		n := int64(truth.Answers)
 		check.True(t, rep.Groups[0].Count == truth.Answers && wait.Cause == report.CauseNetwork && wait.Observed, "%s: %d requests, %+v", name, rep.Groups[0].Count, wait)

@@ -84,26 +84,26 @@ func TestShop(t *testing.T) {
 	}
 	calls := audit.remotes.calls
 	for _, c := range calls {
-		asked := find(measured.Truth["audit"].Made, c.G, c.Start+mono, c.End+mono)
-		answered := find(measured.Truth["stock"].Served, c.RemoteAnswer.G, c.RemoteAnswer.Start+mono, c.RemoteAnswer.End+mono)
-		if asked == "" || asked != answered {
-			t.Errorf("call %q is joined with %q", asked, answered)
+		callerID := find(measured.Truth["audit"].Made, c.G, c.Start+mono, c.End+mono)
+		calleeID := find(measured.Truth["stock"].Served, c.RemoteAnswer.G, c.RemoteAnswer.Start+mono, c.RemoteAnswer.End+mono)
+		if callerID == "" || callerID != calleeID {
+			t.Errorf("call %q is joined with %q", callerID, calleeID)
 		}
 	}
 	if len(calls) < 8 || len(calls) > made {
 		t.Errorf("%d calls are joined, of %d in the recording", len(calls), made)
 	}
-	ran := 0
+	segments := 0
 	for i := range rep.Groups {
 		for _, q := range rep.Groups[i].Slowest {
 			for _, s := range q.Segments {
 				if from := s.StartNS + audit.server.From + mono; s.Service == "stock" && find(measured.Truth["stock"].Served, s.ServiceGoroutine, from, from+s.DurationNS) != "" {
-					ran++
+					segments++
 				}
 			}
 		}
 	}
-	if ran == 0 {
+	if segments == 0 {
 		t.Error("no segment of a slow request has the goroutine of stock that served it")
 	}
 	if rep.Services[0].Name != "audit" || len(services[0].remotes.calls) != 0 {

@@ -12,17 +12,17 @@ import (
 // wait for all of it if there is one goroutine, and not at all if there are two.
 func TestHandle(t *testing.T) {
 	messages := []request.QueuedMessage{{Arrival: 1000, Start: 1000, End: 1100}, {Arrival: 1010, Start: 1100, End: 1110}, {Arrival: 1020, Start: 1110, End: 1120}, {Arrival: 1200, Start: 1200, End: 1210}}
-	same := func(ns int64) float64 { return float64(ns) }
+	identity := func(ns int64) float64 { return float64(ns) }
 	for _, c := range []struct {
 		consumers int
 		load      float64
 		handling  func(int64) float64
 		want      []float64
 	}{
-		{1, 1, same, []float64{100, 100, 100, 10}},
-		{2, 1, same, []float64{100, 10, 10, 10}},
-		{9, 1, same, []float64{100, 10, 10, 10}},
-		{1, 2, same, []float64{100, 105, 110, 30}}, // they arrive twice as fast
+		{1, 1, identity, []float64{100, 100, 100, 10}},
+		{2, 1, identity, []float64{100, 10, 10, 10}},
+		{9, 1, identity, []float64{100, 10, 10, 10}},
+		{1, 2, identity, []float64{100, 105, 110, 30}}, // they arrive twice as fast
 		{1, 1, func(ns int64) float64 { return float64(ns) / 10 }, []float64{10, 1, 1, 1}},
 	} {
 		if got := handle(messages, c.consumers, c.load, c.handling); !slices.Equal(got, c.want) {

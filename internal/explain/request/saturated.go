@@ -43,7 +43,7 @@ const maxAskWaits = 1 << 12
 
 // A take is the moment at which a loop took a message from a goroutine, or from one that it had waited for.
 type take struct {
-	at     int64
+	time   int64
 	stack  tracefmt.StackID // of the receive
 	isRest bool             // the loop began to wait for a message
 }
@@ -92,7 +92,7 @@ func (l *loopSource) countTake(c *collector, g *timeline.Gen, woken *loopGorouti
 		return
 	}
 	loop, _ := l.loopFuncAt(c, taker, obs.wakerStack)
-	if other, _ := l.loopFuncAt(c, woken, obs.stack); loop == nil || loop == other {
+	if wokenLoop, _ := l.loopFuncAt(c, woken, obs.stack); loop == nil || loop == wokenLoop {
 		return // a place of a semaphore
 	}
 	stats := loop.takesAt(frame)
@@ -101,7 +101,7 @@ func (l *loopSource) countTake(c *collector, g *timeline.Gen, woken *loopGorouti
 	}
 	stats.count++
 	if stats.isCall = isCall; !isCall {
-		taker.takes, taker.canIterate = append(taker.takes, take{at: obs.end, stack: obs.wakerStack}), true
+		taker.takes, taker.canIterate = append(taker.takes, take{time: obs.end, stack: obs.wakerStack}), true
 	}
 }
 
@@ -215,7 +215,7 @@ func (l *loopSource) followTakes(c *collector, g *timeline.Gen, goroutine *loopG
 			}
 		}
 	}
-	slices.SortFunc(takes, func(a, b take) int { return cmp.Compare(a.at, b.at) })
+	slices.SortFunc(takes, func(a, b take) int { return cmp.Compare(a.time, b.time) })
 	for i, t := range takes {
 		origin := goroutine.origin
 		if i == 0 {
@@ -226,9 +226,9 @@ func (l *loopSource) followTakes(c *collector, g *timeline.Gen, goroutine *loopG
 		}
 		iteration := goroutine.iteration
 		if iteration.start != 0 {
-			l.endIteration(c, goroutine, t.at, t.stack, loop, origin)
+			l.endIteration(c, goroutine, t.time, t.stack, loop, origin)
 		}
-		if iteration.start, iteration.iterationContent = t.at, (iterationContent{}); t.isRest {
+		if iteration.start, iteration.iterationContent = t.time, (iterationContent{}); t.isRest {
 			iteration.start = 0
 		}
 	}
