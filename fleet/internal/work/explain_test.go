@@ -251,7 +251,7 @@ func TestRetain(t *testing.T) {
 		}{{46 * time.Minute, true, 1}, {50*time.Minute + time.Second, false, 1}, {59 * time.Minute, false, 1}, {time.Hour + time.Second, false, 2}, {3*time.Hour + time.Second, false, 4}} {
 			time.Sleep(c.after - time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)))
 			synctest.Wait()
-			lists := files.lists.Load() // the query below lets the time go on
+			lists := files.lists.Load()
 			r := must.Have(w.Store.Recording(t.Context(), id))(t)
 			check.True(t, r.Raw == c.isKept && lists == c.lists, "after %v: %+v, %d lists", c.after, r, lists)
 		}
