@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"regexp"
 	"strings"
 	"syscall"
@@ -348,9 +347,5 @@ func TestMetrics(t *testing.T) {
 			got.WriteString(line)
 		}
 	}
-	const golden = "testdata/metrics.txt"
-	if *update {
-		must.Do(t, os.WriteFile(golden, []byte(got.String()), 0o644))
-	}
-	check.Equal(t, got.String(), string(must.Have(os.ReadFile(golden))(t)), "go test -run Metrics -update")
+	must.Golden(t, *update, "testdata/metrics.txt", []byte(got.String()))
 }

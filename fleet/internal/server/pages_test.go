@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/whylate/whylate/fleet/internal/rows"
 	"github.com/whylate/whylate/fleet/internal/store"
-	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -69,10 +67,5 @@ func TestPages(t *testing.T) {
 		}
 		fmt.Fprintf(&got, "%s\n%s\n\n", path, strings.ReplaceAll(text, "},{", "},\n{"))
 	}
-	const golden = "testdata/pages.txt"
-	if *update {
-		must.Do(t, os.MkdirAll("testdata", 0o755))
-		must.Do(t, os.WriteFile(golden, []byte(got.String()), 0o644))
-	}
-	check.Equal(t, got.String(), string(must.Have(os.ReadFile(golden))(t)), "go test -run Pages -update")
+	must.Golden(t, *update, "testdata/pages.txt", []byte(got.String()))
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -71,12 +70,7 @@ func TestQueries(t *testing.T) {
 		list, err := s.NewestRecordings(ctx, "shop", "v1", environment, 3)
 		write("recordings of shop v1 "+environment, list, err)
 	}
-	const golden = "testdata/queries.txt"
-	if *update {
-		must.Do(t, os.MkdirAll("testdata", 0o755))
-		must.Do(t, os.WriteFile(golden, []byte(got.String()), 0o644))
-	}
-	check.Equal(t, got.String(), string(must.Have(os.ReadFile(golden))(t)), "go test -run Queries -update")
+	must.Golden(t, *update, "testdata/queries.txt", []byte(got.String()))
 }
 
 // TestStoredTokens: a token is valid for its scope until it expires or is revoked.

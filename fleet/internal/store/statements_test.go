@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -197,9 +196,5 @@ func TestClickHouseStatements(t *testing.T) {
 	section("sent", shared.RemoveMessage(ctx, m))
 
 	s.databases.clickhouse, s.databases.rowReader = nil, lite.rowReader
-	const golden = "testdata/clickhouse.txt"
-	if *update {
-		must.Do(t, os.WriteFile(golden, []byte(got.String()), 0o644))
-	}
-	check.Equal(t, got.String(), string(must.Have(os.ReadFile(golden))(t)), "go test -run ClickHouseStatements -update")
+	must.Golden(t, *update, "testdata/clickhouse.txt", []byte(got.String()))
 }

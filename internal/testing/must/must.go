@@ -60,7 +60,9 @@ func Golden(t testing.TB, update bool, file string, got []byte) {
 	if update {
 		Do(t, os.WriteFile(file, got, 0o644))
 	}
-	if want, err := os.ReadFile(file); err != nil || string(want) != string(got) {
-		t.Errorf("%s (-update writes it): %v\n%s", file, err, got)
+	if want, err := os.ReadFile(file); err != nil {
+		t.Errorf("%s (-update writes it): %v", file, err)
+	} else {
+		check.Equal(t, string(got), string(want), "%s (-update writes it)", file)
 	}
 }

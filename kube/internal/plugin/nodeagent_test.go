@@ -5,7 +5,6 @@ package plugin
 import (
 	"bytes"
 	"flag"
-	"os"
 	"strings"
 	"testing"
 
@@ -23,11 +22,7 @@ var update = flag.Bool("update", false, "rewrite the files of testdata")
 // checkGolden compares a text with a file of testdata.
 func checkGolden(t *testing.T, file, text string) {
 	t.Helper()
-	file = "testdata/" + file
-	if *update {
-		must.Do(t, os.WriteFile(file, []byte(text), 0o644))
-	}
-	check.Equal(t, text, string(must.Have(os.ReadFile(file))(t)), "go test ./internal/plugin -update")
+	must.Golden(t, *update, "testdata/"+file, []byte(text))
 }
 
 // TestHelp: the help has the flags and their defaults.

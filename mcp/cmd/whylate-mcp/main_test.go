@@ -35,13 +35,8 @@ func TestUsage(t *testing.T) {
 		out, _ := cmd.CombinedOutput()
 		return string(out)
 	}
-	const golden = "testdata/help.txt"
 	help := run("WHYLATE_FLEET=http://fleet", "-h")
-	if *update {
-		must.Do(t, os.MkdirAll("testdata", 0o755))
-		must.Do(t, os.WriteFile(golden, []byte(help), 0o644))
-	}
-	check.Equal(t, help, string(must.Have(os.ReadFile(golden))(t)), "go test -run Usage -update")
+	must.Golden(t, *update, "testdata/help.txt", []byte(help))
 	for arg, want := range map[string]string{"-max-file=x": "\nwhylate-mcp: invalid value", "explain": `whylate-mcp: unknown argument "explain"`, "-root /none": "whylate-mcp: -root /none: ", "-http 0.0.0.0:0": "whylate-mcp: 0.0.0.0:0 is not a loopback address"} {
 		check.True(t, strings.Contains(run("", arg), want), "%s: %s, want %q", arg, run("", arg), want)
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/whylate/whylate/internal/judge/compare"
 	"github.com/whylate/whylate/internal/judge/verify"
 	"github.com/whylate/whylate/internal/limits"
-	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/service/cgroup"
@@ -174,10 +173,5 @@ func TestAnswers(t *testing.T) {
 		fmt.Fprintf(&got, "%s %s\nverb: %s\nfailed: %v\n%s\n\n", c.tool, c.args, passed, failed, strings.ReplaceAll(text, "},{", "},\n{"))
 	}
 	text := strings.NewReplacer(file, "FILE", filepath.Dir(file), "ROOT", fleet.URL, "ADDRESS", must.Have(filepath.EvalSymlinks(recordings))(t), "DIR").Replace(reportIDs.ReplaceAllString(got.String(), `"report":"REPORT"`))
-	const golden = "testdata/answers.txt"
-	if *update {
-		must.Do(t, os.MkdirAll("testdata", 0o755))
-		must.Do(t, os.WriteFile(golden, []byte(text), 0o644))
-	}
-	check.Equal(t, text, string(must.Have(os.ReadFile(golden))(t)), "go test -run Answers$ -update")
+	must.Golden(t, *update, "testdata/answers.txt", []byte(text))
 }

@@ -40,11 +40,7 @@ func TestOffer(t *testing.T) {
 	for _, part := range offer {
 		got.Write(append(must.Have(json.Marshal(part))(t), '\n'))
 	}
-	const golden = "testdata/offer.txt"
-	if *update {
-		must.Do(t, os.WriteFile(golden, []byte(got.String()), 0o644))
-	}
-	check.Equal(t, got.String(), string(must.Have(os.ReadFile(golden))(t)), "go test -run Offer -update")
+	must.Golden(t, *update, "testdata/offer.txt", []byte(got.String()))
 }
 
 // TestVerbEnds: a verb that takes too long, or whose client has gone, ends with the reason.
