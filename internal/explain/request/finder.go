@@ -29,7 +29,8 @@ type Finder struct {
 	calls    *callSource
 	work     *workIndex
 
-	lastGeneration uint64 // its number
+	saturated      []SaturatedLoop // nil until they are looked for
+	lastGeneration uint64          // its number
 	lastPieceKey   uint64
 }
 

@@ -365,15 +365,25 @@ func (o *originStats) addBusy(loop *loopFunc, goroutine uint64, start, end int64
 // An askWait is a wait for a message that a loop asked a library for, and the time since the wait before.
 type askWait struct{ workNS, waitNS int64 }
 
-// SaturatedLoops returns the loops and jobs whose consumers always have a next message, ordered by name.
-func (f *Finder) SaturatedLoops() (out []SaturatedLoop) {
+// SaturatedLoops returns the loops and jobs whose consumers always have a next message, ordered by name. It may be called after the
+// last generation only.
+func (f *Finder) SaturatedLoops() []SaturatedLoop {
+	if f.saturated == nil {
+		f.saturated = f.findSaturated()
+	}
+	return f.saturated
+}
+
+// findSaturated returns the SaturatedLoops, not nil, and marks the origins of the goroutines that feed them.
+func (f *Finder) findSaturated() []SaturatedLoop {
+	out := []SaturatedLoop{}
 	for key, origin := range f.work.origins {
 		if origin.inspected < threshold.SmallSample {
 			continue
 		}
 		s := SaturatedLoop{Kind: key.kind, Name: key.name, Goroutines: len(origin.consumers), Frame: origin.busyFrame}
 		switch {
-		case key.kind == Goroutine && f.isLimited(&s, origin), key.kind == Loop && origin.asksOnly(&s), key.kind == Loop && f.isSaturated(&s, origin):
+		case key.kind == Goroutine && f.describeLimited(&s, origin), key.kind == Loop && origin.describeAsking(&s), key.kind == Loop && f.describeBusy(&s, origin):
 			s.EachNS += origin.emittedNS / int64(origin.inspected)
 			out = append(out, s)
 		}
@@ -382,9 +392,9 @@ func (f *Finder) SaturatedLoops() (out []SaturatedLoop) {
 	return out
 }
 
-// asksOnly reports whether a loop asks a library for each message and never waits longer than asking takes: then there always is a
-// next message. Waits for messages that come at regular times are shorter after longer work, and those for others differ.
-func (o *originStats) asksOnly(s *SaturatedLoop) bool {
+// describeAsking sets how long a loop asks a library for each message. It returns false unless the loop never waits longer than asking
+// takes: then there always is a next message. Waits for messages that come at regular times are shorter after longer work, and those for others differ.
+func (o *originStats) describeAsking(s *SaturatedLoop) bool {
 	n := len(o.asks)
 	if n < threshold.MedianSample {
 		return false
@@ -420,8 +430,9 @@ func areIndependent(asks []askWait, maxWaitNS int64) bool {
 	return workVariance > threshold.NoiseShare*threshold.NoiseShare*meanWork*meanWork && slope-2*standardError > -0.5
 }
 
-// isLimited reports whether a loop that starts jobs for messages from the network is nearly always blocked until one of them ends.
-func (f *Finder) isLimited(s *SaturatedLoop, origin *originStats) bool {
+// describeLimited sets what feeds jobs for messages from the network, and how many run at a time. It returns false unless the loop that
+// starts them is nearly always blocked until one of them ends.
+func (f *Finder) describeLimited(s *SaturatedLoop, origin *originStats) bool {
 	if float64(origin.blockedNS()) < threshold.MostShare*float64(f.traceEnd-f.traceStart) || !f.addFeeders(s, &origin.feederTimes) {
 		return false
 	}
@@ -429,9 +440,9 @@ func (f *Finder) isLimited(s *SaturatedLoop, origin *originStats) bool {
 	return s.Goroutines > 0
 }
 
-// isSaturated reports whether the goroutines of a loop were in an iteration for nearly all of the trace, and adds where their
-// messages come from. The first and the last iteration of each are not known.
-func (f *Finder) isSaturated(s *SaturatedLoop, origin *originStats) bool {
+// describeBusy sets where the messages of a loop come from. It returns false unless its goroutines were in an iteration for nearly all
+// of the trace. The first and the last iteration of each are not known.
+func (f *Finder) describeBusy(s *SaturatedLoop, origin *originStats) bool {
 	loop := origin.busyLoop
 	if loop == nil || !loop.isBusy || loop.isBenchmark {
 		return false
