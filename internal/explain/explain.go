@@ -207,13 +207,13 @@ const minSlowest = 3
 // the first reading, lets paths continue in other requests of the process; it is nil in the first reading. reread says whether
 // the trace will be read again, so that this reading can omit sums.
 func readTrace(ctx context.Context, trace io.Reader, opts Options, selfWaits *selfWaits, reread rereading) (*reading, error) {
-	startedTrace := opts.remotes.takeBegun()
+	startedTrace := opts.remotes.takeStarted()
 	if startedTrace == nil {
 		reader, err := newReader(trace, opts)
 		if err != nil {
 			return nil, err
 		}
-		startedTrace = &begunTrace{reader: reader}
+		startedTrace = &openedTrace{reader: reader}
 	}
 	freezes := new(freeze.Detector)
 	r := &reading{

@@ -25,7 +25,7 @@ type Service struct {
 	Options
 	// Annotate, if not nil, adds to the service's report what its recording says.
 	Annotate     func(*report.Report)
-	startedTrace *begunTrace
+	startedTrace *openedTrace
 	preview      *tracePreview
 	report       *report.Report
 	server       *exchange.Server
@@ -46,18 +46,18 @@ type remotes struct {
 	// needAnswerTimes says that the clocks of services differ.
 	needAnswerTimes bool
 	// startedTrace, if not nil, is the trace, for the first reading.
-	startedTrace *begunTrace
+	startedTrace *openedTrace
 }
 
-// A begunTrace is a trace whose beginning has been decoded.
-type begunTrace struct {
+// An openedTrace is a trace whose beginning may have been decoded.
+type openedTrace struct {
 	file    io.Closer
 	reader  *tracefmt.Reader
 	decoder *timeline.Decoder
 }
 
-// takeBegun returns the trace whose beginning has been decoded, once; then nil.
-func (r *remotes) takeBegun() (startedTrace *begunTrace) {
+// takeStarted returns the trace whose beginning has been decoded, once; then nil.
+func (r *remotes) takeStarted() (startedTrace *openedTrace) {
 	if r != nil {
 		startedTrace, r.startedTrace = r.startedTrace, nil
 	}
@@ -228,7 +228,7 @@ func (s *Service) begin() error {
 		trace.Close()
 		return err
 	}
-	s.startedTrace = &begunTrace{trace, reader, timeline.NewDecoder(reader, cmp.Or(s.Workers, runtime.GOMAXPROCS(0)))}
+	s.startedTrace = &openedTrace{trace, reader, timeline.NewDecoder(reader, cmp.Or(s.Workers, runtime.GOMAXPROCS(0)))}
 	s.startedTrace.decoder.KeepsGenerations = true
 	return nil
 }

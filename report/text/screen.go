@@ -185,11 +185,12 @@ func (p *page) nothingMajor(weighty []*report.Finding) {
 		for i := range p.report.Groups {
 			g := &p.report.Groups[i]
 			requests += g.Count
-			if ns := cmp.Or(g.SenderLatency().P99, g.SenderLatency().Max); ns != nil && len(p.report.Groups) > 1 && (latency.P99 == nil || *ns > *latency.P99) {
-				latency.P99 = ns
+			p99 := g.SenderLatency().P99
+			if len(p.report.Groups) > 1 { // the bound of several is the maximum of a group without a p99
+				p99 = cmp.Or(p99, g.SenderLatency().Max)
 			}
-			if ns := g.SenderLatency().P99; ns != nil && len(p.report.Groups) == 1 {
-				latency.P99 = ns
+			if p99 != nil && (latency.P99 == nil || *p99 > *latency.P99) {
+				latency.P99 = p99
 			}
 			if ns := g.SenderLatency().Max; ns != nil && (latency.Max == nil || *ns > *latency.Max) {
 				latency.Max = ns

@@ -99,15 +99,18 @@ func checkSaturated(in *Input, group *report.Group) []Verdict {
 	case s.BlockedShare > 0:
 		v.addEvidence(evidenceOf("evidence saturated-blocked", s.BlockedShare, "share", "from", words.FuncName(s.From)))
 	}
-	title, fix := textKey("title saturated"), textOf("fix saturated", "site", v.Site, "loop", s.Site, "n", 2*s.Consumers, "now", s.Consumers, "most", words.Number(int64(2*s.PerSecond+0.5)))
-	if work.Cause == report.CauseCPU && (in.Report.Runtime.Sched.PsIdle < 0.5 || s.Consumers >= in.Report.Input.GOMAXPROCS) {
-		fix = textOf("fix saturated-computes", "site", v.Site, "rate", rate, "now", s.Consumers)
-	}
+	title := textKey("title saturated")
 	if s.Consumers > 1 {
 		title = "title saturated-several"
 	}
-	if group.Kind == report.KindGoroutine {
-		fix = textOf("fix saturated-jobs", "site", v.Site, "n", 2*s.Consumers, "now", s.Consumers, "most", words.Number(int64(2*s.PerSecond+0.5)))
+	most, fix := words.Number(int64(2*s.PerSecond+0.5)), ""
+	switch {
+	case group.Kind == report.KindGoroutine:
+		fix = textOf("fix saturated-jobs", "site", v.Site, "n", 2*s.Consumers, "now", s.Consumers, "most", most)
+	case work.Cause == report.CauseCPU && (in.Report.Runtime.Sched.PsIdle < 0.5 || s.Consumers >= in.Report.Input.GOMAXPROCS):
+		fix = textOf("fix saturated-computes", "site", v.Site, "rate", rate, "now", s.Consumers)
+	default:
+		fix = textOf("fix saturated", "site", v.Site, "loop", s.Site, "n", 2*s.Consumers, "now", s.Consumers, "most", most)
 	}
 	askShare := float64(s.AskNS) / float64(max(s.EachNS, 1))
 	if askShare >= threshold.NoticeableShare {
