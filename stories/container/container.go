@@ -77,7 +77,7 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 	r := &stage.Result{
 		Story: "container", Versions: map[string]string{"automaxprocs": "v1.6.0"}, Published: 2.2,
 		Notes: []string{
-			fmt.Sprintf("The factor is of CPU time a request at %.0f requests a second: as many as need %.1f times the quota by what one costs before the fix. It is the median of %d, measured by turns.", judged, overload, turns),
+			fmt.Sprintf("The factor is of CPU time a request at %.0f requests a second: %.1f times as many as the kernel throttled in a fifth of the periods before the fix. It is the median of %d, measured by turns.", judged, margin, turns),
 			"Times, CPU time and the scheduler's share are measured without a trace, which costs CPU time itself; then the same load is recorded at the lowest load and at that one.",
 		},
 	}
@@ -139,10 +139,10 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 // Requests a second: at the low load no finding is expected; the known load measures the cost of a request.
 const low, knownLoad = 200., 2000.
 
-// overload is the CPU time of the requests of the judged load before the fix, as a multiple of the quota. A request costs less
-// CPU time the more there are (a tenth less at twice as many), and more while it is recorded, so the quota is just used up,
-// and after the fix it suffices.
-const overload = 1.1
+// The judged load is sought from the one whose requests need overload times the quota before the fix, by what one costs at a lower
+// load. A request costs less CPU time the more there are, so the quota may not be used up yet. The load at which it is gets a margin,
+// because costs differ from minute to minute.
+const overload, margin = 1.1, 1.3
 
 // turns is how often the CPU time of a request is measured before and after the fix, by turns: it differs by a tenth from minute
 // to minute on a machine that has neighbours.
@@ -162,7 +162,7 @@ func calibrate(ctx context.Context, s *stage.Stage, service string, before arm, 
 			return 0, errors.New("no CPU time was counted for the service")
 		}
 		if measured.isThrottled() {
-			return math.Round(1.3*rate/100) * 100, nil // so that it is throttled in other minutes as well
+			return math.Round(margin*rate/100) * 100, nil
 		}
 		rate = math.Round(max(overload*quota/measured.cpuPerRequest(), 1.2*rate)/100) * 100
 	}
