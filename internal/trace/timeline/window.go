@@ -60,7 +60,7 @@ func (w *Window) DropFirst() *Gen {
 	return first
 }
 
-// Start returns the begin of the window's first generation.
+// Start returns the begin of the window's first generation; 0 for an empty window.
 func (w *Window) Start() int64 {
 	if len(w.Gens) == 0 {
 		return 0
@@ -82,17 +82,18 @@ func (w *Window) genAt(t int64) int {
 	return max(i, 0)
 }
 
-// genReaching returns the index of the first generation that may have events at time t or later: its last events may be later
-// than the bases of generations after it.
+// genReaching returns the index of the first generation that may have events at time t (the trace's clock) or later: the last
+// events of a generation may be later than the bases of generations after it. If all end before t, it is the last generation. It
+// is 0 for an empty window.
 func (w *Window) genReaching(t int64) int {
 	i := w.genAt(t)
-	for i > 0 && w.Gens[i-1].End > t {
+	for i > 0 && w.Gens[i-1].End >= t {
 		i--
 	}
 	return i
 }
 
-// GenIndex returns the index of the generation that contains time t.
+// GenIndex returns the index of the last generation whose base is at or before t; 0 if none is.
 func (w *Window) GenIndex(t int64) int { return w.genAt(t) }
 
 // StartOf returns the stack of the start function of a goroutine created at time t; 0 if it is not known.
@@ -122,7 +123,7 @@ func NewWindow(gens []*Gen, carried func(id uint64) (Span, bool)) *Window {
 	return &Window{Gens: gens, carried: carried}
 }
 
-// carriedSpan returns the state of a goroutine when the window began.
+// carriedSpan returns the state of a goroutine when the window began; false if it is not known.
 func (w *Window) carriedSpan(id uint64) (Span, bool) {
 	if w.carried != nil {
 		return w.carried(id)
@@ -140,7 +141,8 @@ func (w *Window) Death(id uint64, t int64) (endTime int64, ok bool) {
 	return 0, false
 }
 
-// Born returns the creation of a goroutine that was alive at time t; false if it is not in the window.
+// Born returns the creation of a goroutine that was alive at time t. ok is false if the creation is not in the window or is later
+// than t.
 func (w *Window) Born(id uint64, t int64) (birth Birth, ok bool) {
 	if len(w.Gens) == 0 {
 		return Birth{}, false

@@ -8,6 +8,7 @@ import (
 
 	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
@@ -168,6 +169,27 @@ func TestFirstGoroutineCrossesBorders(t *testing.T) {
 	for _, s := range win.Spans(1, from, to, nil) {
 		check.True(t, s.End-s.Start <= 300, "%v from %d to %d: the events of the next generation are missing", s.State, s.Start, s.End)
 	}
+}
+
+// TestWakeAtGenerationEnd checks that EachWoken finds a wake that is the last event of a generation, at the time at which the next
+// one begins.
+func TestWakeAtGenerationEnd(t *testing.T) {
+	b := tracetext.New(26)
+	m := b.Thread(1)
+	b.Waiting(2)
+	m.Unblock(1000, 2, "main.work")
+	b.NextGeneration(1000)
+	m.Stop(2000, "preempted", "main.work")
+	in := decodeAll(must.Have(b.Bytes())(t), 1)
+	must.True(t, in.err == nil && len(in.gens) == 2, "%d generations: %v", len(in.gens), in.err)
+	win := Window{Gens: in.gens}
+	at := tracetext.Origin + int64(1000)
+	wakes := 0
+	win.EachWoken(1, at, at+1, func(uint64, tracefmt.StackID) bool {
+		wakes++
+		return true
+	})
+	check.Equal(t, wakes, 1, "wakes")
 }
 
 // TestChildren checks the goroutines that another one created in an interval over several generations, in order,
