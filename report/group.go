@@ -118,7 +118,7 @@ type Open struct {
 	Count    int   `json:"count"`
 	OldestNS int64 `json:"oldest_ns"`
 	Site     *Site `json:"site"` // where the oldest one was
-	// Waits are the places at which they wait, by total time.
+	// Waits are the places at which they wait, by the total time of all requests.
 	Waits []OpenWait `json:"waits,omitempty"`
 }
 
@@ -137,7 +137,7 @@ type OpenWait struct {
 	AgesNS  []int64 `json:"ages_ns"` // how long ago each began, the longest first, at most twenty
 }
 
-// TotalNS is the sum of StuckNS.
+// TotalNS is the sum of StuckNS, which has only the longest: of more than twenty requests it is less than their total.
 func (w *OpenWait) TotalNS() (ns int64) {
 	for _, one := range w.StuckNS {
 		ns += one

@@ -19,6 +19,7 @@ type openWaits map[path.CauseID]*openWait
 type openWait struct {
 	count       int64
 	oldestStart int64   // start of the oldest request
+	totalNS     int64   // how long all these requests had waited there
 	stuckNS     []int64 // how long these requests had waited there, the longest first
 	agesNS      []int64 // the ages of these requests, the oldest first
 }
@@ -39,6 +40,7 @@ func (w *openWait) add(addend *openWait) {
 		w.oldestStart = addend.oldestStart
 	}
 	w.count += addend.count
+	w.totalNS += addend.totalNS
 	w.stuckNS, w.agesNS = longest(w.stuckNS, addend.stuckNS...), longest(w.agesNS, addend.agesNS...)
 }
 
@@ -60,7 +62,8 @@ func (os openWaits) add(w *path.WalkResult) {
 	if stuckSince == w.PathStart {
 		stuckSince = w.Start // the request began before the remaining part of the trace
 	}
-	entry.GetOrAdd(os, w.CauseIDs[n-1]).add(&openWait{w.Weight, w.Start, []int64{w.Req.End - stuckSince}, []int64{w.Req.End - w.Start}})
+	stuckNS := w.Req.End - stuckSince
+	entry.GetOrAdd(os, w.CauseIDs[n-1]).add(&openWait{w.Weight, w.Start, w.Weight * stuckNS, []int64{stuckNS}, []int64{w.Req.End - w.Start}})
 }
 
 // merge adds the waits of another table. causes translates its cause ids; nil: they are the same.
@@ -97,7 +100,11 @@ func (w rowWriter) openWaitRows(os openWaits, starter tracefmt.FrameID) []report
 			ids[key] = id
 		}
 	}
-	var out []report.OpenWait
+	type row struct {
+		report.OpenWait
+		totalNS int64
+	}
+	var rows []row
 	for key, o := range merged {
 		wait := report.OpenWait{
 			Cause: spell.Cause(key.cause), Call: w.sp.Syms.String(key.call), Via: []report.Via{},
@@ -108,11 +115,15 @@ func (w rowWriter) openWaitRows(os openWaits, starter tracefmt.FrameID) []report
 			wait.Via = via
 		}
 		wait.Site = w.sp.SiteFor(key.site, key.serviceSite, wait.Via)
-		out = append(out, wait)
+		rows = append(rows, row{wait, o.totalNS})
 	}
-	slices.SortFunc(out, func(a, b report.OpenWait) int {
-		return cmp.Or(cmp.Compare(b.TotalNS(), a.TotalNS()), cmp.Compare(a.Cause, b.Cause), a.Site.Compare(b.Site),
+	slices.SortFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(b.totalNS, a.totalNS), cmp.Compare(a.Cause, b.Cause), a.Site.Compare(b.Site),
 			cmp.Compare(a.Call, b.Call), cmp.Compare(a.Kind, b.Kind))
 	})
+	var out []report.OpenWait
+	for i := range rows {
+		out = append(out, rows[i].OpenWait)
+	}
 	return out
 }
