@@ -222,9 +222,7 @@ func (r *Reader) ensureAvailable(n int) error {
 		if r.sourceErr != nil {
 			return r.sourceErr
 		}
-		if err := r.readMore(); err != nil {
-			return err
-		}
+		r.readMore()
 	}
 	return nil
 }
@@ -236,8 +234,9 @@ const (
 	reserveFrom = 1 << 25 // from this size on it grows to the largest size that a generation may need: untouched pages take no memory
 )
 
-// readMore reads the next bytes of the source into the buffer, which grows if necessary.
-func (r *Reader) readMore() error {
+// readMore reads the next bytes of the source into the buffer, which grows if necessary. It stores the source's error, also
+// io.EOF, in sourceErr.
+func (r *Reader) readMore() {
 	if cap(r.buffer)-len(r.buffer) < firstBuffer/4+Pad {
 		n := max(cap(r.buffer)+max(min(cap(r.buffer), maxDoubling), cap(r.buffer)/4), firstBuffer)
 		if largestNeeded := r.maxGeneration + maxBatchSize + readChunk + firstBuffer; n >= reserveFrom && n < largestNeeded && largestNeeded <= maxReserved {
@@ -261,11 +260,11 @@ func (r *Reader) readMore() error {
 			r.sourceErr = err
 		}
 		if n > 0 || err != nil {
-			return nil
+			return
 		}
 		if tries == 100 {
 			r.sourceErr = io.ErrNoProgress
-			return nil
+			return
 		}
 	}
 }

@@ -35,7 +35,7 @@ func (s Scale) Unit() uint8 {
 	return uint8(bits.TrailingZeros64(s.Whole))
 }
 
-// NS converts a count of units to ns.
+// NS converts a count of units to ns, at most 1<<62.
 func (s Scale) NS(units uint64) int64 {
 	if s.Whole != 0 && units < ExactUnits {
 		return int64(units * s.Whole)

@@ -14,7 +14,7 @@ type LocalIDs struct {
 	defined int
 }
 
-// Get returns the id in the Symbols for id.
+// Get returns the id in the Symbols for id; 0 if the table does not define it.
 func (l *LocalIDs) Get(id uint64) uint32 {
 	if id < uint64(len(l.dense)) {
 		return l.dense[id]

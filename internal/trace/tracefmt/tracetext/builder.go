@@ -256,7 +256,7 @@ func (b *Builder) stackID(frames []string) uint64 {
 	return id
 }
 
-// parseFrame parses "func", "func:line" or "func@file:line".
+// parseFrame parses "func", "func:line" or "func@file:line". The line defaults to 1, the file to /src/PACKAGE.go.
 func parseFrame(s string) frame {
 	f := frame{line: 1}
 	if index := strings.LastIndexByte(s, ':'); index >= 0 {

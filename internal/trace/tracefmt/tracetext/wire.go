@@ -87,7 +87,7 @@ func Downgrade(data []byte, minor int) ([]byte, error) {
 	return out, nil
 }
 
-// downgradeEvents converts the events of a batch.
+// downgradeEvents converts the events of a batch to those of Go 1.minor. An event that this version lacks is an error.
 func downgradeEvents(body []byte, minor int) ([]byte, error) {
 	if len(body) == 0 || !tracefmt.SpecOf(tracefmt.EventType(body[0])).Timed {
 		return body, nil
