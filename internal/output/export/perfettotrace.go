@@ -154,7 +154,7 @@ func (t *PerfettoTrace) Generation(g *timeline.Gen, syms *tracefmt.Symbols, join
 		t.syms, t.sites = syms, cause.NewSites(syms)
 	}
 	if !joined {
-		t.endOpenSlices()
+		t.finishWindow()
 	}
 	if len(t.window.Gens) == KeepGenerations {
 		t.window.DropFirst()
@@ -187,8 +187,9 @@ func (t *PerfettoTrace) dropTracks() {
 	maps.DeleteFunc(t.annotationTracks, func(key annotationTrack, _ uint64) bool { return isGone(key.g) })
 }
 
-// endOpenSlices ends open slices before a missing part of the trace.
-func (t *PerfettoTrace) endOpenSlices() {
+// finishWindow writes the rest of the window, ends the open slices, and empties the window: at the trace's end, and before a
+// missing part.
+func (t *PerfettoTrace) finishWindow() {
 	n := len(t.window.Gens)
 	if n == 0 {
 		return
@@ -228,7 +229,7 @@ func (t *PerfettoTrace) IsComplete() bool {
 
 // Close implements Sink.
 func (t *PerfettoTrace) Close(end int64) error {
-	t.endOpenSlices()
+	t.finishWindow()
 	t.phases.Close(t.start+end, t.writeMarkPhase)
 	t.regions.Close(t.start+end, t.writeRegion)
 	for _, id := range slices.Sorted(maps.Keys(t.valueBefore)) {
@@ -245,7 +246,8 @@ func (t *PerfettoTrace) Close(end int64) error {
 	return nil
 }
 
-// findNames finds the start functions of a generation's goroutines.
+// findNames sets t.names to the start functions of the generation's goroutines, else the outermost functions of their first
+// stacks, else "". The names before become t.previousNames.
 func (t *PerfettoTrace) findNames(g *timeline.Gen) {
 	t.previousNames = t.names
 	t.names = make(map[uint64]string, len(t.previousNames))
@@ -347,7 +349,8 @@ func (t *PerfettoTrace) writeStates(g *timeline.Gen, end int64) {
 	})
 }
 
-// writeState writes the part of a goroutine's span in [from, limit).
+// writeState writes the part of t.spans[i], of goroutine id, in [from, limit). The slice stays open if the state may continue
+// after limit.
 func (t *PerfettoTrace) writeState(id uint64, from, limit int64, i int) {
 	s := &t.spans[i]
 	if s.State == timeline.NotAlive {
@@ -402,8 +405,9 @@ func (t *PerfettoTrace) trackOf(id uint64) *writtenTrack {
 	return n
 }
 
-// writeWake writes the flow from the goroutine that made another one runnable.
-func (t *PerfettoTrace) writeWake(id uint64, s *timeline.Span) {
+// writeWake writes, at the start of a runnable span s of goroutine woken, the flow from the goroutine that made it runnable or
+// created it. It writes nothing for other spans, or if that goroutine is unknown or has no track.
+func (t *PerfettoTrace) writeWake(woken uint64, s *timeline.Span) {
 	waker := s.Waker
 	if s.Origin == timeline.OriginCreated {
 		waker = s.Peer
@@ -411,7 +415,7 @@ func (t *PerfettoTrace) writeWake(id uint64, s *timeline.Span) {
 	if s.State != timeline.Runnable || waker == 0 || t.trackedGoroutines != nil && !t.trackedGoroutines[waker] {
 		return
 	}
-	t.p.writeWake(s.Start-t.start, t.trackOf(waker).id, t.trackOf(id).id, waker, id)
+	t.p.writeWake(s.Start-t.start, t.trackOf(waker).id, t.trackOf(woken).id, waker, woken)
 }
 
 // siteTextOf returns the function and line of a stack's site, "" if it has none.
@@ -540,7 +544,8 @@ func (t *PerfettoTrace) Request(q *Request) error {
 	return nil
 }
 
-// rowTrack returns the track of a lane that is free in [from, to). describe returns the track of a new lane from its number.
+// rowTrack reserves [from, to) on a lane that is free then, and returns its track. describe returns the track of a new lane from
+// its number.
 func (t *PerfettoTrace) rowTrack(l *laneSet, from, to int64, describe func(k int) track) uint64 {
 	k := l.reserve(from, to)
 	if k == len(l.tracks) {

@@ -33,7 +33,7 @@ func (s *Server) requests(r *http.Request) (any, error) {
 		return nil, p.err
 	}
 	page, err := s.trace.Requests(r.Context(), q)
-	return page, parameterErrorOf(r, err)
+	return page, asParameterError(err)
 }
 
 // An openedRequest is a request in full, with its position among the requests that a query selects.
@@ -72,7 +72,7 @@ func (s *Server) request(r *http.Request) (any, error) {
 	}
 	out.Group = s.trace.Row(int(n)).Group
 	out.Position, out.Before, out.After, err = s.trace.Position(r.Context(), q, int(n))
-	return out, parameterErrorOf(r, err)
+	return out, asParameterError(err)
 }
 
 // goroutines answers /api/goroutines with a page of goroutines, or with those whose ids are given.
@@ -193,7 +193,8 @@ func (s *Server) annotations(r *http.Request) (any, error) {
 // patience bounds the time in which one answer decodes generations; the page requests missing intervals again.
 const patience = 150 * time.Millisecond
 
-// moment answers /api/moment with the state of a lane at one instant.
+// moment answers /api/moment with the state of a lane at the time t (ns from the trace's start): of goroutine g or, without g, of
+// the P with number p. It is null if the lane has no state then.
 func (s *Server) moment(r *http.Request) (any, error) {
 	p := newParameters(r)
 	instant := p.number("t", -1)

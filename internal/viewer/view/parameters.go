@@ -19,8 +19,9 @@ func (e *parameterError) Error() string { return e.name + ": " + e.problem }
 
 func newParameterError(name, problem string) error { return &parameterError{name, problem} }
 
-// parameterErrorOf converts a QueryError to a parameterError.
-func parameterErrorOf(r *http.Request, err error) error {
+// asParameterError returns an error in the text of the parameter "query" (a QueryError) as a parameterError, for status 400, and
+// other errors, also nil, unchanged.
+func asParameterError(err error) error {
 	if bad, ok := errors.AsType[*inspect.QueryError](err); ok {
 		return newParameterError("query", bad.Error())
 	}
@@ -122,7 +123,7 @@ func (p *parameters) share(name string) float64 {
 	return f
 }
 
-// flag returns whether the parameter is 1.
+// flag returns whether the parameter is 1. A value other than 1, 0 and "" is an error.
 func (p *parameters) flag(name string) bool {
 	switch p.values.Get(name) {
 	case "", "0":
