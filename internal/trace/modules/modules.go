@@ -45,7 +45,8 @@ type Set struct {
 	ownIsFixed       bool   // the caller named the service's own paths: nothing is added to them
 }
 
-// New returns a Set.
+// New returns a Set. The service's own modules are o.OwnPaths or, without any, the build's main module and the dependencies
+// without a version.
 func New(o Options) *Set {
 	s := &Set{ownIsFixed: len(o.OwnPaths) > 0}
 	for _, path := range o.OwnPaths {
@@ -98,8 +99,8 @@ func (s *Set) AdoptModuleOf(fn, file string) {
 	}
 }
 
-// guessModule returns the module of a file in a source tree, by the usual forms of import paths: a host and a
-// name, on code hosting sites an owner and a name.
+// guessModule returns the module of a file in a source tree, by the usual forms of import paths: a host and a name, on code
+// hosting sites an owner and a name; "" for other paths.
 func guessModule(path string) string {
 	parts := strings.Split(path, "/")
 	n := 2
@@ -123,8 +124,8 @@ func isWithin(pkg, module string) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// longestMatch returns the module of a list that contains a package, the one with the longest path if there are
-// several.
+// longestMatch returns the module of a list that contains a package, the one with the longest path if there are several; an empty
+// Module if none does.
 func longestMatch(pkg string, list []Module) (m Module) {
 	for _, c := range list {
 		if len(c.Path) > len(m.Path) && isWithin(pkg, c.Path) {
@@ -184,7 +185,7 @@ func (s *Set) ModuleOf(fn, file string) Module {
 }
 
 // moduleOfFile returns the module and version in the name of a file in a module cache:
-// .../github.com/!name/module@v1.2.3/package/file.go.
+// .../github.com/!name/module@v1.2.3/package/file.go. The Module is empty for other files, and if it does not contain pkg.
 func moduleOfFile(pkg, file string) Module {
 	versionIndex := strings.LastIndex(file, "@v")
 	if versionIndex < 0 {

@@ -100,8 +100,8 @@ func (g *Gen) threadGaps(buf []Gap, waypoints []waypoint, from, minLength int64)
 	return buf
 }
 
-// runningAfter returns the goroutine (its Number) that a thread has after event r, and whether the thread runs the goroutine's
-// code. cur is the goroutine before the event.
+// runningAfter returns the goroutine (its Number, 1 if it is unknown) that a thread has after event r, and whether the thread
+// runs the goroutine's code. g is 0 if the thread has none. cur is the goroutine before the event.
 func runningAfter(r record, cur uint32) (g uint32, isRunning bool) {
 	switch tracefmt.EventType(r.kind()) {
 	case tracefmt.EvGoStart, tracefmt.EventType(kindSwitched), tracefmt.EvGoSyscallEnd:

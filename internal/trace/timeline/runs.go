@@ -60,7 +60,7 @@ func (c *holdCursor) procAt(rec ref) uint32 {
 	return c.current()
 }
 
-// current returns the P of the last hold before next.
+// current returns the P of the last hold before next; noProc if there is none.
 func (c *holdCursor) current() uint32 {
 	if c.next == 0 {
 		return noProc
@@ -263,8 +263,8 @@ func (w *Window) EachRun(from, to int64, f func(Run)) {
 	join.Close(keep)
 }
 
-// switchedTo returns the goroutine whose run a coroutine switch begins: the peer of the switch's own record, which
-// precedes rec.
+// switchedTo returns the goroutine whose run a coroutine switch begins: the peer of the switch's own record, which precedes rec;
+// 0 if another event precedes rec.
 func (g *Gen) switchedTo(rec ref) uint32 {
 	if r := g.record(rec - 1); tracefmt.EventType(r.kind()) == tracefmt.EvGoSwitch || tracefmt.EventType(r.kind()) == tracefmt.EvGoSwitchDestroy {
 		return r.peer()

@@ -419,7 +419,7 @@ func (e *expander) expandRun(g *Gen, runStart ref) bool {
 			if e.open {
 				e.openSpan.Preempted = kind == tracefmt.EvGoStop && e.openSpan.State == Running
 			}
-			e.closeRunning(t, stack)
+			e.closeSpanAtStack(t, stack)
 			if kind == tracefmt.EvGoBlock {
 				n := e.beginSpan(t, Waiting, OriginBlocked)
 				n.Stack, n.Reason = stack, reason
@@ -443,7 +443,7 @@ func (e *expander) expandRun(g *Gen, runStart ref) bool {
 			return false
 		case tracefmt.EvGoSyscallBegin:
 			stack := g.stack(r.stack())
-			e.closeRunning(t, stack)
+			e.closeSpanAtStack(t, stack)
 			n := e.beginSpan(t, Syscall, OriginSyscall)
 			n.Stack = stack
 		case tracefmt.EvGoSyscallEnd:
@@ -538,8 +538,9 @@ func (e *expander) dropOpenSpan() {
 	}
 }
 
-// closeRunning ends the open span at t; if it is a running span, it gets the stack of the event that ends it.
-func (e *expander) closeRunning(t int64, stack tracefmt.StackID) {
+// closeSpanAtStack is closeSpan for an event with a stack: a running span gets that stack, because its time belongs to the code
+// before the event.
+func (e *expander) closeSpanAtStack(t int64, stack tracefmt.StackID) {
 	if e.open && e.openSpan.State == Running {
 		e.openSpan.Stack = stack
 	}
@@ -553,7 +554,7 @@ func (e *expander) cutRunning(t int64, stack tracefmt.StackID) {
 		return
 	}
 	cutTime := max(t, e.openSpan.Start)
-	e.closeRunning(t, stack)
+	e.closeSpanAtStack(t, stack)
 	e.beginSpan(cutTime, Running, OriginCut)
 }
 

@@ -430,7 +430,8 @@ func readNumbers(v *[8]uint64, b []byte, i, n int) int {
 }
 
 // uvarintLong reads a varint at b[i:] with one load, if it has up to eight bytes: the first byte without its high bit ends the
-// number, then three steps join the groups of seven bits. It returns the number and the index after it.
+// number, then three steps join the groups of seven bits. It returns the number and the index after it, as uvarintHuge does for a
+// longer one. It reads eight bytes in any case, so b must end with padding.
 func uvarintLong(b []byte, i int) (number uint64, next int) {
 	v := binary.LittleEndian.Uint64(b[i:])
 	stop := ^v & 0x8080808080808080

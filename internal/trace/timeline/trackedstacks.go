@@ -47,8 +47,8 @@ func (w *worker) storeTracked(run *piece, stack uint32, t int64) {
 	w.tracked, w.trackedOpen = append(w.tracked, trackedStack{stack, coarseTimeOf(t)}), true
 }
 
-// TrackedStacks appends to buf the tracked stacks of a goroutine's own events between from and to, in order; equal stacks of
-// consecutive events appear once. It costs far less than Spans.
+// TrackedStacks appends to buf the tracked stacks of a goroutine's own events in [from, to], in order; equal stacks of
+// consecutive events appear once. Stacks of events up to 64 ns outside may be among them. It costs far less than Spans.
 func (w *Window) TrackedStacks(id uint64, from, to int64, buf []tracefmt.StackID) []tracefmt.StackID {
 	if len(w.Gens) == 0 {
 		return buf

@@ -45,8 +45,8 @@ func (c *Wakes) Next(t int64) (wakeTime int64, ok bool) {
 	return 0, false
 }
 
-// slotAfter returns the goroutine's first slot that begins after t (ns since the generation's base). It tries the slots after
-// the last result before it searches.
+// slotAfter returns the goroutine's first slot that begins after t (ns since the generation's base); c.hi if none does. It tries
+// the slots after the last result before it searches.
 func (c *Wakes) slotAfter(t int64) uint32 {
 	when := coarseTimeOf(t)
 	if k := c.lastSlot; k < c.hi && c.g.slots[k].coarseTime < when {
