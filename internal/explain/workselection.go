@@ -108,7 +108,7 @@ func (f *workSelection) isSelfStarted(k path.GroupKey) bool {
 	return w != nil && (w.IsTimerStarted || k.Kind == request.Goroutine && !w.IsStartedOutside)
 }
 
-// queuedShare returns the share of a group's iterations whose work was available when the iteration before ended.
+// queuedShare returns the share of a group's iterations whose work was available when the iteration before ended, 0 if not known.
 func (f *workSelection) queuedShare(k path.GroupKey) float64 {
 	if w := f.byKey[workKey{k.Kind, k.Name}]; w != nil {
 		return w.QueuedShare

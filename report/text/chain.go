@@ -145,7 +145,8 @@ func (p *page) ids(r *report.Request) {
 	}
 }
 
-// bar returns a bar, width columns wide, that shows the position of a run in its request.
+// bar returns a bar, width columns wide, that shows the position of a run in its request. A run shorter than a column gets a thin
+// line; without a latency the bar is blank.
 func bar(run *segmentRun, r *report.Request, width int) string {
 	if r.LatencyNS <= 0 {
 		return strings.Repeat(" ", width)

@@ -128,7 +128,8 @@ func rowsOf(g *report.Group, sortBand *report.Band) []row {
 	return rows
 }
 
-// groups writes the groups: the first in full, some in short, the rest in a line each.
+// groups writes the groups: the first in full, the next maxShort (those with finished requests) in short, the rest in a table;
+// with Options.AllGroups all in full. Below it names the work that was found but is no group.
 func (p *page) groups() {
 	var rest []*report.Group
 	shown := 0

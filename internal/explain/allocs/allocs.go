@@ -179,8 +179,9 @@ func compareSites(a, b report.Site) int {
 	return cmp.Or(cmp.Compare(a.Func, b.Func), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
 }
 
-// allocationSite returns the innermost frame outside of the standard library, the next such frame of another function,
-// and the function that the first one called. If all frames are of the standard library, site is the outermost one.
+// allocationSite returns the innermost frame outside of the standard library, the next such frame of another function (the zero
+// Site if there is none), and the function that the first one called. If all frames are of the standard library, site is the
+// outermost one.
 func allocationSite(sample *profile.Sample) (site, caller report.Site, call string) {
 	found := false
 	for _, location := range sample.Location {

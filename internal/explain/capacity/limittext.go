@@ -75,7 +75,7 @@ func LimitName(l *report.Limit) string {
 // siteName returns the name of a site for a sentence, at most 60 columns wide.
 func siteName(s *report.Site) string { return names.SiteText(s.OwnLine(), 60) }
 
-// perSecond formats a rate.
+// perSecond formats a rate, without a unit.
 func perSecond(x float64) string {
 	if x < 10 {
 		return fmt.Sprintf("%.2g", x)

@@ -219,7 +219,7 @@ func sampleError(list []float64, n int) float64 {
 	return min(1, 2*math.Sqrt(variance)/max(meanNS, 1)/math.Sqrt(float64(n))+2*threshold.NoiseShare)
 }
 
-// meanAndVariance returns the mean and the variance of a list.
+// meanAndVariance returns the mean and the variance of a list, 0 for an empty one.
 func meanAndVariance(list []float64) (average, variance float64) {
 	for _, x := range list {
 		average += x / float64(len(list))

@@ -98,7 +98,8 @@ func (a *analysis) newSimulation() *simulation {
 	return s
 }
 
-// groupFactor returns how often requests of a group use a resource, relative to all requests.
+// groupFactor returns how often requests of a group use a resource, relative to all requests; 0 if no group in the report uses
+// it.
 func (a *analysis) groupFactor(r *resource, id path.GroupID) float64 {
 	sum := 0.0
 	for group, weight := range r.groups {

@@ -101,7 +101,7 @@ func (s *TimeByCode) ByCause(settlement *Settlement) [Limit]int64 {
 	return out
 }
 
-// EachCode calls f for every code with time, causes first.
+// EachCode calls f for every code with time: causes first, then pending codes.
 func (s *TimeByCode) EachCode(f func(c Code, ns int64)) {
 	for c, ns := range s.decided {
 		if ns != 0 {

@@ -54,7 +54,7 @@ func (s *Sites) SocketCall(id tracefmt.StackID) tracefmt.StringID {
 	return s.socketCalls.get(id, s.findSocket)
 }
 
-// findSocket computes SocketCall: the innermost function with role Socket.
+// findSocket computes SocketCall: the innermost function with role Socket, 0 if there is none.
 func (s *Sites) findSocket(id tracefmt.StackID) tracefmt.StringID {
 	for _, f := range s.syms.Stack(id) {
 		if s.RolesOf(f).Has(knowledge.Socket) {

@@ -135,8 +135,8 @@ func (b *graphBuilder) requestSentAt(g uint64, part *graphPart, from, to int64) 
 	return 0, false
 }
 
-// lastWake returns the last time in [from, to) at which goroutine g was woken from a wait that counts as a hand-over of work,
-// and the goroutine that woke it; waker 0 is a client. wakeTime is -1 if there was none. Wakes that only released a lock do not
+// lastWake returns the last time in (from, to] at which goroutine g was woken from a wait that counts as a hand-over of work, and
+// the goroutine that woke it; waker 0 is a client. wakeTime is -1 if there was none. Wakes that only released a lock do not
 // count.
 func (b *graphBuilder) lastWake(g uint64, from, to int64) (wakeTime int64, waker uint64) {
 	walker := b.walker

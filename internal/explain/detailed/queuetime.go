@@ -53,7 +53,7 @@ func (r *Request) endQueueWait(start, end int, ns int64) {
 	}
 }
 
-// queueWait returns the queue of segment i.
+// queueWait returns the queue of segment i, the zero value if it is in none.
 func (r *Request) queueWait(i int) queueWait {
 	if i >= len(r.queueWaits) {
 		return queueWait{}

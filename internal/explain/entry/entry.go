@@ -23,8 +23,8 @@ func GetOrGrow[ID ~int32 | ~uint32, V any](s *[]V, id ID) *V {
 	return &(*s)[id]
 }
 
-// Resize returns a slice of length n, in the memory of s if that suffices. In contrast to slices.Grow it copies no elements and
-// allocates no additional quarter.
+// Resize returns a slice of length n, in the memory of s, with its old values, if that suffices. In contrast to slices.Grow it
+// copies no elements and allocates no additional quarter.
 func Resize[V any](s []V, n int) []V {
 	if cap(s) < n {
 		s = make([]V, n)

@@ -188,7 +188,7 @@ func (c *Clients) hasBothRoles(memo map[tracefmt.StackID]bool, stack tracefmt.St
 // SetWindow sets the window that contains each generation when it is added.
 func (c *Clients) SetWindow(window *timeline.Window) { c.window = window }
 
-// last returns the last of the times, or the least int64 if there is none.
+// last returns the last element, which is the latest because times are added in order; the least int64 if there is none.
 func last(times []int64) int64 {
 	if len(times) == 0 {
 		return math.MinInt64

@@ -61,7 +61,8 @@ func (b *bounds) add(r *Request, x Exchange) {
 	b.highs = append(b.highs, b.point(r.AnswerTime, high))
 }
 
-// point returns a bound of ns at time t, relative to the origin of the points.
+// point returns a bound of ns at time t, relative to the origin of the points, for a caller that adds it: the first one sets the
+// origin.
 func (b *bounds) point(t, ns int64) boundPoint {
 	if !b.isChanged && b.vertices == nil {
 		b.ref = t

@@ -293,7 +293,8 @@ func (j *Joiner) addLaterAnswers(conn *clientConnection, connection *joinedConne
 	}
 }
 
-// pairWith pairs the exchanges of a connection, from index next on, with the requests of a server's connection.
+// pairWith pairs the exchanges of a connection, from index next on, with the requests of a server's connection that began at
+// began.
 func (conn *clientConnection) pairWith(next int, requests []Request, l *Link, common interval, began int64) fit {
 	if conn.isMultiplexed {
 		return pairStreams(conn.calls[next:], requests, l, common, began)

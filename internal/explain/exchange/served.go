@@ -257,7 +257,8 @@ func (c *Causes) addWay(service string) int32 {
 	return n
 }
 
-// add stores a cause and returns its number. Row is the number of the first cause that a report shows in the same row.
+// add stores a cause and returns its number. It sets Row of the cause to the number of the first one that a report shows in the
+// same row.
 func (c *Causes) add(r *spell.RemoteCause) int32 {
 	n := int32(len(c.list))
 	key := rowKey{r.Service, r.Segment.Cause, r.Kind, r.Call, r.Site.Key()}
@@ -319,7 +320,7 @@ func (t *causeTable) numberOf(group string, ids *path.IDs, id, mergedID path.Cau
 	return t.keys[k]
 }
 
-// withService returns a copy of a site with the name of the service that it is in.
+// withService returns a copy of a site with the name of the service that it is in, nil for nil.
 func withService(s *report.Site, service string) *report.Site {
 	if s == nil {
 		return nil

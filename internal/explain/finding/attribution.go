@@ -214,8 +214,8 @@ func isAttributable(cause report.CauseName) bool {
 	return false
 }
 
-// canonicalWait returns the wait that represents all contended waits with the same work behind them: the one with most time, so
-// that they become one finding.
+// canonicalWait returns the wait that represents all contended waits with the same work behind them, so that they become one
+// finding: the one with most time, or k if there are no others.
 func (a *attribution) canonicalWait(k waitKey) waitKey {
 	if first, ok := a.canonicalWaits[k]; ok {
 		return first

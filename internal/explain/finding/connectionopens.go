@@ -54,10 +54,11 @@ func (a *attribution) concernsMost(requests int) bool {
 	return requests >= threshold.MedianSample && float64(requests) >= threshold.HalfShare*float64(a.group.Count)
 }
 
-// narrowToConnOpens turns a verdict on a wait into one on the part of the wait that opens connections, which reuse would save. If
-// most requests open a connection, that part counts in full and the result is true: it holds on any machine. Otherwise the
-// severity is at most low where the time of all requests decides it.
-func (a *attribution) narrowToConnOpens(v *Verdict, cand *candidate, opens *connOpens, awaited string) bool {
+// narrowToConnOpens turns a verdict on a wait into one on the part of the wait that opens connections, which reuse would save.
+// awaited says for the title what is awaited. If most requests open a connection (concernsMost), the part counts in full and the
+// verdict holds on a busy machine too. Otherwise the severity by the time of all requests is at most low; that by slow requests
+// has no such limit.
+func (a *attribution) narrowToConnOpens(v *Verdict, cand *candidate, opens *connOpens, awaited string) (holdsWhenBusy bool) {
 	v.Title = textOf("title open-connections", "share", words.Percent(opens.share), "awaited", awaited)
 	v.prependEvidence(
 		evidenceOf("evidence connection-openings", opens.share, "share"),

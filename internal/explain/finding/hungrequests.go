@@ -107,9 +107,9 @@ func (in *Input) hungVerdict(group *report.Group, wait *report.OpenWait) (v Verd
 	return v, true
 }
 
-// judgeHang decides the severity and confidence of a hang, and whether it is only a fact because the wait is probably intended (a
-// stream, a long poll). isStuck: the requests have been in this wait for most of their age. hasUsual: the usual latency is known.
-// isMany: many requests are in the wait.
+// judgeHang returns the severity and confidence of a hang, or that it is only a fact, without severity, because the wait is
+// probably intended (a stream, a long poll). isStuck: the requests have been in this wait for most of their age. hasUsual: the
+// usual latency is known. isMany: many requests are in the wait.
 func judgeHang(wait *report.OpenWait, isStuck, hasUsual, isMany bool) (severity report.Severity, confidence float64, fact bool) {
 	severity, confidence = report.SeverityMedium, 0.95
 	if isMany {

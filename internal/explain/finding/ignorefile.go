@@ -50,7 +50,7 @@ func ReadIgnoreEntries(r io.Reader, name string) ([]IgnoreEntry, error) {
 	return out, nil
 }
 
-// MarkIgnored sets the reason why findings are ignored.
+// MarkIgnored sets the reason why findings are ignored, for those that an entry matches.
 func MarkIgnored(findings []report.Finding, entries []IgnoreEntry) {
 	for i := range findings {
 		if reason := ignoreReason(entries, &findings[i]); reason != "" {

@@ -52,7 +52,8 @@ var peerFixes = map[report.PeerStateName]textKey{
 	report.PeerOnTheWay: "fix peer-way", report.PeerArrived: "fix peer-arrived",
 }
 
-// describe rewrites a verdict on waits of which it is known what the peer did.
+// describe rewrites a verdict on waits of which it is known what the peer did: its title, its fix and the first of its evidence.
+// canAskLess adds to the fix that fewer calls help as well. There must be states.
 func (p *observedPeer) describe(v *Verdict, canAskLess bool) {
 	first := &p.states[0]
 	v.Title = textOf("title slow-peer", "awaited", textOf("phrase awaited-at", "awaited", names.PeerDoing(p.states[:1]), "site", v.Site))

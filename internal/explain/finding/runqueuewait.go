@@ -331,7 +331,7 @@ func (q *runQueueWait) predictedChanges() []predict.Change {
 	return out
 }
 
-// topSite returns the site with the most time of those causes of a group that match.
+// topSite returns the site of the largest of those causes of a group that match and have one, nil without any.
 func topSite(g *report.Group, match func(*report.Cause) bool) *report.Site {
 	for i := range g.All().Causes { // by share
 		if c := &g.All().Causes[i]; match(c) && c.Site != nil {

@@ -269,7 +269,7 @@ func rewriteForPolling(in *Input, v *Verdict, top *causeRoute, p *predict.Pauses
 // goroutineActivity returns a phrase for the activity at the end of a route, and whose goroutine it is on.
 func goroutineActivity(p *causeRoute) string { return goroutineDoes(p, p.activity()) }
 
-// goroutineDoes returns a phrase for an activity, and whether the request's own goroutine or another one does it.
+// goroutineDoes returns a phrase which says that the request's own goroutine, or another one, does an activity.
 func goroutineDoes(p *causeRoute, activity string) string {
 	if len(p.via) == 0 {
 		return textOf("phrase own-goroutine-does", "activity", activity)

@@ -215,8 +215,8 @@ type goroutineLoads struct {
 // loadStepNS is short compared with the silences for which loads are needed.
 const loadStepNS = 2e6
 
-// hasReadyGoroutine reports whether some goroutine was ready to run in every step of [from, to). The part of the interval
-// before the generation is ignored.
+// hasReadyGoroutine reports whether some goroutine was ready to run in every whole step in [from, to), and there is such a step.
+// The part of the interval before the generation is ignored.
 func (l *goroutineLoads) hasReadyGoroutine(g *timeline.Gen, from, to int64) bool {
 	if l.steps == nil {
 		l.steps, l.stepNS = g.Loads(g.End, loadStepNS)

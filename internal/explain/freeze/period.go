@@ -75,7 +75,8 @@ func (d *Detector) findLock(allPeriods bool) (best phaseLock) {
 	return best
 }
 
-// findLockOfLength searches for the period and phase of the silences of at least length shortest.
+// findLockOfLength searches for the period and phase of the silences of at least length shortest. The result is zero if they are
+// too few.
 func (d *Detector) findLockOfLength(shortest int64, allPeriods bool) (best phaseLock) {
 	ends, lengths := d.silenceEnds(shortest)
 	if len(ends) < minEnds {
@@ -107,7 +108,8 @@ func (d *Detector) findLockOfLength(shortest int64, allPeriods bool) (best phase
 	return best
 }
 
-// silenceEnds returns the ends and lengths of the latest maxEnds silences of at least length shortest, the latest first.
+// silenceEnds returns the ends and lengths of the latest maxEnds silences of at least length shortest that ended with a resumed
+// thread, the latest first.
 func (d *Detector) silenceEnds(shortest int64) (ends, lengths []int64) {
 	for i := len(d.silences) - 1; i >= 0 && len(ends) < maxEnds; i-- {
 		if s := &d.silences[i]; s.Resumed > 0 && s.Length() >= shortest {

@@ -82,8 +82,8 @@ func (r *causeRow) mainCall(sp *spell.Speller) string {
 // MaxRoutes bounds the routes that are listed for one cause.
 const MaxRoutes = 10
 
-// routes returns the wait chain with the most time of a row. If there are several, it also returns all of them with their times
-// (at most MaxRoutes, unless hasAllRoutes), the largest first.
+// routes returns the wait chain with the most time of a row, which must have one. If there are several, it also returns all of
+// them with their times (at most MaxRoutes, unless hasAllRoutes), the largest first.
 func (w rowWriter) routes(nsByChain map[chainKey]int64, starter tracefmt.FrameID) ([]report.Via, []report.Route) {
 	var list []report.Route
 	for key, ns := range nsByChain {

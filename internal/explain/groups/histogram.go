@@ -96,7 +96,8 @@ func (h *histogram) coarseCounts() map[int32]int64 {
 	return sums
 }
 
-// quantile returns the q-quantile by nearest rank, interpolated inside of its bucket; it is exact to 0.4 %.
+// quantile returns the q-quantile by nearest rank, interpolated inside of its bucket; it is exact to 0.4 %. It is 0 for no
+// values.
 func (h *histogram) quantile(q float64) int64 {
 	if h.count == 0 {
 		return 0

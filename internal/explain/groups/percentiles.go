@@ -32,7 +32,7 @@ func latencyOf(h *histogram) report.Latency {
 	return out
 }
 
-// LatencyOf returns the quantiles of a sorted list for which it has enough values.
+// LatencyOf returns the quantiles of a sorted list for which it has enough values. They point into the list.
 func LatencyOf(sorted []int64) (out report.Latency) {
 	n := len(sorted)
 	if n == 0 {

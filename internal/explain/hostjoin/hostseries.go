@@ -24,7 +24,8 @@ func (v *view) addSeries(out *report.HostSeries) {
 	}
 }
 
-// growthSeries returns the growth of a counter as [time, growth], one point for each pointWidth.
+// growthSeries returns the growth of a counter as [time, growth], one point for each pointWidth. The time is the end of its last
+// step, in ns since the start of the trace.
 func (v *view) growthSeries(steps iter.Seq[step]) [][2]int64 {
 	width, list := v.pointWidth(), [][2]int64{}
 	for d := range steps {

@@ -75,8 +75,8 @@ func (v *view) traceTime(mono int64) int64 { return mono + v.offset - v.start }
 // contains reports whether a time of the samples' clock is in the view.
 func (v *view) contains(mono int64) bool { return mono+v.offset >= v.from && mono+v.offset <= v.to }
 
-// enclosingSamples returns the last sample before the view and the first one after it. The growth of the control group's
-// counters between them is the effect of quotas.
+// enclosingSamples returns the last sample before the view and the first one after it, or the first and last sample of all. The
+// growth of the control group's counters between them is the effect of quotas.
 func (v *view) enclosingSamples() (from, to *host.Sample) {
 	points := v.s.Points
 	a, _ := slices.BinarySearchFunc(points, v.from-v.offset+1, func(x host.Sample, t int64) int { return cmp.Compare(x.MonoNS, t) })

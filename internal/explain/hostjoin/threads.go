@@ -64,7 +64,8 @@ func (t *Threads) AddRuns(g *timeline.Gen) {
 	})
 }
 
-// offCPUNS returns the total time in [from, to) in which goroutines showed as running while their threads had no CPU.
+// offCPUNS returns the total time in which goroutines showed as running while their threads had no CPU, of those intervals
+// between samples that are inside [from, to).
 func (t *Threads) offCPUNS(from, to int64) (total int64) {
 	for _, list := range t.waitsByThread {
 		for _, x := range list {

@@ -150,7 +150,8 @@ func (k *groupRecord) countBegin(interval, n int64) {
 	k.lastCount += n
 }
 
-// flushBegins adds the requests of the last interval to beganByInterval.
+// flushBegins adds the requests of the interval that was counted last to beganByInterval. Call it before reading beganByInterval
+// and hasOverflowed: with more than maxIntervals intervals it drops all counts and sets hasOverflowed.
 func (k *groupRecord) flushBegins() {
 	if k.lastCount == 0 || k.hasOverflowed {
 		return

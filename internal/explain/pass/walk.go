@@ -236,7 +236,7 @@ func (w *worker) flush() {
 }
 
 // exactUntil returns the time before which requests of a generation are all walked, because ExactFirst is not yet reached.
-// sampled reports that some requests end after it.
+// Without sampled, that is all of them, and end has no meaning.
 func (p *Pass) exactUntil(reqs []request.Request) (end int64, sampled bool) {
 	remaining := int64(p.options.ExactFirst) - p.Requests
 	if remaining >= int64(len(reqs)) {
@@ -249,7 +249,7 @@ func (p *Pass) exactUntil(reqs []request.Request) (end int64, sampled bool) {
 	return first + int64(float64(last-first)*float64(remaining)/float64(len(reqs))), true
 }
 
-// endRange returns the earliest and the latest end of requests.
+// endRange returns the earliest and the latest end of requests, of which there must be one.
 func endRange(reqs []request.Request) (first, last int64) {
 	first, last = reqs[0].End, reqs[0].End
 	for i := range reqs {

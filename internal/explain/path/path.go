@@ -237,7 +237,7 @@ func (s *Stage) BeginGeneration(servedCount, otherCount int) {
 }
 
 // Walk analyses a request, or a piece of one: path, segments with causes, handler and group. The result is valid until the next
-// call.
+// call, also of WalkAgain.
 func (s *Stage) Walk(r *request.Request) *WalkResult {
 	s.bestHandler, s.handlerStack, s.handlerSeenTwice = request.Handler{}, 0, false
 	s.result = WalkResult{Req: r, Weight: 1, Start: r.Start, PathStart: r.Start, stage: s}
@@ -310,8 +310,8 @@ func (s *Stage) IsOnBehalf(r *request.Request, g uint64, t int64) bool {
 	return ok && birth.Creator == r.G
 }
 
-// WalkAgain walks a request, or a piece of one, and returns only steps and segments. It determines no group and adds nothing
-// up.
+// WalkAgain walks a request, or a piece of one, and returns only steps and segments, which replace the last result. It determines
+// no group and adds nothing up.
 func (s *Stage) WalkAgain(r *request.Request) *WalkResult {
 	s.result = WalkResult{Req: r, Weight: 1, Start: r.Start, PathStart: r.Start, stage: s}
 	w := &s.result

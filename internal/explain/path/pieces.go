@@ -137,7 +137,8 @@ func (p *joinedPieces) addUnlisted(w *WalkResult, representedNS int64) {
 	}
 }
 
-// addUnlistedSum adds a sum to the one with its key, and returns that one's index.
+// addUnlistedSum adds a sum of segments beyond maxPartialSegments to the one with its key (cause and site), which keeps the
+// earlier start, and returns that one's index in p.unlisted.
 func (p *joinedPieces) addUnlistedSum(sum unlistedSum) int32 {
 	index, ok := p.unlistedIndexes[sum.unlistedKey]
 	if ok {

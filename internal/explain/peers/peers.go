@@ -83,7 +83,8 @@ func (s *Sum) EndGeneration() {
 	s.collectEvidence()
 }
 
-// keptByAll returns the time from which on some worker dropped spans: only spans that begin before it are complete.
+// keptByAll returns the time from which on some worker dropped spans (MaxInt64 if none did): only spans that begin before it are
+// complete.
 func (s *Sum) keptByAll() int64 {
 	keptUntil := int64(math.MaxInt64)
 	for _, p := range s.collectors {

@@ -163,8 +163,9 @@ func (s *Sum) combineGroups(waits []answers.Span, candidates []Peer) (best Peer,
 	return best, best.Confidence > 0
 }
 
-// matchByTime counts the waits with a request inside, and computes the confidence that this is no chance: the same waits, shifted
-// in time, must match far less often. If they also match when shifted, only requests about as long as their wait count.
+// matchByTime returns a peer with the number of waits that have a request inside, and the confidence that this is no chance: the
+// same waits, shifted in time, must match far less often. If they also match when shifted, only requests about as long as their
+// wait count.
 func matchByTime(waits, requests []answers.Span) Peer {
 	peer := Peer{Waits: len(waits)}
 	for _, w := range waits {

@@ -73,8 +73,8 @@ func (m *Model) predictMessages(g *group, changes []Change) *report.Predicted {
 	return predicted
 }
 
-// handle returns the times from the arrival of messages until they are done, if so many goroutines handle them. load multiplies the
-// rate of arrivals.
+// handle returns the times from the arrival of messages until they are done, if so many consumers, of which there must be one,
+// handle them. load multiplies the rate of arrivals.
 func handle(messages []request.QueuedMessage, consumers int, load float64, handlingNS func(int64) float64) []float64 {
 	free := make([]float64, min(consumers, len(messages)))
 	totals := make([]float64, len(messages))

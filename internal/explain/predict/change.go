@@ -99,7 +99,7 @@ func (c *Change) isFewerCollections() bool {
 	return c.Kind == "" && c.Cause == report.FamilyGC && c.Site == "" && c.Relative
 }
 
-// mayAffect reports whether the change can affect time with a target's cause. matchShare compares the site.
+// mayAffect reports whether the change can affect time with a target's cause. matchedShare compares the site.
 func (c *Change) mayAffect(t *target) bool {
 	switch c.Kind {
 	case report.ChangeSlots: // the waits of which the waker is not known

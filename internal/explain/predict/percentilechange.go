@@ -12,7 +12,8 @@ import (
 // A point is a value, such as a latency in ns, and the number of requests that it represents.
 type point struct{ value, weight float64 }
 
-// quantile returns the value at the q-quantile of weighted points by nearest rank, as in the report. It sorts the points.
+// quantile returns the value at the q-quantile of weighted points by nearest rank, as in the report. It sorts the points, of
+// which there must be one.
 func quantile(points []point, q float64) float64 {
 	slices.SortFunc(points, func(a, b point) int { return cmp.Compare(a.value, b.value) })
 	total := 0.0

@@ -104,8 +104,9 @@ func (m *Model) matchedShare(matcher *siteMatcher, t target, includesWaits bool)
 	return float64(matchedNS) / float64(total)
 }
 
-// mayComeFrom reports whether the stack or the waits of a target contain the caller that the matcher names. It is true if the
-// matcher names none, or if the target's callers are not known.
+// mayComeFrom reports whether the caller that the matcher names may have led to a target whose site it matches: the stack or the
+// waits of the target contain it, or they are not known. It is true if the matcher names no caller, and if the site has its own:
+// then matches has compared it, so call matches first.
 func (m *Model) mayComeFrom(matcher *siteMatcher, t *target) bool {
 	if matcher.caller == nil || m.syms.Frame(t.site).Caller != 0 {
 		return true // else matches has decided

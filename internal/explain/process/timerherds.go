@@ -28,7 +28,7 @@ type finishedWakeup struct {
 	stack tracefmt.StackID
 }
 
-// sortLargestWakeups returns the maxRows wakeups with the most goroutines, in order of time.
+// sortLargestWakeups returns the maxRows wakeups with the most goroutines, in order of time, in the memory of the list.
 func sortLargestWakeups(list []finishedWakeup) []finishedWakeup {
 	slices.SortFunc(list, func(a, b finishedWakeup) int {
 		return cmp.Or(cmp.Compare(b.wakes, a.wakes), cmp.Compare(a.firstWake, b.firstWake), cmp.Compare(a.stack, b.stack))

@@ -88,7 +88,7 @@ func labelBand(b *report.Band, queues []*report.Queue) {
 	})
 }
 
-// addToQueue adds a part of a row to the row of its queue and line.
+// addToQueue adds a part of a row to the row of its queue and line, which finishRow must finish.
 func addToQueue(rows []report.Cause, p *queuedPart, source *report.Cause) []report.Cause {
 	i := slices.IndexFunc(rows, func(r report.Cause) bool { return r.Kind == p.queue.For && r.Site.Equal(p.wait.Site) })
 	if i < 0 {

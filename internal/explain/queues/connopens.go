@@ -97,7 +97,7 @@ func (p *workerSum) openingStack(step *critpath.Step, waits []critpath.FollowedW
 	return opener
 }
 
-// ConnOpens returns the connections that a group's requests open. Merge must have been called.
+// ConnOpens returns the connections that a group's requests open, zero if none. Merge must have been called.
 func (s *Sum) ConnOpens(sp *spell.Speller, group path.GroupID) (out ConnOpens) {
 	if o := s.workers[0].connOpens[group]; o != nil {
 		out = ConnOpens{Site: sp.Site(o.site), Wait: sp.Site(o.wait), NS: o.ns, Count: o.count, TotalNS: o.totalNS, Requests: o.requests}

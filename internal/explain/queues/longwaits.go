@@ -135,9 +135,12 @@ func isHandedOverByPeer(w *path.WalkResult, wait ownWait) bool {
 	return false
 }
 
-// addBatchCycle decides whether the waker is a batcher, for which requests wait a whole cycle. It counts a missed cycle in sum
-// if the waker was working for others when the request arrived, slept once, and then ended the wait; it counts another cycle if
-// the number of sleeps contradicts that.
+// addBatchCycle counts in sum whether a wait (for a goroutine: waitIndex is not -1) of the request that w walks fits a batcher:
+//   - a missed cycle, if the waker was working for others when the request arrived, slept once, and then ended the wait;
+//   - another cycle, which contradicts a batcher, if it slept more than once, or was working at arrival and did not sleep;
+//   - neither, for anything else.
+//
+// LongWaits decides by the two numbers.
 func (p *workerSum) addBatchCycle(sum *longWaitSum, w *path.WalkResult, wait ownWait) {
 	waits := w.FollowedWaits()
 	waker, workingAtArrival, sleeps := waits[wait.waitIndex].Waker, false, 0

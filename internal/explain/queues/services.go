@@ -139,7 +139,7 @@ func (p *workerSum) addServices(w *path.WalkResult) {
 }
 
 // isBehindLock reports whether the chain from wait i to the request goes through a lock before (nearer to the request than) any
-// channel, select or condition variable. waits are the followed waits of a path.
+// channel, select or condition variable. waits are the followed waits of a path; i is -1 for the request itself.
 func isBehindLock(waits []critpath.FollowedWait, i int32) (locked bool) {
 	for ; i >= 0; i = waits[i].Parent {
 		switch waits[i].Kind {

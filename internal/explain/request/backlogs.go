@@ -178,7 +178,7 @@ func (b *backlogFinder) receivedIn(reader uint64, from, to int64) (n int) {
 }
 
 // addWorkPeriod stores an iteration from its wake to end as a period of work, if a goroutine began it and its work may be
-// messages of clients. It returns whether it did.
+// messages of clients. It returns whether it did; past maxBacklogRecords it only notes who read the messages.
 func (l *loopSource) addWorkPeriod(goroutine uint64, iteration *iterationState, end int64, loop *loopFunc, origin *originStats, frame tracefmt.FrameID) bool {
 	wait := &iteration.beginWait
 	reader := l.readerOf(iteration)

@@ -174,7 +174,7 @@ func (r *loopFunc) mainTake(c *collector) (main tracefmt.FrameID, stats *takeSta
 }
 
 // separateByWork chooses what separates the iterations of a loop that always has work: its takes, if a sender is always blocked
-// or the work has no waits, or the wait that its work has most often.
+// or the work has no waits, or the wait that its work has most often. It returns whether the loop has that.
 func (r *loopFunc) separateByWork(c *collector, g *timeline.Gen) bool {
 	main, stats := r.mainTake(c)
 	if main == 0 && r.silentFeeder == 0 {
@@ -234,7 +234,8 @@ func (l *loopSource) followTakes(c *collector, g *timeline.Gen, goroutine *loopG
 	}
 }
 
-// findSilentFeeder finds the goroutines that read messages for the only loop that has no other source of work, and returns the loop.
+// findSilentFeeder finds the goroutines that read messages for the only loop that has no other source of work, and returns the
+// loop, with silentFeeder set, or nil.
 func (l *loopSource) findSilentFeeder(c *collector, g *timeline.Gen) (hungry *loopFunc) {
 	for _, loop := range l.loopFuncs {
 		if loop == nil || loop.isBenchmark || loop.idleWait != 0 && !loop.isBusy || loop.isSeparatedByTakes || loop.silentFeeder != 0 || !loop.isAtWork() {

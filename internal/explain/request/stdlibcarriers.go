@@ -46,11 +46,12 @@ func (j *jobSource) addCarriedJob(c *collector, g *timeline.Gen, number uint32, 
 	j.storeJob(number, birth.G, job)
 }
 
-// isLastWaitForNetwork reports whether the last wait of goroutine id that ended before an instant was for the network.
-func isLastWaitForNetwork(c *collector, g *timeline.Gen, id uint64, before int64) bool {
+// isLastWaitForNetwork reports whether the last wait of goroutine id that ended in generation g, at until or before, was for the
+// network; false if none ended there.
+func isLastWaitForNetwork(c *collector, g *timeline.Gen, id uint64, until int64) bool {
 	isNetwork := false
-	for _, s := range c.spans(id, g.Base, before) {
-		if s.State == timeline.Waiting && s.End <= before {
+	for _, s := range c.spans(id, g.Base, until) {
+		if s.State == timeline.Waiting && s.End <= until {
 			isNetwork = c.reasonOf(s.Reason) == reasonNetwork
 		}
 	}

@@ -404,7 +404,7 @@ func (w *workIndex) workRoles(c *collector, requestsThrough func(root tracefmt.S
 	}
 }
 
-// appendUnique appends a key to a short list that does not have it.
+// appendUnique appends a key to a short list, unless the list has it.
 func appendUnique(list []originKey, k originKey) []originKey {
 	if slices.Contains(list, k) {
 		return list

@@ -119,8 +119,8 @@ func escapeCapitals(s string) string {
 	return b.String()
 }
 
-// waitLengthAt returns the duration of the single timer for which the statement on a line waits: a sleep, a timer that
-// the statement creates, or one whose channel it reads, if the function creates it in one place.
+// waitLengthAt returns, as in the source, the duration of the single timer for which the statement on a line waits: a sleep, a
+// timer that the statement creates, or one whose channel it reads, if the function creates it in one place. Otherwise it is "".
 func waitLengthAt(text []byte, line int) string {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, "x.go", text, parser.SkipObjectResolution)
@@ -313,7 +313,7 @@ func timerLength(call *ast.CallExpr) ast.Expr {
 	return nil
 }
 
-// timerOfChannel returns x of <-x.C.
+// timerOfChannel returns x of <-x.C, "" for another expression.
 func timerOfChannel(n *ast.UnaryExpr) string {
 	if f, ok := n.X.(*ast.SelectorExpr); ok && n.Op == token.ARROW && f.Sel.Name == "C" {
 		if x, ok := f.X.(*ast.Ident); ok {

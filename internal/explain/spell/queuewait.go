@@ -49,8 +49,8 @@ func Requeue(seg *report.Segment, q *report.Queue, wait int, call string) {
 	seg.Cause, seg.Kind, seg.Site = Cause(cause.Queue), q.For, seg.Via[wait].Site
 }
 
-// OwnPart returns which part of ns, a time in a queue, is the requests' own service: each of requests has ownNS of it on
-// average, and all time in the queue is queueNS.
+// OwnPart returns which part of ns, a time in a queue, is the requests' own service: each of requests has ownNS of it on average,
+// and all time in the queue is queueNS. It is 0 if one of the two is not known.
 func OwnPart(ns, ownNS, requests, queueNS int64) int64 {
 	if ownNS == 0 || queueNS == 0 {
 		return 0

@@ -197,7 +197,8 @@ func PeerText(state string) string {
 	return x.Process + ": " + names.PeerState(&x)
 }
 
-// PeerStates returns the states of peers in a sum by symbol, the largest first, with their shares of a whole.
+// PeerStates returns the maxPeerStates largest states of peers in a sum by symbol, the largest first, with their shares of a
+// whole.
 func (s *Speller) PeerStates(nsByState map[tracefmt.StringID]int64, wholeNS int64) (out []report.PeerState) {
 	for id, ns := range nsByState {
 		if x, ok := threadstate.ParsePeerState(s.Syms.String(id)); ok && ns > 0 {

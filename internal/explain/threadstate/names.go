@@ -109,7 +109,7 @@ func (n *names) textAmong(th *kernelevents.Thread, pids map[string]map[int32]boo
 }
 
 // internSleep returns the name of what a thread sleeps in: the system call in state, or for a page fault the kernel function on
-// the stack. isFault reports that it is in no system call.
+// the stack; 0 if neither is known. isFault reports that it is in no system call, and that the stack shows no other reason.
 func (n *names) internSleep(syms *tracefmt.Symbols, state kernelevents.State, stack int32) (name tracefmt.StringID, isFault bool) {
 	call, inCall := state.Call()
 	if !inCall {
@@ -147,7 +147,7 @@ func isFaultFunction(fn string) bool {
 }
 
 // sleepFunction returns the kernel function that shows best why a thread sleeps: the innermost one that handles a page fault,
-// otherwise the innermost one outside of the scheduler.
+// otherwise the innermost one outside of the scheduler, or "".
 func sleepFunction(frames []string) string {
 	if i := slices.IndexFunc(frames, isFaultFunction); i >= 0 {
 		return frames[i]

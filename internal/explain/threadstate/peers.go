@@ -105,7 +105,7 @@ func (t *Tracker) peerText(syms *tracefmt.Symbols, x report.PeerState) tracefmt.
 	return id
 }
 
-// ParsePeerState returns the state of a peer in a text of EachPeerState.
+// ParsePeerState returns the state of a peer in a text of EachPeerState. ok is false for other texts.
 func ParsePeerState(text string) (x report.PeerState, ok bool) {
 	f := strings.Split(text, "\x00")
 	if len(f) != 4 {
@@ -312,7 +312,7 @@ func (t *Tracker) EachPeerStateIn(g uint64, span *timeline.Span, from, to int64,
 	})
 }
 
-// peerName returns the name of the process of a peer's thread.
+// peerName returns the name of the process of a peer's thread, "" if not known.
 func (t *Tracker) peerName(tid int32) string {
 	if th := t.peers.threads[tid]; th != nil {
 		return th.peer

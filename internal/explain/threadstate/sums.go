@@ -122,7 +122,8 @@ type Retransmissions struct {
 	Times         []int64
 }
 
-// Summary returns the sums of all generations so far: thread states, throttled and stopped intervals, retransmissions, quotas.
+// Summary returns the sums of all generations so far: thread states, throttled and stopped intervals, retransmissions, quotas. It
+// shares maps and lists with the tracker.
 func (t *Tracker) Summary() Summary {
 	s := &t.sums
 	out := Summary{RunningNS: s.runningNS, ByKind: s.byKind, WaitByName: s.waitByName, SoftirqNS: s.softirqNS, Lost: s.lost}

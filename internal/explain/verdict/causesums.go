@@ -62,7 +62,7 @@ func sumCauses(r *report.Report, band *report.Band, queues []*report.Queue, firs
 	return toFront(causes, first)
 }
 
-// toFront moves the element i of a list to the front.
+// toFront moves the element i of a list to the front, in place.
 func toFront(list []report.VerdictCause, i int) []report.VerdictCause {
 	c := list[i]
 	copy(list[1:], list[:i])
@@ -83,7 +83,7 @@ func unqueuedKey(c *report.VerdictCause) causeKey {
 }
 
 // largestWork returns the activity on which those ahead in a queue spend most of their time, with its sites. parts are parts of
-// rows of the cause queue.
+// rows of the cause queue, of which there must be one.
 func largestWork(parts []rowPart) *report.VerdictWork {
 	var partsByKey [][]rowPart
 	var sumNS []int64

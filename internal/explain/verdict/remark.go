@@ -31,8 +31,8 @@ func isAbout(r *report.Report, f *report.Finding, g *report.Group) bool {
 		})
 }
 
-// remarkOn returns a sentence which warns that the first finding f is not about the largest cause of verdict v; "" if it is, or
-// if it is about another group.
+// remarkOn returns a sentence, without capital and full stop, which warns that the first finding f is not about the largest cause
+// of verdict v; "" if it is, or if it is about another group.
 func remarkOn(v *report.Verdict, f *report.Finding) string {
 	if f == nil || f.Group != v.Group || len(v.Causes) == 0 || v.Open != nil && v.Open.Late {
 		return ""

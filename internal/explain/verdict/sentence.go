@@ -70,7 +70,8 @@ func activity(cause *report.VerdictCause) string {
 	return "on " + termtext.Head(cause.Cause, 20)
 }
 
-// processesPhrase returns a phrase for the one or two processes that had the CPU most while a thread waited for it.
+// processesPhrase returns a phrase, which continues a sentence, for the one or two processes that had the CPU most while a thread
+// waited for it. list must not be empty.
 func processesPhrase(list []report.ProcessShare) string {
 	if list[0].Share >= threshold.NearlyAllShare {
 		return " while " + termtext.Head(list[0].Process, 60) + " ran"
@@ -289,7 +290,8 @@ func isScattered(c *report.VerdictCause) bool {
 	return len(c.Sites) > 1 && c.Sites[0].Inferred && 2*c.Sites[0].TotalNS < c.TotalNS && c.Sites[1].Share >= threshold.MinorShare && !isWorthNaming(&c.Sites[1])
 }
 
-// namedSites returns the sites that a sentence names: the first, and up to maxNamedSites in all as long as they are worth naming.
+// namedSites returns the sites that a sentence names: the first with a source line, and those after it up to the first that is
+// not worth naming, at most maxNamedSites. It is empty if none has a source line.
 func namedSites(sites []report.VerdictSite) (out []*report.VerdictSite) {
 	for i := range sites {
 		s := &sites[i]
