@@ -109,7 +109,8 @@ func groupName(kind report.Kind, group string, room int) string {
 	return names.GroupName(&report.Group{Kind: kind, Name: group}, room)
 }
 
-// latencyValues returns a group's latencies before and after, in parentheses. They are useful also if they did not change.
+// latencyValues returns a group's first two latencies that both reports have: " (p50 1.2ms → 3ms, p99 ...)", with the space, to
+// follow a text; "" if there are none. They are useful also if they did not change.
 func latencyValues(g *compare.Group) string {
 	var texts []string
 	for _, v := range []struct {
@@ -187,7 +188,8 @@ func (p *page) writeRefs(head string, list []compare.GroupRef) {
 	}
 }
 
-// writeFindings writes the findings that only one of the recordings has.
+// writeFindings writes, below head, the findings that only one of the recordings has, without Options.Full at most screenNames;
+// nothing for an empty list.
 func (p *page) writeFindings(head string, list []compare.FindingRef) {
 	if len(list) == 0 {
 		return

@@ -88,7 +88,7 @@ func Find(name string) (Format, error) {
 	return Format{}, fmt.Errorf("unknown format %.40q: the formats are %s", name, strings.Join(names, ", "))
 }
 
-// siteText returns a site in one line.
+// siteText returns a site in one line: function, position, what it does, and its caller; "" for nil.
 func siteText(s *report.Site) string {
 	if s == nil {
 		return ""

@@ -274,7 +274,7 @@ func (p *packets) writeEvent(e *event) {
 	p.writeTrackEvent(e.time)
 }
 
-// writeTrackEvent writes the event in inner.
+// writeTrackEvent writes the event in p.inner, at a time in ns from the trace's start, with the new texts in p.interned.
 func (p *packets) writeTrackEvent(time int64) {
 	packet := p.middle[:0]
 	packet.uint(packetTimestamp, uint64(max(0, time+p.shift)))

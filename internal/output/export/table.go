@@ -59,7 +59,8 @@ func CSV(w io.Writer, r *report.Report) error {
 	return nil
 }
 
-// spreadsheetText returns a text that no spreadsheet takes for a formula: a quote comes before signs such as =.
+// spreadsheetText returns a text escaped (termtext.Escape), with a quote before it if a spreadsheet took it for a formula: if it
+// begins with a sign such as =.
 func spreadsheetText(s string) string {
 	s = termtext.Escape(s)
 	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
@@ -158,7 +159,8 @@ func newJSONLines(w io.Writer, r *report.Report) *jsonLines {
 	return l
 }
 
-// writeTyped writes v as a line of JSON, with a field "type" and the extra fields.
+// writeTyped writes v as a line of JSON, with a field "type" and the extra fields. It stores the first error in l.err, and does
+// nothing after it.
 func (l *jsonLines) writeTyped(typ string, v any, extraFields map[string]any) {
 	if l.err != nil {
 		return

@@ -95,7 +95,7 @@ func SiteText(s *report.Site, max int) string {
 	return fn + pos
 }
 
-// CallerLead returns the words before the caller of a dependency's site.
+// CallerLead returns the words before the caller of a dependency's site, such as "called from ", with the space.
 func CallerLead(c *report.Caller) string {
 	switch {
 	case c.OtherGoroutine:
@@ -194,7 +194,8 @@ func PeerNames(p *report.Peer) string {
 	return s
 }
 
-// spentText returns a clause about the cause on which such requests of the peer spent their time, "" if it is not known.
+// spentText returns a clause, with a space before it, about the cause on which such requests of the peer spent their time; "" if
+// it is not known.
 func spentText(p *report.Peer) string {
 	if p.Spent == "" {
 		return ""
@@ -202,6 +203,7 @@ func spentText(p *report.Peer) string {
 	return " (such requests spent " + termtext.Head(p.Spent, 200) + ")"
 }
 
+// asLongText returns a clause, with a space before it, if only requests as long as the waits were counted; else "".
 func asLongText(p *report.Peer) string {
 	if p.AsLong {
 		return " that is as long"
@@ -209,7 +211,8 @@ func asLongText(p *report.Peer) string {
 	return ""
 }
 
-// DescribePeer describes the group that answers requests' waits for the network, the evidence, and the parts of the waits.
+// DescribePeer returns the rest of a sentence about the group that answers requests' waits for the network, from its verb on ("is
+// this process: ..."): the evidence, and the parts of the waits.
 func DescribePeer(p *report.Peer) string {
 	sure := "is "
 	if p.Confidence < 0.7 {

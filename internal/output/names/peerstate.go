@@ -11,7 +11,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// PeerDoing names the peer with the most time, and lists its states during most of a wait: "python3 (pid 7; 97% running)".
+// PeerDoing names the peer with the most time, and lists its states during most of a wait: "python3 (pid 7; 97% running)". There
+// must be at least one state.
 func PeerDoing(states []report.PeerState) string {
 	states = MergePeerDetails(states)
 	first := &states[0]
@@ -38,7 +39,8 @@ func PeerDoing(states []report.PeerState) string {
 	return text + open + stateList + ")"
 }
 
-// MergePeerDetails returns states that differ only in their details as one, with the detail of most of it.
+// MergePeerDetails returns states that differ only in their details as one, with the detail of most of it or none, the longest
+// first.
 func MergePeerDetails(states []report.PeerState) []report.PeerState {
 	var out []report.PeerState
 	detailNS := []int64{} // of the detail of each

@@ -48,8 +48,7 @@ type Client struct {
 	client             *http.Client
 }
 
-// NewClient returns a client for an endpoint, which sends these headers. TLS
-// may be nil.
+// NewClient returns a client for an endpoint, which sends these headers. conf may be nil.
 func NewClient(endpoint, encoding string, header http.Header, conf *tls.Config) (*Client, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -178,7 +177,8 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return 0
 }
 
-// recordPartialSuccess counts the rejected spans in the body of a success (ExportTraceServiceResponse).
+// recordPartialSuccess reads the body of a success (ExportTraceServiceResponse): it adds the rejected spans to Rejected, and
+// stores the message in Message.
 func (c *Client) recordPartialSuccess(contentType string, answer []byte) {
 	if strings.HasPrefix(contentType, "application/x-protobuf") {
 		if m, ok := lengthField(answer, 1); ok { // partial_success

@@ -68,7 +68,7 @@ func IsWanted(terminal bool, getenv func(string) string) bool {
 // interval is the shortest time between two changes of the line.
 const interval = 80 * time.Millisecond
 
-// Set shows a state. It ignores calls too soon after the last one.
+// Set passes a state to the observer and draws it, but not within interval after the last drawing.
 func (b *Bar) Set(s State) {
 	if b == nil {
 		return

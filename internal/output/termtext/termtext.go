@@ -223,8 +223,8 @@ func PadLeft(s string, columns int) string {
 	return s
 }
 
-// Table returns rows of escaped text as lines that begin with indent. The first leftColumns columns are aligned to the left,
-// the others to the right.
+// Table returns rows of escaped text as lines that begin with indent. The first leftColumns columns are aligned to the left, the
+// others to the right. It pads the cells of rows.
 func Table(indent string, rows [][]string, leftColumns int) string {
 	var widths []int
 	for _, row := range rows {

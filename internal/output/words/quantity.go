@@ -170,7 +170,7 @@ func Bytes(n int64) string {
 // Brief is Duration for sentences, without zeros at the end of a fraction: 10ms, 1.5ms.
 func Brief(ns int64) string { return trimZeros(Duration(ns)) }
 
-// Rough writes two digits of a duration.
+// Rough is Duration with two digits and without zeros at the end of its fraction.
 func Rough(ns int64) string {
 	step := int64(1)
 	for ns/step >= 100 {
@@ -215,7 +215,7 @@ func Share(share float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(100*share, 'f', 1, 64), ".0") + "%"
 }
 
-// Change writes a relative change with its sign; from tenfold on it is a factor.
+// Change writes a relative change with its sign, 0.1 as "+10%"; from tenfold on (9) it is a factor, "x10".
 func Change(ratio float64) string {
 	places := 0
 	switch {
