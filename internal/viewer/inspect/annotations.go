@@ -42,7 +42,7 @@ func (a *annotations) addGeneration(g *timeline.Gen) {
 
 func (a *annotations) addRegion(r timeline.Region) { a.add(annotation{Region: r}) }
 
-// finish ends the open regions, and sorts.
+// finish ends the open regions at the end of the trace (its clock, ns) and sorts all annotations by start, outer regions first.
 func (a *annotations) finish(end int64) {
 	a.regions.Close(end, a.addRegion)
 	slices.SortStableFunc(a.list, func(x, y annotation) int {

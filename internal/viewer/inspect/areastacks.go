@@ -40,8 +40,8 @@ type stackKey struct {
 	stack  tracefmt.StackID
 }
 
-// AreaStacks sums up the goroutines in [from, to) by state, reason of a wait, and stack. The running time is divided by the CPU
-// samples of these goroutines, if there are any: each represents the same time.
+// AreaStacks sums up up to MaxLanes goroutines in [from, to), ns from the trace's start, by state, reason of a wait, and stack.
+// The running time is divided by the CPU samples of these goroutines, if there are any: each represents the same time.
 func (t *Trace) AreaStacks(ctx context.Context, from, to int64, goroutines []uint64) (*AreaStacks, error) {
 	times := map[stackKey]int64{}
 	goroutinesWithPieces := map[uint64]bool{}

@@ -66,7 +66,7 @@ func (c *cache[K, V]) get(key K) (v V, ok bool) {
 	return e.Value.(*cacheEntry[K, V]).value, true
 }
 
-// put adds a value, and removes the least recently used ones beyond the capacity.
+// put adds a value, and removes the least recently used ones beyond the capacity. A key that is cached keeps its value.
 func (c *cache[K, V]) put(key K, v V) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -74,7 +74,7 @@ func (c *goroutineColumns) addRun(r *timeline.Run) {
 	}
 }
 
-// name returns the function with which a goroutine started; if that is unknown, the outermost function of its
+// name returns the function with which a goroutine started; if that is unknown, the outermost function of its stack; 0 without a
 // stack.
 func (c *goroutineColumns) name(row int32, syms *tracefmt.Symbols) tracefmt.StringID {
 	start := *c.starts.cell(row)

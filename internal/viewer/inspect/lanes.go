@@ -269,7 +269,7 @@ func (t *Trace) coarseStrips(ctx context.Context, tile Tile, out *Strips) error 
 	return nil
 }
 
-// extent returns the interval of a generation, up to the begin of the next one.
+// extent returns the interval of a generation, up to the begin of the next one, in ns from the trace's start.
 func (t *Trace) extent(i int) (from, to int64) {
 	gens := t.index.gens
 	from, to = gens[i].base-t.start, t.index.speller.End-t.start+1

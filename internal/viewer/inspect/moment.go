@@ -42,7 +42,7 @@ type Moment struct {
 // maxFrames bounds the frames of a stack in an answer.
 const maxFrames = 128
 
-// MomentAt returns the state of a lane at an instant, nil if there is none.
+// MomentAt returns the state of a lane at an instant (ns from the trace's start), nil if there is none.
 func (t *Trace) MomentAt(ctx context.Context, l Lane, instant int64) (*Moment, error) {
 	leave, err := t.acquireSlot(ctx)
 	if err != nil {
@@ -102,8 +102,8 @@ func (t *Trace) MomentAt(ctx context.Context, l Lane, instant int64) (*Moment, e
 	return m, nil
 }
 
-// endedSpan returns a span of a goroutine with its end, which is in generation end or, by the clocks of its threads, at the begin of
-// the next one.
+// endedSpan returns span s of a goroutine with its end, which is in generation end or, by the clocks of its threads, at the begin
+// of the next one; s itself if the two do not show it.
 func (t *Trace) endedSpan(ctx context.Context, g uint64, s timeline.Span, end int) (timeline.Span, error) {
 	next := min(end+1, len(t.index.gens)-1)
 	if t.index.gens[next].afterGap {
@@ -144,7 +144,7 @@ func (t *Trace) wholeRun(win *timeline.Window, g uint64, s timeline.Span) timeli
 	return s
 }
 
-// stackMeaning describes what the stack of a span shows.
+// stackMeaning describes what the stack of a span shows; "" without a stack.
 func stackMeaning(s *timeline.Span) string {
 	switch {
 	case s.Stack == 0:
@@ -182,7 +182,8 @@ func (t *Trace) String(id tracefmt.StringID) string { return t.index.syms.String
 // maxMomentRequests bounds the requests listed for one instant.
 const maxMomentRequests = 5
 
-// requestsOf returns requests that were in progress at an instant and ended on a goroutine.
+// requestsOf returns the requests, at most maxMomentRequests, that were in progress at abs (the trace's clock) and ended on
+// goroutine g.
 func (t *Trace) requestsOf(g uint64, abs int64) []Row {
 	c := &t.index.requests
 	out := []Row{}

@@ -133,7 +133,7 @@ func (c *requestColumns) gen(row int32) int32 {
 	return c.gens[sort.Search(len(c.gens), func(i int) bool { return c.gens[i].first > row })-1].gen
 }
 
-// add adds a request, unless it is shorter than minLatency.
+// add counts a request in total, and adds it unless it is shorter than minLatency.
 func (c *requestColumns) add(v *addedRequest, gen int) {
 	c.total++
 	if v.end-v.start < c.minLatency {
@@ -241,8 +241,8 @@ func (c *requestColumns) causeTime(row int32, k cause.Cause) (ns int64) {
 	return ns
 }
 
-// dropShortest keeps only the limit/2 longest requests if there are more than limit, so that it is rarely
-// necessary.
+// dropShortest keeps only the limit/2 longest requests if there are more than limit, so that it is rarely necessary. From then on
+// add leaves out shorter ones.
 func (c *requestColumns) dropShortest(limit int) {
 	if c.rows() <= limit {
 		return

@@ -223,7 +223,8 @@ func (t *Trace) eachAreaPiece(ctx context.Context, from, to int64, goroutines []
 	}, sites)
 }
 
-// Area sums up the goroutines in [from, to) by state, reason and site, ordered by decreasing time.
+// Area sums up up to MaxLanes goroutines in [from, to), ns from the trace's start, by state, reason and site, ordered by
+// decreasing time.
 func (t *Trace) Area(ctx context.Context, from, to int64, goroutines []uint64) ([]AreaSum, error) {
 	type kind struct {
 		state  timeline.State

@@ -122,7 +122,8 @@ const overlap = 20e6
 // slack is the minimal time between the begin of the first generation of a window and the queried time.
 const slack = 50e6
 
-// generationsIn returns the generations that contain the events in [from, to), on the trace's clock.
+// generationsIn returns the indexes of the first and the last generation that may contain events in [from, to), on the trace's
+// clock.
 func (t *Trace) generationsIn(from, to int64) (first, last int) {
 	gens := t.index.gens
 	first = max(sort.Search(len(gens), func(i int) bool { return gens[i].base > from-slack })-1, 0)
@@ -133,8 +134,8 @@ func (t *Trace) generationsIn(from, to int64) (first, last int) {
 // maxWindow bounds the number of generations that one query uses together.
 const maxWindow = 16
 
-// window returns a window of generations first to last. It leaves out generations before a gap, because timelines
-// cannot be joined over a gap.
+// window returns a window of generations first to last, at most the last maxWindow of them. It leaves out generations before a
+// gap, because timelines cannot be joined over a gap.
 func (t *Trace) window(ctx context.Context, first, last int) (*timeline.Window, error) {
 	first = max(first, last-maxWindow+1)
 	for i := last; i > first; i-- {

@@ -16,7 +16,7 @@ type waitTable struct {
 	numbers map[path.ChainWait]int
 }
 
-// number returns the number of a wait; a new wait gets the next one. It may be called concurrently.
+// number returns the number of a wait; a new wait gets the next one, from 1 on. It may be called concurrently.
 func (t *waitTable) number(wait path.ChainWait) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -32,7 +32,8 @@ func (t *waitTable) number(wait path.ChainWait) int {
 	return n
 }
 
-// queues returns the queue of each wait in a group, by number; nil where it is none.
+// queues returns the queue of each wait in a group, by number; nil where it is none, and without an element if the group has no
+// queues.
 func (t *waitTable) queues(group string, sp *spell.Speller) []*report.Queue {
 	if len(sp.Queues[group]) == 0 {
 		return nil

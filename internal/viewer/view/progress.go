@@ -84,8 +84,8 @@ func (s *Server) SetProgress(label, text string, share float64) { s.reading.set(
 // watchTimeout is how long after its last poll a page counts as open: it polls several times a second.
 const watchTimeout = 2 * time.Second
 
-// Fail reports that reading failed. An earlier trace is shown again. Fail returns when an open page has received
-// the failure, at once if no page is open.
+// Fail reports that reading failed. An earlier trace is shown again. The process may end afterwards, so Fail waits until an open
+// page has received the failure, for watchTimeout at most; it does not wait if no page is open.
 func (s *Server) Fail(err error) {
 	s.reading.done(err)
 	s.reading.mu.Lock()
