@@ -43,8 +43,8 @@ func (p *Program) Stack(addresses []uint64, skip int) []Frame {
 	return all
 }
 
-// EntryStack returns the stack that the runtime's tracer gives for a new goroutine: the function that it starts with. Of a wrapper that
-// the compiler created for a go statement, it is the wrapped function.
+// EntryStack returns the stack that the runtime's tracer gives for a new goroutine: the function that it starts with; nil if the
+// program has none at that address. Of a wrapper that the compiler created for a go statement, it is the wrapped function.
 func (p *Program) EntryStack(entry uint64) []Frame {
 	f, ok := p.find(entry)
 	if !ok {
@@ -72,7 +72,7 @@ const (
 	inlinedCallSize  = 16
 )
 
-// frames returns the frames of a return address, innermost first.
+// frames returns the frames of a return address, innermost first; nil if it is in no function.
 func (p *Program) frames(address uint64) []Frame {
 	call := address - 1
 	f, ok := p.find(call)
@@ -105,7 +105,8 @@ func (p *Program) isWrapper(id byte, name string) bool {
 	return i >= 0 && strings.Trim(name[i+len(".gowrap"):], "0123456789") == ""
 }
 
-// inlinedCall returns the entry of a function's inline tree for the innermost inlined call at an address, or nil.
+// inlinedCall returns the entry (runtime.inlinedCall) of a function's inline tree for the innermost inlined call at the address
+// of an instruction (of a frame: its return address minus 1), nil if it is in no inlined call or the tables cannot be read.
 func (p *Program) inlinedCall(f function, address uint64) []byte {
 	values := int(f.cell(functionValueCount))
 	if p.goFunc == 0 || values <= inlineIndexTable || int(f.data[functionExtraCount]) <= inlineTree {

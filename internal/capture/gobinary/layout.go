@@ -96,7 +96,8 @@ func KnownVersions() []string {
 	return names
 }
 
-// minorVersion returns "1.26" for "go1.26.8 X:experiment".
+// minorVersion returns "1.26" for "go1.26.8 X:experiment", "go1.26rc1" or "devel go1.26-abc". For other text the result is no
+// version, but not empty either.
 func minorVersion(version string) string {
 	version, _, _ = strings.Cut(strings.TrimPrefix(strings.TrimPrefix(version, "devel "), "go"), " ")
 	major, rest, _ := strings.Cut(version, ".")

@@ -44,7 +44,7 @@ func (p *Program) CallOf(name string, entry, callee uint64) (uint64, error) {
 	return address, nil
 }
 
-// instructions calls f for the instructions of n bytes of code, until f returns false.
+// instructions calls f for the instructions of n bytes of code, until f returns false or one cannot be decoded.
 func (p *Program) instructions(address uint64, n int, f func(position uint64, in x86asm.Inst) bool) {
 	for code := p.bytes(address, n); len(code) > 0; {
 		in, err := x86asm.Decode(code, 64)

@@ -199,8 +199,8 @@ func (p *Program) FileOffset(address uint64) (uint64, bool) {
 	return 0, false
 }
 
-// Base returns the difference between addresses of a running program and those in the file, from the start and the file offset of
-// a mapping of its code.
+// Base returns the number to add to addresses in the file for those of a running program, from the start and the file offset of a
+// mapping; false if the mapping is not that of the file's code.
 func (p *Program) Base(start, fileOffset uint64) (uint64, bool) {
 	for _, s := range p.file.Progs {
 		if s.Type == elf.PT_LOAD && s.Flags&elf.PF_X != 0 && fileOffset <= s.Off && s.Off < fileOffset+s.Filesz {
@@ -303,7 +303,7 @@ func (p *Program) value(f function, table uint32, address uint64) int32 {
 	}
 }
 
-// position returns the file and line of an address in a function.
+// position returns the file and line of an address in a function; "" and 0 if they are not known.
 func (p *Program) position(f function, address uint64) (file string, line int) {
 	line = int(p.value(f, f.cell(functionLine), address))
 	index := p.value(f, f.cell(functionFile), address)
@@ -317,8 +317,8 @@ func (p *Program) position(f function, address uint64) (file string, line int) {
 	return text(p.files, binary.LittleEndian.Uint32(p.units[cell:])), max(line, 0)
 }
 
-// Addresses returns the entries of functions by name. Of several functions with one name, such as an assembly function and the
-// wrapper for the other calling convention, it has the larger.
+// Addresses returns the entries of functions by name, without those that the program does not have. Of several functions with one
+// name, such as an assembly function and the wrapper for the other calling convention, it has the larger.
 func (p *Program) Addresses(names ...string) map[string]uint64 {
 	wanted := map[string]uint64{}
 	for _, name := range names {

@@ -19,8 +19,8 @@ func procFS() fs.FS { return os.DirFS("/proc") }
 // namespace if the goroutine that read the sockets of a container happened to run on it: a locked main thread does not end.
 const ownThread = "thread-self"
 
-// LocalAddrs resolves a host name and returns those of its addresses that belong to this machine:
-// loopback addresses and addresses of the machine's interfaces.
+// LocalAddrs resolves a host name, within a second, and returns those of its addresses that belong to this machine: loopback
+// addresses and addresses of the machine's interfaces.
 func LocalAddrs(ctx context.Context, name string) []netip.Addr {
 	addrs := []netip.Addr{}
 	if a, err := netip.ParseAddr(name); err == nil {

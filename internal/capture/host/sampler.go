@@ -64,7 +64,8 @@ type series struct {
 	position int
 }
 
-// add adds a sample as the newest one. When the series has limit samples, every second one is dropped.
+// add adds a sample as the newest one. When the series has limit samples, every second one is dropped. From then on the newest
+// takes the place of the one before, except every stride-th time.
 func (s *series) add(sample Sample, limit int) {
 	s.stride = max(s.stride, 1)
 	if s.position > 0 {

@@ -186,8 +186,8 @@ func (s *socketPoller) listConnections(l *Line) (selfSockets int) {
 	return selfSockets
 }
 
-// countShortLived counts connections that were opened and closed since the previous poll and may have
-// led to the process itself.
+// countShortLived returns the number of connections that were opened and closed since the previous poll and may have led to the
+// process itself. It records their ends as known, so that no later poll counts them.
 func (s *socketPoller) countShortLived() (shortLived int) {
 	for _, ends := range s.ownerlessEnds {
 		if !s.knownEnds[ends] && !s.knownEnds[ends.reversed()] && (s.listensOn(ends.Local) || s.listensOn(ends.Remote)) {
@@ -205,7 +205,7 @@ func (s *socketPoller) listensOn(a netip.AddrPort) bool {
 	})
 }
 
-// stateName returns the name of a TCP state, as ss(8) and netstat(8) write it.
+// stateName returns the name of a TCP state, as ss(8) and netstat(8) write it; "" for an unknown one.
 func stateName(state uint8) string {
 	names := [...]string{1: "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT1", "FIN_WAIT2", "TIME_WAIT", "CLOSE", "CLOSE_WAIT", "LAST_ACK", "LISTEN", "CLOSING", "NEW_SYN_RECV"}
 	if int(state) < len(names) {

@@ -31,8 +31,8 @@ func cpuGroup(text string) (group string) {
 	return group
 }
 
-// cgroupNumber returns the number of a group in the tables. A group of other processes gets the hash of its path, because the
-// kernel's number says nothing more.
+// cgroupNumber returns the number of a group in the tables, to which it adds a new one; 0 for "". A group of other processes gets
+// the hash of its path, because the kernel's number says nothing more.
 func (l *eventLog) cgroupNumber(group string) uint64 {
 	if group == "" {
 		return 0
@@ -77,7 +77,7 @@ func (l *eventLog) addServiceGroups() {
 	}
 }
 
-// containerID returns the short identifier of the container that a group belongs to, as docker ps shows it.
+// containerID returns the short identifier of the container that a group belongs to, as docker ps shows it; "" without one.
 func containerID(group string) string {
 	for dir := group; dir != "/" && dir != "."; dir = path.Dir(dir) {
 		if id := containerHash.FindString(path.Base(dir)); id != "" {

@@ -80,7 +80,7 @@ func (l *eventLog) setPID(pid int32) {
 	}
 }
 
-// add adds a record of the ring.
+// add adds a record of the ring; it ignores unknown kinds and records that are too short.
 func (l *eventLog) add(b []byte) {
 	if len(b) < eventBytes && len(b) != threadNameBytes {
 		return
@@ -127,7 +127,7 @@ func (l *eventLog) addEvent(e kernelevents.Event) {
 	}
 }
 
-// stackNumber returns the number of a stack in the tables.
+// stackNumber returns the number of a stack in the tables, from 1; a new stack gets the next one.
 func (l *eventLog) stackNumber(id int64) int64 {
 	n := l.stacks[id]
 	if n == 0 {

@@ -275,7 +275,8 @@ func (p *Probe) drain() {
 	}
 }
 
-// Stop ends recording and returns kernel.bin, its description, and warnings. Only its first call does anything.
+// Stop ends recording, waits for the last events, and returns kernel.bin, its description, and warnings. Further calls return the
+// same.
 func (p *Probe) Stop() ([]byte, *bundle.Kernel, []bundle.Warning) {
 	select {
 	case <-p.stop:

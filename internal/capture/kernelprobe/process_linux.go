@@ -37,7 +37,7 @@ func (l *eventLog) processOf(pid int32) process {
 // containerHash is the identifier that Docker, containerd and CRI-O give containers; it is part of the group's name.
 var containerHash = regexp.MustCompile(`[0-9a-f]{64}`)
 
-// timeOffset returns by how much the monotonic clock of a process differs from that of the host, in ns.
+// timeOffset returns the ns that a process's time namespace adds to the host's monotonic clock; 0 if that is not known.
 func timeOffset(pid int) int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/timens_offsets", pid))
 	if err != nil {

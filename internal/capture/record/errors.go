@@ -176,7 +176,8 @@ func (c *client) describe(ctx context.Context, op, url string, err error) *Error
 	return e
 }
 
-// tunnelHint returns how to reach a port that only the other machine can reach, nothing if the URL is of this machine.
+// tunnelHint returns how to reach a port that only the other machine can reach, as the end of a sentence ("; if only ..."); "" if
+// the URL is of this machine.
 func tunnelHint(target string) string {
 	u, err := neturl.Parse(target)
 	if err != nil || u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback() {

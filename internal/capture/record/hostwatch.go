@@ -162,7 +162,8 @@ func (w *HostWatch) AttachStream(s *Stream) {
 // answered on.
 const acceptPatience = 300 * time.Millisecond
 
-// startAcceptor samples, of several processes that share a port, the one that sends the trace.
+// startAcceptor samples, of several processes that share a port, the one that sends the trace. It waits for it for acceptPatience
+// at most, and then warns.
 func (w *HostWatch) startAcceptor(s *Stream) {
 	local, remote, ok := s.connectionEnds()
 	for deadline := time.Now().Add(acceptPatience); ok && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {

@@ -11,8 +11,8 @@ import (
 	"github.com/whylate/whylate/internal/capture/wire"
 )
 
-// findHandlers decides between the two paths of the endpoint by requesting the handler "symbol" of
-// each.
+// findHandlers decides between the two paths of the endpoint by requesting the handler "symbol" of each, and sets
+// endpoint.base.Path: to the first path if neither has the handler.
 func (c *client) findHandlers(ctx context.Context) {
 	if c.endpoint.alternativePath == "" {
 		return
@@ -67,9 +67,8 @@ func (c *client) longestDuration(ctx context.Context, refusedSeconds int) int {
 	return accepted
 }
 
-// explainCut returns the probable reason why the trace was cut. It sends a short request to
-// distinguish a dead service from one that limits the duration. LastByteTime is the arrival of the
-// last bytes, from the request on.
+// explainCut returns the probable reason why the trace was cut. It sends a request, for two seconds at most, to distinguish a
+// dead service from one that limits the duration. lastByteTime is the arrival of the last bytes, from the request on.
 func (s *Stream) explainCut(lastByteTime time.Duration) string {
 	if explain := s.client.options.ExplainCut; explain != nil {
 		if explanation := explain(s.ctx); explanation != "" {

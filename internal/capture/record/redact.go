@@ -154,7 +154,7 @@ func (s secrets) quotable(text string, limit int) string {
 	return cleanLine(text, limit)
 }
 
-// scrub masks secrets in a library's message.
+// scrub masks secrets in a library's message, except those shorter than shortSecret.
 func (s secrets) scrub(text string) string {
 	for _, secret := range s {
 		if len(secret) >= shortSecret {

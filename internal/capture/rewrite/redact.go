@@ -196,8 +196,8 @@ func (h *hider) kernelTables(t *kernelevents.Tables) {
 	}
 }
 
-// address replaces an address by one of 2001:db8::/32, which RFC 3849 reserves for documentation.
-// Equal addresses stay equal.
+// address replaces an address by one of 2001:db8::/32, which RFC 3849 reserves for documentation. Equal addresses stay equal, and
+// loopback and unspecified ones stay as they are. It is "" for a text that is no address.
 func (h *hider) address(text string) string {
 	a, err := netip.ParseAddrPort(text)
 	if err != nil {

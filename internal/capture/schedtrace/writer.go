@@ -55,7 +55,7 @@ func (w *writer) add(t *thread, time int64, event tracefmt.EventType, args ...ui
 	b.last, t.lastTicks = ticks, ticks
 }
 
-// stringID returns the id of a text in the table of strings.
+// stringID returns the id of a text in the table of strings, to which it adds a new one, cut to maxString bytes; 0 for "".
 func (w *writer) stringID(s string) uint64 {
 	if s = s[:min(len(s), maxString)]; s == "" {
 		return 0

@@ -303,7 +303,7 @@ func (c *collector) run(ctx context.Context, opt Options, p *probes, start int64
 	return nil
 }
 
-// drain reads all events in the buffer.
+// drain reads all events in the buffer. It drops those beyond maxEvents and sets isFull.
 func (c *collector) drain() {
 	c.reader.SetDeadline(time.Unix(1, 0))
 	for c.reader.ReadInto(&c.record) == nil {

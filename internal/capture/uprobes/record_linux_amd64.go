@@ -16,7 +16,8 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// Record records a process. It ends with ctx, and then returns the events until then.
+// Record records a process. First it counts for countTime what the probes would cost; more than budget is ErrCostly, unless
+// opt.Force is set. It ends with ctx, and then returns the events until then.
 func Record(ctx context.Context, opt Options) (*Result, error) {
 	t, err := openTarget(opt.PID)
 	if err != nil {
@@ -135,7 +136,7 @@ func findBase(pid int, p *gobinary.Program) (uint64, error) {
 	return 0, fmt.Errorf("%w: process %d has no mapping of its program", ErrSystem, pid)
 }
 
-// findPoints finds the places of the probes.
+// findPoints sets t.points to the places of the probes.
 func (t *target) findPoints() error {
 	names := []string{"runtime.newproc.func1", "runtime.runqput"}
 	for _, f := range runtimeFunctions {
@@ -187,7 +188,7 @@ func checkNamespace() error {
 	return nil
 }
 
-// threadIDs returns the ids by which the process knows its threads, where they differ from the host's.
+// threadIDs returns, by thread id on the host, the ids by which the process knows its threads, where they differ.
 func (t *target) threadIDs() map[uint64]uint64 {
 	ids := map[uint64]uint64{}
 	entries, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", t.pid))
@@ -203,7 +204,8 @@ func (t *target) threadIDs() map[uint64]uint64 {
 	return ids
 }
 
-// estimate counts starts of goroutines and returns the share of the process's CPUs that all probes would take.
+// estimate counts starts of goroutines for countTime, and returns the share of the process's CPUs (t.cpus) that all probes would
+// take.
 func (t *target) estimate(ctx context.Context) (float64, error) {
 	p, err := load(t, []string{"count_start"})
 	if err != nil {
