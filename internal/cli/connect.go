@@ -276,8 +276,9 @@ func (c *connectFlags) login(cmd *cobra.Command) (*record.Login, error) {
 	return &record.Login{User: user, Password: password}, nil
 }
 
-// eachService calls f for each service in the arguments, with the options of its connection. A service that occurs twice is an
-// error.
+// eachService calls f for each service in the arguments, in order, with the options of its connection and its endpoint. It ends
+// with an error at a target that is no address, that is a file, or whose endpoint occurred before: a process can have only one
+// trace at a time. By then f was called for the targets before, so f must only store what it gets.
 func eachService(cmd *cobra.Command, targets []string, options func(target string) (record.Options, error), f func(i int, opt record.Options, end record.Endpoint)) error {
 	endpoints := map[string]bool{}
 	for i, target := range targets {

@@ -202,7 +202,7 @@ func (e *explainFlags) reportOf(ctx context.Context, cmd *cobra.Command, s *stre
 	return e.selectGroups(cmd, rep, nil)
 }
 
-// selectGroups removes groups that --group does not match from a report.
+// selectGroups removes groups that --group does not match from a report. It returns err if that is not nil.
 func (e *explainFlags) selectGroups(cmd *cobra.Command, rep *report.Report, err error) (*report.Report, error) {
 	if err != nil {
 		return nil, err

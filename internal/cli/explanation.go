@@ -220,8 +220,8 @@ func namePattern(pattern string) (*regexp.Regexp, error) {
 	return match, err
 }
 
-// spanIDs parses --trace-id. Of a traceparent header (W3C Trace Context, section 3.2) it uses the trace: its span is that of
-// the first caller, not of the request.
+// spanIDs parses --trace-id, as a trace or as a span; the other one is zero, and both are for "". Of a traceparent header (W3C
+// Trace Context, section 3.2) it uses the trace: its span is that of the first caller, not of the request.
 func spanIDs(text string) (trace [16]byte, span [8]byte, err error) {
 	if text = strings.TrimSpace(text); text == "" {
 		return trace, span, nil

@@ -149,7 +149,7 @@ func missingMember(file string, services *bundle.Services, service string) error
 	return fmt.Errorf("it has the recordings of %s: name one, such as %s, or explain them together with `whylate explain`", words.List(names), words.ShellQuote(file+memberSeparator+names[0]))
 }
 
-// serviceArg divides an argument NAME=FILE. A file of that name takes precedence.
+// serviceArg divides an argument NAME=FILE; name is "" for any other. A file of that name takes precedence.
 func serviceArg(arg string) (name, file string) {
 	before, after, ok := strings.Cut(arg, "=")
 	if !ok || before == "" || strings.ContainsAny(before, "/\\?") {

@@ -331,7 +331,8 @@ func (k *copyingReader) Read(p []byte) (int, error) {
 // the memory is decoded generations, which live long and hold no pointers.
 const servingGC = 30
 
-// serve serves the page until ctx ends or stop is called.
+// serve begins to serve the page. The caller must call stop, which ends it; ctx ends only the requests. failed gets the error if
+// serving ends before.
 func (v *viewFlags) serve(ctx context.Context, s *streams, listener net.Listener, handler http.Handler) (stop func(), failed <-chan error) {
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,

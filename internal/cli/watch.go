@@ -218,7 +218,7 @@ func (v *watchFlags) run(cmd *cobra.Command, s *streams, targets []string) (err 
 	return command.Exit(ExitFailed, errors.New("no look at any service succeeded: "+trouble))
 }
 
-// removeAll removes a folder in which a goroutine may still create a file.
+// removeAll removes a folder in which a goroutine may still create a file. It tries for a tenth of a second.
 func removeAll(dir string) {
 	for range 10 {
 		if os.RemoveAll(dir) == nil {
@@ -283,7 +283,7 @@ func (v *watchFlags) follow(ctx context.Context, s *streams, i int, w *watchedSe
 }
 
 // hasGivenUp reports whether a service that has not answered for some time is considered lost, so that a run with a number of
-// polls ends.
+// polls ends. busy: another program is tracing it.
 func hasGivenUp(s *watch.State, busy bool) bool {
 	const tries, minute = 5, 30 // while another program is tracing, there is a poll every 2 s
 	if busy {
@@ -366,7 +366,8 @@ func (v *watchFlags) poll(ctx context.Context, s *streams, i int, w *watchedServ
 	return out
 }
 
-// explainNewPart explains the part of a snapshot that the last one does not contain, and returns its duration.
+// explainNewPart returns the report and the duration of the part of a snapshot that the last one does not contain, and stores the
+// snapshot's end in w for the next call. file and rep are the whole snapshot and its report.
 func (v *watchFlags) explainNewPart(ctx context.Context, s *streams, w *watchedService, file string, rep *report.Report) (*report.Report, time.Duration, error) {
 	all := time.Duration(rep.Input.DurationNS)
 	if rep.Input.Start == nil {

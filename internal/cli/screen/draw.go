@@ -529,7 +529,7 @@ func (a *App) findingLines(list []watch.Finding, columns, lines int, now time.Ti
 	return out
 }
 
-// inGroups names the groups of a finding.
+// inGroups returns a phrase with the groups of a finding, from ", in" on; "" if it has none.
 func inGroups(f *watch.Finding) string {
 	switch len(f.Groups) {
 	case 0:

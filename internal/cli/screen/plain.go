@@ -31,7 +31,8 @@ func NewPlain(out io.Writer, columns int, color bool) *Plain {
 // plainGroups is the number of groups of a block.
 const plainGroups = 5
 
-// Write writes the result of a poll: its source, the groups, and the findings that appeared or vanished.
+// Write writes the result of a poll: its source, the first plainGroups groups, and the findings that appeared or vanished since
+// the last call for this service, which p remembers. The first call writes all. Of a failed poll it writes the problem only.
 func (p *Plain) Write(s *watch.State) error {
 	w := bufio.NewWriter(p.out)
 	line := func() *line { return newLine(p.width, p.color) }

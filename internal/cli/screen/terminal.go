@@ -52,7 +52,7 @@ func OpenTerminal(in, out *os.File) (*Terminal, error) {
 // Keys returns the channel of pressed keys. It is closed when the terminal is closed.
 func (t *Terminal) Keys() <-chan Key { return t.keys }
 
-// Size returns columns and lines.
+// Size returns columns and lines; 80 and 24 if they are not known.
 func (t *Terminal) Size() (columns, lines int) {
 	columns, lines, err := term.GetSize(int(t.out.Fd()))
 	if err != nil || columns <= 0 || lines <= 0 {
@@ -79,7 +79,7 @@ func (t *Terminal) Draw(lines []string) {
 // lastFrame is the longest wait for a terminal that accepts no output.
 const lastFrame = 200 * time.Millisecond
 
-// Close restores the terminal.
+// Close restores the terminal. It waits for a frame that is being drawn, for lastFrame at most.
 func (t *Terminal) Close() {
 	t.closeOnce.Do(func() {
 		close(t.stop)

@@ -23,8 +23,8 @@ func findingChanges(old, new *report.Report) (added, removed []FindingRef) {
 	return onlyIn(new, old), onlyIn(old, new)
 }
 
-// onlyIn returns the findings of r whose fault counterpart does not have, the most severe first, without ignored ones and those of
-// severity info.
+// onlyIn returns the findings of r of which counterpart has none of the same fault (Finding.SameFault), not even an ignored one:
+// the most severe first, without ignored ones and those of severity info. It is not nil, so that the JSON has a list.
 func onlyIn(r, counterpart *report.Report) []FindingRef {
 	list := []FindingRef{}
 	for i := range r.Findings {

@@ -29,6 +29,8 @@ const (
 	pattern = `"pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$"`
 )
 
+// compile returns a schema ready to validate, the same one for the same text. It ends the test if the schema is invalid, or has a
+// format other than date-time, which the library would not check.
 func compile(t testing.TB, schema []byte) *jsonschema.Resolved {
 	t.Helper()
 	if s, ok := compiled.Load(string(schema)); ok {
