@@ -70,7 +70,8 @@ func Read(file string) (*Policy, error) {
 	return p, nil
 }
 
-// matches reports whether a name has a pattern.
+// matches reports whether a name is equal to a pattern, or begins as one that ends in * does. The empty pattern matches every
+// name.
 func matches(pattern, name string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(name, prefix)
@@ -88,7 +89,7 @@ func (p *Policy) OwnerOf(service string) string {
 	return ""
 }
 
-// OwnerNames returns the names of all owners, in the order of the file.
+// OwnerNames returns the names of all owners, each once, in the order of the file.
 func (p *Policy) OwnerNames() (names []string) {
 	for _, o := range p.Owners {
 		if !slices.Contains(names, o.Owner) {
@@ -134,7 +135,8 @@ func Open(name string, log *slog.Logger) (*File, error) {
 	return f, err
 }
 
-// Current returns the present policy. A file that became unreadable or wrong is logged once, and the policy before it remains.
+// Current returns the policy in the file, which it reads again after a change; an empty one for a nil File. If the file became
+// unreadable or wrong, it logs that once and returns the policy before.
 func (f *File) Current() *Policy {
 	if f == nil {
 		return new(Policy)

@@ -31,7 +31,8 @@ type S3 struct {
 const uploadTimeout = 2 * time.Minute
 
 // OpenS3 opens storage by its address, s3://bucket/prefix?endpoint=https://host:9000&region=name. Without an endpoint it is AWS.
-// Keys come from the environment (AWS_ACCESS_KEY_ID), from AWS' credentials file, or from the role of the machine or pod.
+// Keys come from the environment (AWS_ACCESS_KEY_ID), from AWS' credentials file, or from the role of the machine or pod. It
+// removes unfinished files from spool that are older than an hour.
 func OpenS3(ctx context.Context, address string, spool Dir) (*S3, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "s3" || u.Host == "" || u.User != nil {

@@ -24,7 +24,8 @@ type SelectionQuery struct {
 	To          string `query:"to" doc:"RFC 3339; now if empty"`
 }
 
-// selection returns the selection that the parameters describe.
+// selection returns the selection that the parameters describe. The period ends now and begins 168 hours before its end, unless
+// they are given.
 func (q *SelectionQuery) selection(now time.Time) (sel store.Selection, err error) {
 	sel = store.Selection{Service: q.Service, Environment: q.Environment, To: now}
 	if q.To != "" {

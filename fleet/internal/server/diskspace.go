@@ -29,7 +29,7 @@ func (s *Server) reserve(length int64) (*reservation, error) {
 	return reserved, reserved.extend(min(max(length, reserveStep), maxFileBytes))
 }
 
-// extend reserves n more bytes.
+// extend reserves n more bytes, or refuses with status 507 if they are not free.
 func (r *reservation) extend(n int64) error {
 	server := r.server
 	server.diskSpace.mu.Lock()

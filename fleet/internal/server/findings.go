@@ -56,7 +56,8 @@ func (s *Server) listFindings(ctx context.Context, sel store.Selection, problems
 // minAbsence is how many recordings of the newest version must be without a finding before it counts as not in it.
 const minAbsence = 3
 
-// stateOf says what versions, which are ordered by service, environment and age with the newest first, show about a finding.
+// stateOf returns what versions, which are ordered by service, environment and age with the newest first, show about a finding:
+// that it is new, or not in the newest version; "" if neither. to is the end of the selection.
 func stateOf(p *store.Problem, versions []store.Version, to time.Time) string {
 	var newest, oldest *store.Version
 	for i := range versions {

@@ -56,7 +56,7 @@ type limiters struct {
 	byService map[string]*limiter // bounded by the number of services with a token
 }
 
-// limiterOf returns the limiter of a service, and creates it at the first call.
+// limiterOf returns the limiter of a service, and creates it with these bounds at the first call.
 func (l *limiters) limiterOf(service string, b Bounds) *limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()

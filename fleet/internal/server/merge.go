@@ -178,7 +178,8 @@ func addCauses(to, from *report.Band) {
 	}
 }
 
-// mergedReport returns the merged report. A percentile is the upper bound of a histogram bucket, which is 3 % wide.
+// mergedReport returns the merged report. Call it once, after the last add. A percentile is the upper bound of a histogram
+// bucket, which is 3 % wide.
 func (m *merger) mergedReport(name string) *report.Report {
 	m.merged.Input.Name = name
 	for _, key := range m.order {
@@ -212,7 +213,8 @@ func (m *merger) mergedReport(name string) *report.Report {
 	return &m.merged
 }
 
-// stepOf returns an interval that divides the period of a selection into at most 150.
+// stepOf returns the shortest of several intervals, from a minute to six hours, that divides the period of a selection into at
+// most 150; a day for a longer period.
 func stepOf(sel store.Selection) time.Duration {
 	for _, step := range []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 6 * time.Hour} {
 		if sel.To.Sub(sel.From) <= 150*step {

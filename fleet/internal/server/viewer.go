@@ -113,7 +113,8 @@ func (s *Server) EndViewers() {
 	s.viewers.ends.Wait()
 }
 
-// runViewer runs a viewer of a recording until ctx ends or the child does.
+// runViewer runs a viewer of a recording until ctx ends or the child does. It closes v.listens when the child listens, or when it
+// has failed with v.err.
 func (s *Server) runViewer(ctx context.Context, v *viewer, id string) {
 	path, release, err := s.Files.LocalPath(ctx, id)
 	if err == nil {

@@ -69,7 +69,8 @@ func (c *clickhouseFacts) writeStates(ctx context.Context, flights []*flight) er
 	return insertRows(ctx, c.db, "recordings_rows (id, service, version, environment, pod, node, received, bytes, state, tries, error, raw, class, written)", list)
 }
 
-// foldSeries bounds the series of a service. Concurrent workers may exceed the bound a little.
+// foldSeries bounds the series of a service, and reports whether it replaced any. Concurrent workers may exceed the bound a
+// little.
 func (c *clickhouseFacts) foldSeries(ctx context.Context, contribution *contribution, b *block) (bool, error) {
 	day := time.Now().Unix() / 86400
 	if c.day != day {
@@ -113,7 +114,8 @@ func (c *clickhouseFacts) foldSeries(ctx context.Context, contribution *contribu
 	return folded, err
 }
 
-// foldFindings bounds the findings of a service. Concurrent workers may exceed the bound a little.
+// foldFindings bounds the findings of a service, and reports whether it replaced any. Concurrent workers may exceed the bound a
+// little.
 func (c *clickhouseFacts) foldFindings(ctx context.Context, contribution *contribution) (bool, error) {
 	knownProblems := c.problems[contribution.Service]
 	if knownProblems == nil {

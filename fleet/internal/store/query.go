@@ -109,7 +109,7 @@ func (s *Store) applyPolicy(problems []Problem) {
 // newStamp joins a time and a recording id into a text that sorts by time.
 func newStamp(start time.Time, id string) string { return fmt.Sprintf("%019d", start.UnixNano()) + id }
 
-// parseStamp splits a stamp into time and recording id.
+// parseStamp splits a stamp into time and recording id; both are zero for a text that is too short.
 func parseStamp(stamp string) (time.Time, string) {
 	if len(stamp) < 19 {
 		return time.Time{}, ""
@@ -434,7 +434,8 @@ func (s *databases) sumExpr(column string) string {
 	return fmt.Sprintf("CAST(max(0, min(total(%s), %d)) AS INTEGER)", column, int64(rows.MaxSum))
 }
 
-// divExpr returns the SQL expression for an integer division, which the databases write differently.
+// divExpr returns the SQL expression for the integer division of a column by an argument (?), which the databases write
+// differently.
 func (s *databases) divExpr(column string) string {
 	if s.clickhouse != nil {
 		return "intDiv(" + column + ", ?)"

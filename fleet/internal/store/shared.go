@@ -204,7 +204,7 @@ func (s *sharedLedger) Claim(ctx context.Context, _ time.Time, _ time.Duration) 
 	return &r, nil
 }
 
-// releaseFlight ends a claim and puts its recording back into the queue.
+// releaseFlight ends a claim, which then does not count as a try, and puts its recording back into the queue.
 func (s *sharedLedger) releaseFlight(f *flight) {
 	s.mu.Lock()
 	f.Tries--
@@ -285,7 +285,7 @@ func (s *sharedLedger) Finish(ctx context.Context, r *Recording, newRows *rows.R
 	return outcome.folded, err
 }
 
-// writeOutcome adds an outcome to the next batch and waits until the batch is written.
+// writeOutcome adds an outcome to the next batch and waits until the batch is written, for stopGrace after ctx has ended.
 func (s *sharedLedger) writeOutcome(ctx context.Context, o *outcome) error {
 	o.result = make(chan error, 1)
 	s.mu.Lock()

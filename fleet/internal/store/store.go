@@ -331,7 +331,7 @@ func queryAll[T any](ctx context.Context, db *sql.DB, scanValue func(scan func(.
 	return out, err
 }
 
-// inCondition returns the SQL condition that a column has one of some values, and its arguments.
+// inCondition returns the SQL condition that a column has one of some values, of which there must be one, and its arguments.
 func inCondition(column string, values []string) (string, []any) {
 	args := make([]any, len(values))
 	for i, v := range values {
