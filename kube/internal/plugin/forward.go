@@ -148,7 +148,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	return 0, c.endReason(err)
 }
 
-// endReason returns the kubelet's reason for the end of the connection, or else err.
+// endReason returns the kubelet's reason for the end of the connection, for which it waits errorWait at most, or else err.
 func (c *conn) endReason(err error) error {
 	select {
 	case <-c.errReady:

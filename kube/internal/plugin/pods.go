@@ -197,7 +197,7 @@ func (c *cluster) newTarget(p *corev1.Pod, name string) (*target, error) {
 	return &target{cluster: c, pod: p, container: &p.Spec.Containers[i], isContainerNamed: named, path: p.Annotations[pathAnnotation]}, nil
 }
 
-// containerStatus returns the status of the target's container in p.
+// containerStatus returns the status of the target's container in p; an empty one if p has none.
 func (t *target) containerStatus(p *corev1.Pod) *corev1.ContainerStatus {
 	i := slices.IndexFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == t.container.Name })
 	if i < 0 {
@@ -292,8 +292,8 @@ func (t *target) explainEnd(ctx context.Context) string {
 	}
 }
 
-// exitText returns the reason and exit status with which a container ended, now or the last time, in brackets; "" if it never
-// ended.
+// exitText returns how a container ended, now or the last time: " (OOMKilled, exit status 137)", with the space, to follow a
+// word; "" if it never ended.
 func exitText(s *corev1.ContainerStatus) string {
 	end := cmp.Or(s.State.Terminated, s.LastTerminationState.Terminated)
 	if end == nil {
@@ -315,7 +315,7 @@ const (
 	maxEventAge = time.Hour
 )
 
-// events returns the latest events of the pod, the oldest first.
+// events returns the events of the pod from the last maxEventAge, at most the latest maxEvents, the oldest first.
 func (t *target) events(ctx context.Context) ([]event, error) {
 	list, err := t.cluster.core.Events(t.cluster.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(t.pod.UID), Limit: listLimit})
 	if err != nil {

@@ -35,8 +35,8 @@ type Recording struct {
 // confirmationKey identifies the client's answer to the question whether its user agrees.
 const confirmationKey = "record"
 
-// addRecord adds the tool record, which needs the user's consent because it costs the service CPU
-// time.
+// addRecord adds the tool record. At each call it asks the user first, because recording costs the service CPU time; clients that
+// cannot ask get an error.
 func (s *Server) addRecord() {
 	no := false
 	mcp.AddTool(s.mcp, &mcp.Tool{
