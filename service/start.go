@@ -84,8 +84,8 @@ func warn(o *Options, text string, attr slog.Attr) {
 	_ = g.Do("service.Options.Logger", func() { o.Logger.Warn(text, attr) })
 }
 
-// withFlight starts the recorder, if there are options for it, and returns the
-// probe's options, which report freezes to it.
+// withFlight starts the recorder, if there are options for it, and returns the probe's options, which report freezes to it. The
+// recorder is nil without options, and if it cannot start.
 func withFlight(o *Options) (*flight.Recorder, probe.Options) {
 	probing := o.Probe
 	if o.Flight == nil {

@@ -46,7 +46,7 @@ const (
 	lastWait  = 512 * time.Millisecond
 )
 
-// handleEvent keeps an event for the first line, or logs it after that.
+// handleEvent keeps an event for the first line, or logs it after that; if v is quiet, it drops it.
 func (v *startupLogger) handleEvent(e tune.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -86,7 +86,7 @@ func (v *startupLogger) waitForLogger(passed time.Duration) {
 	}
 }
 
-// setLogger sets the logger.
+// setLogger sets the logger, and writes the first line if that has not been written yet.
 func (v *startupLogger) setLogger(l *slog.Logger) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -96,7 +96,7 @@ func (v *startupLogger) setLogger(l *slog.Logger) {
 	}
 }
 
-// writeFirstLine writes the first line and the later decisions.
+// writeFirstLine writes the first line and the later decisions, with v.mu held.
 func (v *startupLogger) writeFirstLine() {
 	v.firstLineWritten = true
 	level, attrs := slog.LevelInfo, []slog.Attr{slog.String("undo", undoText(v.startEvents))}

@@ -108,7 +108,7 @@ func (f *finder) cpuset(c *CPU) CPUBound {
 	return CPUBound{}
 }
 
-// affinity reads the process's affinity mask.
+// affinity reads the process's affinity mask. The bound is empty if it is not known.
 func (f *finder) affinity() CPUBound {
 	const field = "Cpus_allowed_list"
 	name := f.proc + "/status"
@@ -128,7 +128,7 @@ func (f *finder) affinity() CPUBound {
 	return b
 }
 
-// online reads the machine's CPUs.
+// online reads the machine's CPUs. The bound is empty if they are not known.
 func (f *finder) online() CPUBound {
 	const name = "/sys/devices/system/cpu/online"
 	text, err := readFile(f.src, name, maxSmall)

@@ -84,7 +84,7 @@ func (l *levelChanger) set(to slog.Level, d time.Duration, client string) (from 
 	return from
 }
 
-// expire restores the level, unless other code has changed it since.
+// expire ends change number turn, which set the level to to: it restores the level, unless other code has changed it since.
 func (l *levelChanger) expire(turn int, to slog.Level) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,7 +123,7 @@ func (l *levelChanger) String() string {
 	return s
 }
 
-// parseChange reads level=LEVEL and for=DURATION.
+// parseChange reads level=LEVEL and for=DURATION; d is 0 without for.
 func parseChange(form url.Values) (level slog.Level, d time.Duration, err error) {
 	text := form.Get("level")
 	if err := level.UnmarshalText([]byte(text)); err != nil {

@@ -171,8 +171,8 @@ func (g *guardedWriter) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// storeRecording writes a recording into Dir, or into memory if there is no Dir, and opens
-// it for Sink.
+// storeRecording writes a recording into Dir, or into memory if there is no Dir, and opens it for Sink; recording is nil with a
+// Dir and no Sink. If the disk is full, it deletes earlier recordings and tries again.
 func (r *Recorder) storeRecording(name string, write func(io.Writer) error) (size int64, recording io.Reader, err error) {
 	if r.opts.Dir == "" {
 		var b bytes.Buffer

@@ -72,7 +72,8 @@ func newGovernor(budget float64, minAge time.Duration) governor {
 	return governor{budget: budget, minRun: minAge + 5*time.Second, bytesPerStart: startBytes, cpuFactor: 1, costSource: costByStarts, duty: 1, running: true}
 }
 
-// noteBytes updates bytesPerStart with the bytes written and the goroutine starts of an interval.
+// noteBytes updates bytesPerStart with the bytes written and the goroutine starts of an interval, unless those are fewer than
+// minStarts.
 func (g *governor) noteBytes(bytes, starts float64) {
 	if starts < minStarts {
 		return

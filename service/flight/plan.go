@@ -179,9 +179,8 @@ func (p *plan) advance(now time.Time, countOpen func(from, to time.Time) int) ti
 	return 0
 }
 
-// takeWaiting removes and returns the triggers for a snapshot that is taken now: the reason,
-// the other moments to list, and the number of triggers by kind. Requests come first, and
-// longer moments before shorter ones.
+// takeWaiting removes and returns the triggers, at least one, for a snapshot that is taken now: the reason, the other moments to
+// list, and the number of triggers by kind. Requests come first, and longer moments before shorter ones.
 func (p *plan) takeWaiting(now time.Time) (reason moment, otherMoments []moment, counts map[Kind]uint64) {
 	slices.SortStableFunc(p.waiting, func(a, b moment) int {
 		return cmp.Or(boolToInt(isRequestKind(b.kind))-boolToInt(isRequestKind(a.kind)), cmp.Compare(b.took, a.took))

@@ -57,9 +57,8 @@ func backoff(failures int, jitter float64) time.Duration {
 	return longest/2 + time.Duration(jitter*float64(longest/2))
 }
 
-// retryAfter returns the wait that a Retry-After header demands, at most
-// maxRetryAfter. A date is compared with the header Date, because clocks differ, or
-// with now if there is no Date.
+// retryAfter returns the wait that a Retry-After header demands, at most maxRetryAfter; 0 without one. A date is compared with
+// the header Date, because clocks differ, or with now if there is no Date.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	text := strings.TrimSpace(h.Get("Retry-After"))
 	if strings.Trim(text, "0123456789") == "" {

@@ -52,7 +52,7 @@ func slotNumber(s string) uint {
 	return n + 5*uint(s[n-1]) + 11*uint(s[n/2]) + 17*uint(s[n/4])
 }
 
-// getAdded looks up an entry that is not merged yet, with mu held.
+// getAdded returns the value of an entry that is not merged yet, nil if there is none, with mu held. After many hits it merges.
 func (g *growingMap[K, V]) getAdded(k K) *V {
 	e := g.added[k]
 	if e == nil {
@@ -75,7 +75,7 @@ func (g *growingMap[K, V]) merge() {
 	g.added, g.addedHits = nil, 0
 }
 
-// add adds an entry that getAdded has not found, with mu held. A closed map ignores it.
+// add adds an entry that getAdded has not found, with mu held. At maxEntries entries it closes the map. A closed map ignores it.
 func (g *growingMap[K, V]) add(k K, v V, maxEntries int) {
 	if g.closed.Load() {
 		return

@@ -62,7 +62,8 @@ func (o *openCounts) end(began time.Time) {
 	}
 }
 
-// count returns the number of open requests that began in the steps between two times.
+// count returns the number of open requests that began in the steps from that of from to that of to, as far as the ring reaches
+// back.
 func (o *openCounts) count(from, to time.Time) (n int) {
 	first, last := stepIndex(from), stepIndex(to)
 	for step := max(first, last-openRingSize+1); step <= last; step++ {

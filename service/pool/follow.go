@@ -154,9 +154,9 @@ type processLimit struct {
 
 func (o *processLimit) open() { o.sampler, _ = cgroup.NewSampler(cgroup.Options{}) }
 
-// read returns the process's present limit: GOMAXPROCS, the quota and the memory limit of
-// its control group, also after a move to another group. If a file cannot be read, the last
-// complete limits apply. It returns no error.
+// read returns the process's present limit: GOMAXPROCS, and the quota and the memory limit of its control group, also after a
+// move to another group. If a file of the group cannot be read, its last complete limits apply, or none if there are no such. It
+// never returns an error: the signature is that of Options.Read.
 func (o *processLimit) read() (Limit, error) {
 	l := Limit{GOMAXPROCS: runtime.GOMAXPROCS(0)}
 	if o.sampler != nil && o.sampler.Moved() {

@@ -199,7 +199,6 @@ func (p *Probe) run() {
 }
 
 // measure runs ticks until Stop.
-// measure runs ticks until Stop.
 func (p *Probe) measure() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()

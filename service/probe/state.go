@@ -131,8 +131,7 @@ func (s *state) speedUpNearLimit(used, procs float64, now, interval time.Duratio
 	}
 }
 
-// readCounters reads the cgroup's counters and returns their growth since the previous
-// reading.
+// readCounters reads the cgroup's counters, and returns their growth since the previous reading, which it also adds to unsplit.
 func (s *state) readCounters() cgroup.Throttling {
 	unknown := cgroup.Throttling{Verdict: cgroup.VerdictUnknown, Evidence: "no throttling counter can be read"}
 	if s.sampler == nil {
@@ -222,7 +221,7 @@ func (s *state) poll(o *Options, now time.Duration) {
 	}
 }
 
-// readQuota reads the tightest quota.
+// readQuota sets s.quota to the tightest quota, in CPUs; 0 without one.
 func (s *state) readQuota() {
 	var b cgroup.Tightest
 	s.quota = 0

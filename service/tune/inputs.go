@@ -335,9 +335,8 @@ func (r *reader) readAfterCollection(in *inputs) {
 	}
 }
 
-// otherMemory returns the memory outside of Go in the group with the tightest limit: charged
-// memory that the kernel cannot reclaim, less Go's mapped memory. Swapped heap pages count
-// as mapped, so swap is added.
+// otherMemory returns the memory outside of Go in the group with the tightest limit: charged memory that the kernel cannot
+// reclaim, less Go's mapped memory; 0 if it is not known. Swapped heap pages count as mapped, so swap is added.
 func (in *inputs) otherMemory() int64 {
 	if !in.bindingOK {
 		return 0

@@ -57,8 +57,8 @@ const (
 	minMoveDown, minMoveUp = 0.02, 0.05
 )
 
-// ceiling returns the most that Go and other memory may use. Above memory.high the kernel
-// slows the process down but does not kill it, so the distance to it is half as large.
+// ceiling returns the most that Go and other memory may use; noMemoryLimit without a limit. Above memory.high the kernel slows
+// the process down but does not kill it, so the distance to it is half as large.
 func (in *memoryInput) ceiling() int64 {
 	ceiling := int64(noMemoryLimit)
 	ratio := in.ratio
