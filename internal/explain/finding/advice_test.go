@@ -30,7 +30,7 @@ func TestDeadline(t *testing.T) {
 		}
 		in := &Input{Report: oneGroup(causes...), Process: &process.Stats{}, Pauses: func(string, []predict.Change) *predict.Pauses { return &predict.Pauses{Number: 1, EachNS: 60e6} }}
 		in.Report.Host = &report.Host{Network: report.HostNetwork{Peers: []string{"10.0.0.5:80"}}}
-		found := Find(in, rulesByCode(report.RuleSleep))
+		found := findWithBounds(t, in, rulesByCode(report.RuleSleep))
 		check.True(t, len(found) == 1 && strings.Contains(found[0].Title, c.title) && strings.HasPrefix(found[0].Fix, c.fix), "answers of %d ns: %+v", c.answerNS, found)
 	}
 }
@@ -48,7 +48,7 @@ func TestFailingCall(t *testing.T) {
 		for _, fn := range calls {
 			causes = append(causes, report.Cause{Cause: "network", Kind: "outbound", Site: siteOf(fn), TotalNS: 1e9, Requests: 100})
 		}
-		found := Find(&Input{Report: oneGroup(causes...), Process: &process.Stats{}}, rulesByCode(report.RuleSleep))
+		found := findAll(t, &Input{Report: oneGroup(causes...), Process: &process.Stats{}}, rulesByCode(report.RuleSleep))
 		check.True(t, len(found) == 1 && strings.HasPrefix(found[0].Fix, want) && strings.HasPrefix(found[0].Title, "requests wait at ") && strings.HasSuffix(found[0].Title, "because the first one fails"), "%s: %+v", want, found)
 	}
 }
@@ -60,7 +60,7 @@ func TestComputingTransaction(t *testing.T) {
 	for line, says := range map[int]bool{48: true, 30: false} {
 		in := &Input{Process: &process.Stats{}, Report: oneGroup(report.Cause{Cause: "sleep", Call: "time.Sleep", Site: busy, TotalNS: 6e9, Requests: 100}, report.Cause{Cause: "cpu", Site: begin(line), TotalNS: 2e9, Requests: 100}),
 			LockedWaits: []queues.LockedWait{{Site: busy, Begin: begin(35), Share: 0.9}}}
-		found := Find(in, rulesByCode(report.RuleSleep))
+		found := findAll(t, in, rulesByCode(report.RuleSleep))
 		if must.Equal(t, len(found), 1, "%+v", found); strings.Contains(found[0].Fix, "main.add (x.go:48) computes for") != says {
 			t.Errorf("line %d: %s", line, found[0].Fix)
 		}
@@ -73,7 +73,7 @@ func TestSyncInLibrary(t *testing.T) {
 		return &report.Site{Func: "dep.org/db.fsync", File: "db.go", Line: 3, Module: "dep.org/db", CalledFrom: &report.Caller{Func: "main.save", File: "/src/x.go", Line: 56, Calls: calls}}
 	}
 	for calls, want := range map[string]string{"dep.org/db.(*DB).Set": "each db.(*DB).Set at main.save (x.go:56) waits for a sync: write several things", "": "sync once for several requests"} {
-		found := Find(&Input{Process: &process.Stats{}, Report: oneGroup(report.Cause{Cause: "syscall", Call: "syscall.Fdatasync", Site: sync(calls), TotalNS: 6e9, Requests: 100})}, rulesByCode(report.RuleBlockingSyscall))
+		found := findAll(t, &Input{Process: &process.Stats{}, Report: oneGroup(report.Cause{Cause: "syscall", Call: "syscall.Fdatasync", Site: sync(calls), TotalNS: 6e9, Requests: 100})}, rulesByCode(report.RuleBlockingSyscall))
 		check.True(t, len(found) == 1 && strings.HasPrefix(found[0].Fix, want), "%q: %+v", calls, found)
 	}
 }
@@ -109,7 +109,7 @@ func TestUncertainPeer(t *testing.T) {
 		busy, cpu, machine := int64(2e8), int64(2e8), int64(16e8)
 		in.Report.Host = &report.Host{ToNS: 1e9, Facts: report.HostFacts{CPUs: 2}}
 		in.Report.Host.Lost.BusyNS, in.Report.Host.Lost.CPUNS, in.Report.Host.Lost.RunDelayNS, in.Report.Host.Lost.MachineNS = &busy, &cpu, &c.waited, &machine
-		found := Find(in, rulesByCode(report.RuleSlowPeer))
+		found := findAll(t, in, rulesByCode(report.RuleSlowPeer))
 		if must.Equal(t, len(found), 1, "%+v", found); !strings.HasPrefix(found[0].Fix, c.fix) || (found[0].Doubt != "") != (found[0].Confidence < trustedConfidence) {
 			t.Errorf("waits of %d ns: %+v", c.waited, found[0])
 		}

@@ -203,18 +203,16 @@ func TestWaitingRules(t *testing.T) {
 			[]queues.ServiceStats{service("sleep", "fetch@5", 0, 1, 1)}, []string{"WL2003 fetch@5 1.00"}},
 		{"a socket never blocks", []report.Cause{{Cause: "syscall", Site: site("send@4"), Call: "net.(*netFD).Write", TotalNS: ms(3000)}}, nil, []string{}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			rep := oneGroup(c.causes...)
-			found := Find(&Input{Report: rep, Services: c.services, Process: &process.Stats{}}, rulesWithPrefix("WL2"))
-			if got := findingTexts(found); !slices.Equal(got, c.want) {
-				t.Errorf("got %q, want %q", got, c.want)
+		rep := oneGroup(c.causes...)
+		found := findWithBounds(t, &Input{Report: rep, Services: c.services, Process: &process.Stats{}}, rulesWithPrefix("WL2"))
+		if got := findingTexts(found); !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+		for i := range found {
+			if f := &found[i]; f.Title == "" || f.Fix == "" || len(f.Evidence) == 0 || f.Confidence <= 0 || f.Confidence > 1 {
+				t.Errorf("%s: %s lacks a title, a fix, evidence or a confidence: %+v", c.name, f.Code, f)
 			}
-			for i := range found {
-				if f := &found[i]; f.Title == "" || f.Fix == "" || len(f.Evidence) == 0 || f.Confidence <= 0 || f.Confidence > 1 {
-					t.Errorf("%s lacks a title, a fix, evidence or a confidence: %+v", f.Code, f)
-				}
-			}
-		})
+		}
 	}
 }
 
@@ -265,7 +263,7 @@ func TestFindingTextsOfWaits(t *testing.T) {
 		{"an errgroup", report.Cause{Cause: "sleep", Site: site("fetch@5"), Call: "time.Sleep", Via: via("chan send golang.org/x/sync/errgroup.(*Group).Go@74"), TotalNS: ms(3000)},
 			"requests cannot start all their goroutines at once: an errgroup admits too few, while one sleeps at main.fetch", "SetLimit"},
 	} {
-		found := Find(&Input{Report: oneGroup(c.cause), Process: &process.Stats{}}, rulesWithPrefix("WL2"))
+		found := findAll(t, &Input{Report: oneGroup(c.cause), Process: &process.Stats{}}, rulesWithPrefix("WL2"))
 		check.True(t, len(found) == 1 && strings.Contains(found[0].Title, c.title) && strings.Contains(found[0].Fix, c.fix),
 			"%s: %d findings: %+v", c.name, len(found), found)
 	}
@@ -290,7 +288,7 @@ func TestLongPollOrFlush(t *testing.T) {
 		rep := oneGroup(report.Cause{Cause: "sleep", Site: site("tick@5"), Via: via(c.wait + " ask@4"), TotalNS: ms(4000 - c.work)},
 			report.Cause{Cause: "network", Site: site("store@9"), Via: via(c.wait + " ask@4"), TotalNS: ms(c.work)})
 		rep.Groups[0].Kind = report.KindHTTP1
-		found := Find(&Input{
+		found := findWithBounds(t, &Input{
 			Report: rep, Process: &process.Stats{},
 			Services:  []queues.ServiceStats{{Cause: "sleep", Site: site("tick@5"), PeriodNS: 80e6, WaitedSleepNS: 40e6, Requests: 100, Servers: 1, BatchSize: 3, BegunEarlyShare: 1}},
 			LongWaits: []queues.LongWaits{{Site: site("ask@4"), Waits: 100, WokenShare: 1, HandoverShare: c.gave}},
@@ -309,7 +307,7 @@ func TestFileWriteAdvice(t *testing.T) {
 		{"the service's own line", "", "write from a separate goroutine"},
 		{"a dependency's", "dep.org/store", "where the library's options allow it (dep.org/store)"},
 	} {
-		got := Find(&Input{Report: oneGroup(report.Cause{Cause: "syscall", Site: inModule("dep.org/store.(*Log).append@4", c.module), Call: "os.(*File).Write", TotalNS: ms(3000)})}, rulesByCode(report.RuleBlockingSyscall))
+		got := findAll(t, &Input{Report: oneGroup(report.Cause{Cause: "syscall", Site: inModule("dep.org/store.(*Log).append@4", c.module), Call: "os.(*File).Write", TotalNS: ms(3000)})}, rulesByCode(report.RuleBlockingSyscall))
 		check.True(t, len(got) == 1 && strings.Contains(got[0].Fix, c.advice), "%s: %+v", c.name, got)
 	}
 }
@@ -323,7 +321,7 @@ func TestPacedStream(t *testing.T) {
 		wrote float64
 		loud  bool
 	}{{1, false}, {0.5, false}, {0.4, true}} {
-		found := Find(&Input{Report: rep, Streams: []queues.Stream{{Site: limiter, WriteShare: c.wrote}}, Process: &process.Stats{}}, rulesWithPrefix("WL2"))
+		found := findAll(t, &Input{Report: rep, Streams: []queues.Stream{{Site: limiter, WriteShare: c.wrote}}, Process: &process.Stats{}}, rulesWithPrefix("WL2"))
 		check.True(t, len(found) == 1 && found[0].Severity.IsMajor() == c.loud,
 			"a write follows a share of %g of the waits: %+v", c.wrote, found)
 	}
@@ -371,6 +369,21 @@ func TestPoolSize(t *testing.T) {
 		in = &Input{Report: rep, Services: []queues.ServiceStats{{Cause: "cpu", Site: site("use@4"), WaitersPerServer: 100, BatchSize: 1, OtherRequestShare: 1, Servers: 1, MaxServers: 1, ServiceNS: 10e6, Requests: 100}}}
 		vs := rulesByCode(report.RulePoolTooSmall)[0].Run(in)
 		check.True(t, len(vs) == 1 && strings.Contains(vs[0].Fix, want), "a holder that computes, %d Ps: %+v", procs, vs)
+	}
+}
+
+// TestLittleLaw: rate, wait and numbers by L = rate * time; nothing is known without requests or without time.
+func TestLittleLaw(t *testing.T) {
+	for _, c := range []struct {
+		requests             int
+		durationNS, queuedNS int64
+		want                 littleLaw
+	}{
+		{0, 1e9, 5e6, littleLaw{}}, {5, 0, 5e6, littleLaw{}}, {5, -1, 5e6, littleLaw{}},
+		{1, 1e9, 5e8, littleLaw{rate: 1, waitNS: 5e8, holdNS: 4e8, waiting: 0.5, inUse: 0.4}},
+		{8, 2e9, 16e8, littleLaw{rate: 4, waitNS: 2e8, holdNS: 4e8, waiting: 0.8, inUse: 1.6}},
+	} {
+		check.Equal(t, newLittleLaw(c.requests, c.durationNS, c.queuedNS, 4e8), c.want, "%d requests in %d ns", c.requests, c.durationNS)
 	}
 }
 
@@ -469,7 +482,7 @@ func TestWorkToMoveOutOfLock(t *testing.T) {
 		{"chan get@2", site("get@5"), "do the work at main.get (main.go:5) before it is taken"},
 	} {
 		read.Via = via(c.first, "select check@9 net/http.(*persistConn).roundTrip")
-		got := Find(&Input{
+		got := findAll(t, &Input{
 			Report: oneGroup(read), Process: &process.Stats{}, HolderLines: []queues.HolderLine{{WaitSite: site("get@2"), HolderSite: read.Site, Line: c.line}},
 			SlotWaits: []queues.SlotWaits{{Wait: "chan", Site: site("get@2"), Waits: 80, BatchSize: 1, FormerWaiterShare: 0.8, Slots: 1, MaxWaiters: 5, HoldNS: 10e6}},
 		}, rulesWithPrefix("WL2"))
@@ -492,7 +505,7 @@ func TestEvidenceOfSlowRequests(t *testing.T) {
 	for i := range g.Bands[1].Causes {
 		g.Bands[1].Causes[i].Share = float64(g.Bands[1].Causes[i].TotalNS) / float64(ms(1260))
 	}
-	found := Find(&Input{Report: rep, Process: &process.Stats{}}, rulesWithPrefix("WL2"))
+	found := findAll(t, &Input{Report: rep, Process: &process.Stats{}}, rulesWithPrefix("WL2"))
 	must.True(t, len(found) == 1 && found[0].Site.Func == "main.report" && strings.Contains(found[0].Title, "its holder sleeps"),
 		"found %q", findingTexts(found))
 	want := map[string]float64{
@@ -518,7 +531,7 @@ func TestEvidenceOfSlowRequests(t *testing.T) {
 	slow := g.Bands[0].Causes[0]
 	slow.TotalNS, slow.Requests = ms(1000), 18
 	g.Bands = append(g.Bands, report.Band{Band: report.Band99, Count: 20, Causes: []report.Cause{slow}})
-	found = Find(&Input{Report: rep, Process: &process.Stats{}}, rulesWithPrefix("WL2"))
+	found = findAll(t, &Input{Report: rep, Process: &process.Stats{}}, rulesWithPrefix("WL2"))
 	if len(found) != 1 || found[0].Evidence[1].Text != "slow requests that have this wait, of 20" || found[0].Evidence[1].Value != 18 {
 		t.Errorf("18 of 20 slow requests slept: %+v", found[0].Evidence)
 	}
@@ -559,7 +572,7 @@ func TestSlowPeerSeverity(t *testing.T) {
 			in.OutlierMoments = map[string]int{g.ID: c.moments}
 		}
 		got := report.Severity("")
-		if found := Find(in, rulesWithPrefix("WL2005")); len(found) > 0 {
+		if found := findAll(t, in, rulesWithPrefix("WL2005")); len(found) > 0 {
 			got = found[0].Severity
 		}
 		check.Equal(t, got, c.want, "%s", c.name)
@@ -601,7 +614,7 @@ func TestHolderAndQueueInDifferentGroups(t *testing.T) {
 	} {
 		rep := oneGroup()
 		rep.Groups = c.groups
-		found := Find(&Input{Report: rep, Process: &process.Stats{}}, rulesWithPrefix("WL2"))
+		found := findAll(t, &Input{Report: rep, Process: &process.Stats{}}, rulesWithPrefix("WL2"))
 		if got := findingTexts(found); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 			continue
@@ -626,7 +639,7 @@ func TestLockHeldBySiblings(t *testing.T) {
 		{"behind the lock alone", 0, 1, "WL2002 load@2 1.00"},
 	} {
 		rep := oneGroup(report.Cause{Cause: "sleep", Site: site("tick@9"), TotalNS: ms(1000), Requests: 100, Share: 1, Routes: []report.Route{{Via: via("lock get@1 sync.(*Mutex).Lock", "chan load@2"), TotalNS: ms(1000 - int64(c.withoutLockMS))}, {Via: via("chan load@2"), TotalNS: ms(int64(c.withoutLockMS))}}})
-		found := Find(&Input{Report: rep, Process: &process.Stats{}, SiblingShares: []queues.SiblingShare{{Site: site("get@1"), Share: c.part}}}, rulesWithPrefix("WL2"))
+		found := findAll(t, &Input{Report: rep, Process: &process.Stats{}, SiblingShares: []queues.SiblingShare{{Site: site("get@1"), Share: c.part}}}, rulesWithPrefix("WL2"))
 		if got := findingTexts(found); !slices.Equal(got, []string{c.want}) {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
@@ -641,7 +654,7 @@ func TestWaitOfUnknownKind(t *testing.T) {
 		want report.RuleCode
 	}{{site("take@9"), report.RuleLockConvoy}, {nil, report.RuleSlowPeer}} {
 		r := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("ask@7"), TotalNS: ms(4000), Via: []report.Via{{Wait: report.WaitLock, Site: c.lock}}})
-		if got := Find(&Input{Report: r, Process: &process.Stats{}}, rulesWithPrefix("WL2")); len(got) != 1 || got[0].Code != c.want {
+		if got := findAll(t, &Input{Report: r, Process: &process.Stats{}}, rulesWithPrefix("WL2")); len(got) != 1 || got[0].Code != c.want {
 			t.Errorf("behind a lock at %v: %+v, want %s", c.lock, got, c.want)
 		}
 	}

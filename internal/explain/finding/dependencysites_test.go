@@ -73,7 +73,7 @@ func TestOneFaultAtSeveralSites(t *testing.T) {
 			}
 			return &report.Predicted{Change: strings.Join(text, ", ")}
 		}}
-		for _, f := range Find(input, rulesWithPrefix("WL2001")) {
+		for _, f := range findAll(t, input, rulesWithPrefix("WL2001")) {
 			got = append(got, f.Predicted.Change)
 		}
 		check.True(t, slices.Equal(got, c.want), "%s:\n%q, want\n%q", c.name, got, c.want)
@@ -98,7 +98,7 @@ func TestWriteForSeveralLines(t *testing.T) {
 		in := &Input{Report: oneGroup(c.causes...), Process: &process.Stats{}, Predict: func(_ string, changes []predict.Change) *report.Predicted {
 			return &report.Predicted{Change: changes[0].String()}
 		}}
-		got := Find(in, rulesWithPrefix("WL2007"))
+		got := findAll(t, in, rulesWithPrefix("WL2007"))
 		check.True(t, len(got) == 1 && got[0].Predicted.Change == c.want, "%d lines: %+v, want %s", len(c.causes), got, c.want)
 	}
 }

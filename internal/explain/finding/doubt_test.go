@@ -88,7 +88,7 @@ func TestDoubts(t *testing.T) {
 			} else {
 				c.no(in)
 			}
-			faults, facts, all := findCodes(in)
+			faults, facts, all := findCodes(t, in)
 			if slices.Contains(faults, c.code) || slices.Contains(facts, c.code) != wanted {
 				t.Errorf("%s should be found %t: faults %v, facts %v", c.code, wanted, faults, facts)
 				continue
@@ -108,7 +108,7 @@ func TestDoubts(t *testing.T) {
 			check.True(t, strings.Contains(texts, c.knows), "%s says %q, which lacks %q", c.code, texts, c.knows)
 		}
 	}
-	if faults, facts, _ := findCodes(plain()); faults != nil || facts != nil {
+	if faults, facts, _ := findCodes(t, plain()); faults != nil || facts != nil {
 		t.Errorf("an input without a reason for doubt: faults %v, facts %v", faults, facts)
 	}
 }

@@ -62,6 +62,16 @@ func TestSeverity(t *testing.T) {
 	}
 }
 
+// TestAreTooRare: of fewer than ten outliers, five or more count if they are a hundredth of all requests.
+func TestAreTooRare(t *testing.T) {
+	for _, c := range []struct {
+		outliers, all int
+		want          bool
+	}{{4, 4, true}, {5, 500, false}, {5, 501, true}, {9, 900, false}, {9, 901, true}, {10, 1e6, false}} {
+		check.Equal(t, areTooRare(c.outliers, c.all), c.want, "%d of %d", c.outliers, c.all)
+	}
+}
+
 func TestFind(t *testing.T) {
 	siteAt := func(line int) *report.Site { return &report.Site{Func: "p.f", File: "/src/p/f.go", Line: line} }
 	verdict := func(group string, line int, share float64, total int64) Verdict {
@@ -76,7 +86,7 @@ func TestFind(t *testing.T) {
 		{Code: "WL5001", Run: func(*Input) []Verdict { return []Verdict{{Fact: true}} }},
 		{Code: "WL1001", Run: func(*Input) []Verdict { return []Verdict{verdict("b", 1, 0.5, 7), verdict("b", 3, 0.01, 7), doubted} }},
 	}
-	got := Find(&Input{Report: &report.Report{}}, rules)
+	got := findAll(t, &Input{Report: &report.Report{}}, rules)
 	var order []string
 	for _, f := range got {
 		order = append(order, string(f.Code)+f.Group+string(f.Severity))
@@ -140,7 +150,7 @@ func TestRareNamedHandler(t *testing.T) {
 			{ID: "other", Kind: report.KindHTTP1, Count: c.unnamed, TotalNS: c.ns},
 			{ID: "grpc", Kind: report.KindGRPC, Count: 1 << 20, TotalNS: 1e12},
 		}}}
-		check.Equal(t, len(Find(in, rule)), c.want, "with %d requests of %d ns that show no handler: findings", c.unnamed, c.ns)
+		check.Equal(t, len(findAll(t, in, rule)), c.want, "with %d requests of %d ns that show no handler: findings", c.unnamed, c.ns)
 	}
 }
 

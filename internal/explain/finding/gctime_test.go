@@ -33,7 +33,7 @@ func statsWithFullHeap(full, notFull int, markShare float64) *process.Stats {
 // TestFullLimit: where a memory limit is full, the advice is not GOGC.
 func TestFullLimit(t *testing.T) {
 	assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(1000)}
-	found := Find(&Input{Report: oneGroup(assist), Process: statsWithFullHeap(300, 0, 0.5)}, rulesWithPrefix("WL3"))
+	found := findAll(t, &Input{Report: oneGroup(assist), Process: statsWithFullHeap(300, 0, 0.5)}, rulesWithPrefix("WL3"))
 	check.True(t, len(found) == 1 && found[0].Code == report.RuleGCTooFrequent && strings.HasPrefix(found[0].Fix, "raise GOMEMLIMIT"),
 		"%+v", found)
 }
@@ -55,7 +55,7 @@ func TestCollectorChanges(t *testing.T) {
 		"full limit":      {assist, full, "GOMEMLIMIT=145MiB", "raise GOMEMLIMIT"},
 		"forced, another": {behindWorkers, statsWithCycles(10, 9, 30*mib, 60*mib, 0.3), "gc@=10%", "remove the call"},
 	} {
-		found := Find(&Input{Report: oneGroup(c.cause, report.Cause{Cause: "cpu", Site: site("f@1"), TotalNS: ms(600)}), Process: c.stats}, rulesWithPrefix("WL3"))
+		found := findAll(t, &Input{Report: oneGroup(c.cause, report.Cause{Cause: "cpu", Site: site("f@1"), TotalNS: ms(600)}), Process: c.stats}, rulesWithPrefix("WL3"))
 		if len(found) != 1 || len(found[0].Changes) != 1 || found[0].Changes[0].Text != c.change || !strings.Contains(found[0].Fix, c.text) {
 			t.Errorf("%s: %+v", name, found)
 		}
@@ -102,19 +102,17 @@ func TestCollectorRules(t *testing.T) {
 		{"stops of too frequent collections", []report.Cause{stop("GC mark termination"), cpu}, statsWithCycles(300, 0, 9*mib, 18*mib, 0.2), nil, []string{"WL3004 - 0.40"}},
 		{"no time in the collector", []report.Cause{cpu}, statsWithCycles(300, 0, 9*mib, 18*mib, 0.2), profile, []string{}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			found := Find(&Input{Report: oneGroup(slices.Clone(c.causes)...), Process: c.census, Allocs: c.allocs}, rulesWithPrefix("WL3"))
-			got := findingTexts(found)
-			for i := range found {
-				if found[i].Site == nil {
-					got[i] = "WL3004 - 0.40"
-				}
-				if f := &found[i]; f.Title == "" || f.Fix == "" || len(f.Evidence) == 0 || f.Confidence <= 0 || f.Confidence > 1 {
-					t.Errorf("%s lacks a title, a fix, evidence or a confidence: %+v", f.Code, f)
-				}
+		found := findWithBounds(t, &Input{Report: oneGroup(slices.Clone(c.causes)...), Process: c.census, Allocs: c.allocs}, rulesWithPrefix("WL3"))
+		got := findingTexts(found)
+		for i := range found {
+			if found[i].Site == nil {
+				got[i] = "WL3004 - 0.40"
 			}
-			check.True(t, slices.Equal(got, c.want), "got %q, want %q", got, c.want)
-		})
+			if f := &found[i]; f.Title == "" || f.Fix == "" || len(f.Evidence) == 0 || f.Confidence <= 0 || f.Confidence > 1 {
+				t.Errorf("%s: %s lacks a title, a fix, evidence or a confidence: %+v", c.name, f.Code, f)
+			}
+		}
+		check.True(t, slices.Equal(got, c.want), "%s: got %q, want %q", c.name, got, c.want)
 	}
 }
 
@@ -139,7 +137,7 @@ func TestDominantAllocSite(t *testing.T) {
 		want  string
 	}{{18 * mib, 700, "allocate less at main.log (main.go:7) in regexp.MustCompile"}, {10 * mib, 700, "GOGC="}, {18 * mib, 400, "GOGC="}} {
 		profile := &allocs.Profile{Bytes: 1000, Sites: []allocs.Site{{Site: *site("log@7"), Call: "regexp.MustCompile", Bytes: c.first}, {Site: *site("fill@7"), Bytes: 300}}}
-		found := Find(&Input{Report: oneGroup(assist), Process: statsWithCycles(300, 0, 9*mib, c.goal, 0.2), Allocs: profile}, rulesWithPrefix("WL3004"))
+		found := findAll(t, &Input{Report: oneGroup(assist), Process: statsWithCycles(300, 0, 9*mib, c.goal, 0.2), Allocs: profile}, rulesWithPrefix("WL3004"))
 		if len(found) != 1 || !strings.HasPrefix(found[0].Fix, c.want) {
 			t.Errorf("goal %d, %d of 1000 bytes: %+v", c.goal, c.first, found)
 			continue
@@ -161,7 +159,7 @@ func TestLimitOrGOGC(t *testing.T) {
 			goal = 2 * live
 		}
 		assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(1000)}
-		found := Find(&Input{Report: oneGroup(assist), Process: statsWithCycles(300, 0, live, goal, 0.9)}, rulesWithPrefix("WL3004"))
+		found := findAll(t, &Input{Report: oneGroup(assist), Process: statsWithCycles(300, 0, live, goal, 0.9)}, rulesWithPrefix("WL3004"))
 		check.True(t, len(found) == 1 && strings.Contains(found[0].Fix, "a lower limit keeps the goal close") == want,
 			"%d live, goal %d: %+v", live, goal, found)
 	}

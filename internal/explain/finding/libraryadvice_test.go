@@ -58,7 +58,7 @@ func TestLibraries(t *testing.T) {
 		for i := range c.turns {
 			c.turns[i].Cause, c.turns[i].Site = string(c.cause.Cause), c.cause.Site
 		}
-		found := Find(&Input{Report: oneGroup(c.cause), Process: &process.Stats{}, Services: c.turns}, rulesWithPrefix("WL2"))
+		found := findAll(t, &Input{Report: oneGroup(c.cause), Process: &process.Stats{}, Services: c.turns}, rulesWithPrefix("WL2"))
 		if len(found) != 1 || !strings.Contains(found[0].Fix, c.fix) || c.unwanted != "" && strings.Contains(found[0].Fix, c.unwanted) {
 			t.Errorf("%s: %d findings: %+v", c.name, len(found), found)
 		}
@@ -74,7 +74,7 @@ func TestLibraryPause(t *testing.T) {
 		site           *report.Site
 		want, unwanted string
 	}{{retrySite, "find out why the first try fails; until then, in backoff: set", "wait for the event"}, {site("pause@7"), "also wait for the event itself; before a retry", "library"}} {
-		found := Find(&Input{Report: oneGroup(report.Cause{Cause: "sleep", Site: c.site, Call: "runtime.selectgo", TotalNS: ms(6000)}), Process: &process.Stats{}}, rulesWithPrefix("WL2001"))
+		found := findAll(t, &Input{Report: oneGroup(report.Cause{Cause: "sleep", Site: c.site, Call: "runtime.selectgo", TotalNS: ms(6000)}), Process: &process.Stats{}}, rulesWithPrefix("WL2001"))
 		if len(found) != 1 || !strings.Contains(found[0].Fix, c.want) || strings.Contains(found[0].Fix, c.unwanted) {
 			t.Errorf("%s: %+v", c.site.Func, found)
 		}
@@ -102,7 +102,7 @@ func TestPauseOfALibrary(t *testing.T) {
 		if c.seenNS != 0 {
 			in.Services = []queues.ServiceStats{{Cause: "sleep", Site: cause.Site, Requests: 100, Sleeps: 50, SleepNS: c.seenNS, BatchSize: 1}}
 		}
-		found := Find(in, rulesWithPrefix("WL2001"))
+		found := findAll(t, in, rulesWithPrefix("WL2001"))
 		if len(found) != 1 || found[0].Severity != c.severity || !strings.HasPrefix(found[0].Fix, c.text) || len(found[0].Changes) != 1 || !strings.HasSuffix(found[0].Changes[0].Text, c.change) {
 			t.Errorf("pauses of %d ns: %+v", c.seenNS, found)
 		}
@@ -112,7 +112,7 @@ func TestPauseOfALibrary(t *testing.T) {
 // TestEscapedNames: the linker's escapes in the path of a package are not shown.
 func TestEscapedNames(t *testing.T) {
 	cpu := report.Cause{Cause: "cpu", Site: site("github.com/nats-io/nats%2ego.(*Conn).processMsg@1"), TotalNS: ms(3000)}
-	found := Find(&Input{Report: oneGroup(cpu), Process: &process.Stats{}}, rulesWithPrefix("WL1008"))
+	found := findAll(t, &Input{Report: oneGroup(cpu), Process: &process.Stats{}}, rulesWithPrefix("WL1008"))
 	if len(found) != 1 || found[0].Title != "nats.go.(*Conn).processMsg computes" {
 		t.Errorf("%+v", found)
 	}

@@ -17,7 +17,7 @@ import (
 func TestPossibleAdvice(t *testing.T) {
 	ticks := queues.ServiceStats{Cause: "sleep", Site: site("refill@9"), WaitersPerServer: 18, BatchSize: 1, Servers: 1, MaxServers: 1, ServiceNS: 10e6, Requests: 100, PeriodNS: 10e6}
 	rep := oneGroup(report.Cause{Cause: "sleep", Call: "runtime.chanrecv1", Site: site("refill@9"), Via: via("chan take@4"), TotalNS: ms(4000), Requests: 100})
-	got := Find(&Input{Report: rep, Services: []queues.ServiceStats{ticks}}, rulesByCode(report.RulePoolTooSmall, report.RuleFlushInterval, report.RuleSleep))
+	got := findAll(t, &Input{Report: rep, Services: []queues.ServiceStats{ticks}}, rulesByCode(report.RulePoolTooSmall, report.RuleFlushInterval, report.RuleSleep))
 	if len(got) != 1 || !strings.Contains(got[0].Title, "requests are paced: one every 10ms") || strings.Contains(got[0].Fix, "goroutines") || got[0].Predicted != nil {
 		t.Errorf("a ticker: %+v", got)
 	}
@@ -25,7 +25,7 @@ func TestPossibleAdvice(t *testing.T) {
 	rep = oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("pay@5"), TotalNS: ms(40_000), Requests: 100,
 		Routes: []report.Route{{Via: via("chan pay@4"), TotalNS: ms(39_999)}, {TotalNS: ms(1)}}})
 	rep.Input.DurationNS = 2e9
-	got = Find(&Input{Report: rep, Services: []queues.ServiceStats{held}}, rulesByCode(report.RulePoolTooSmall))
+	got = findWithBounds(t, &Input{Report: rep, Services: []queues.ServiceStats{held}}, rulesByCode(report.RulePoolTooSmall))
 	check.True(t, len(got) == 1 && !strings.Contains(got[0].Fix, "would do") && !strings.Contains(got[0].Fix, "shorter"),
 		"holders that do something else: %+v", got)
 }
@@ -49,7 +49,7 @@ func TestSharedConnections(t *testing.T) {
 		rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: in("github.com/redis/go-redis/v9/internal/proto.(*Reader).PeekReplyType"), TotalNS: ms(4000), Routes: []report.Route{{Via: waits, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 		rep.Input.DurationNS = 40e9
 		slots := queues.SlotWaits{Wait: "select", Call: acquire, Site: in(acquire), Waits: 100, BatchSize: 1, FormerWaiterShare: 1, OtherRequestShare: 1, Slots: 2, HoldNS: 2e6, QueuedShare: 0.05, BackgroundShare: c.backgroundShare, BackgroundHolders: 2}
-		got := Find(&Input{Report: rep, SlotWaits: []queues.SlotWaits{slots}}, rulesByCode(report.RulePoolTooSmall))
+		got := findWithBounds(t, &Input{Report: rep, SlotWaits: []queues.SlotWaits{slots}}, rulesByCode(report.RulePoolTooSmall))
 		if len(got) != 1 || !strings.Contains(got[0].Title, c.title) || !strings.Contains(got[0].Fix, c.advice) || strings.Contains(got[0].Fix, c.falseHint) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
@@ -73,7 +73,7 @@ func TestScatteredComputing(t *testing.T) {
 			causes = append(causes, report.Cause{Cause: "cpu", Site: site(s), SiteFrom: "sample", TotalNS: ms(c.ms[i]), Via: []report.Via{{Wait: "select", Call: "runtime.selectgo", Site: site(acquire)}}})
 		}
 		slots := queues.SlotWaits{Wait: "select", Call: "runtime.selectgo", Site: site(acquire), Waits: 100, BatchSize: 1, FormerWaiterShare: 1, OtherRequestShare: 1, Slots: 1, HoldNS: 10e6, QueuedShare: 0.9}
-		got := Find(&Input{Report: oneGroup(causes...), SlotWaits: []queues.SlotWaits{slots}}, rulesByCode(report.RulePoolTooSmall))
+		got := findWithBounds(t, &Input{Report: oneGroup(causes...), SlotWaits: []queues.SlotWaits{slots}}, rulesByCode(report.RulePoolTooSmall))
 		if len(got) != 1 || !strings.Contains(got[0].Title, c.title) || !strings.Contains(got[0].Fix, c.advice) {
 			t.Errorf("%s: %+v", c.name, got)
 			continue
@@ -89,7 +89,7 @@ func TestWideHolder(t *testing.T) {
 	waits := []report.Via{{Wait: "select", Call: "runtime.selectgo", Site: acquire}}
 	rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("fetch@35"), TotalNS: ms(4000), Routes: []report.Route{{Via: waits, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 	slots := queues.SlotWaits{Wait: "select", Call: "runtime.selectgo", Site: acquire, Waits: 100, BatchSize: 1.3, FormerWaiterShare: 1, OtherRequestShare: 1, Slots: 16, HoldNS: 10e6, QueuedShare: 0.5, WideHolder: site("export@74"), WaitsPerRelease: 9}
-	got := Find(&Input{Report: rep, SlotWaits: []queues.SlotWaits{slots}, Predict: func(_ string, changes []predict.Change) *report.Predicted {
+	got := findAll(t, &Input{Report: rep, SlotWaits: []queues.SlotWaits{slots}, Predict: func(_ string, changes []predict.Change) *report.Predicted {
 		return &report.Predicted{Change: changes[0].String()}
 	}}, rulesByCode(report.RulePoolTooSmall))
 	if len(got) != 1 || !strings.Contains(got[0].Title, "main.export (main.go:74) takes many units") || !strings.Contains(got[0].Fix, "a semaphore of its own") || strings.Contains(got[0].Fix, "are enough") {
@@ -105,7 +105,7 @@ func TestIdleRun(t *testing.T) {
 		rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("ask@5"), TotalNS: ms(3900), Requests: 1})
 		rep.Groups[0].Kind = report.KindRun
 		was := int64(4e9)
-		got := Find(&Input{Report: rep, Predict: func(string, []predict.Change) *report.Predicted {
+		got := findAll(t, &Input{Report: rep, Predict: func(string, []predict.Change) *report.Predicted {
 			return &report.Predicted{MaxNS: &report.Estimate{Est: leftNS}, WasMaxNS: &was}
 		}}, rulesByCode(report.RuleSlowPeer))
 		check.True(t, len(got) == 1 && (got[0].Predicted != nil) == isPredicted, "%d ns are left: %+v", leftNS, got)
@@ -117,7 +117,7 @@ func TestUnawaited(t *testing.T) {
 	rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("ask@5"), TotalNS: ms(4000), Requests: 100})
 	rep.Groups[0].Kind = report.KindLoop
 	for _, isUnawaited := range []bool{false, true} {
-		got := Find(&Input{Report: rep, UnawaitedGroups: map[string]bool{"g": isUnawaited}}, rulesByCode(report.RuleSlowPeer))
+		got := findAll(t, &Input{Report: rep, UnawaitedGroups: map[string]bool{"g": isUnawaited}}, rulesByCode(report.RuleSlowPeer))
 		check.True(t, len(got) == 1 && (got[0].Severity == report.SeverityInfo) == isUnawaited, "unawaited: %v: %+v", isUnawaited, got)
 	}
 }

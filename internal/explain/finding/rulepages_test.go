@@ -11,7 +11,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-var update = flag.Bool("update", false, "rewrite docs/findings.md")
+var update = flag.Bool("update", false, "rewrite docs/findings.md and the golden files")
 
 func TestPage(t *testing.T) {
 	file := filepath.Join("..", "..", "..", "docs", "findings.md")

@@ -34,7 +34,7 @@ func TestOwnPeer(t *testing.T) {
 			{ID: "a", Name: "main.gateway", Count: 100, TotalNS: 2.2e9, Bands: band("network", site("main.(*client).call"), 0.9), Peer: c.peer},
 			{ID: "b", Name: "main.put", Count: 100, TotalNS: 1.6e9, Bands: band("syscall", site("main.sync"), 0.9)},
 		}}
-		got := Find(&Input{Report: r}, rulesByCode(report.RuleSlowPeer))
+		got := findWithBounds(t, &Input{Report: r}, rulesByCode(report.RuleSlowPeer))
 		check.True(t, len(got) == 1 && got[0].Severity == c.want && strings.Contains(got[0].Fix, c.fix), "%s: %+v", c.name, got)
 	}
 }
@@ -54,7 +54,7 @@ func TestUnreadWrite(t *testing.T) {
 	} {
 		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.write", Kind: c.kind, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
 			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: c.call, Site: siteOf("main.write"), TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}}}
-		got := Find(&Input{Report: r}, rulesByCode(report.RuleSlowPeer))
+		got := findAll(t, &Input{Report: r}, rulesByCode(report.RuleSlowPeer))
 		check.True(t, len(got) == 1 && got[0].Severity == c.want && strings.Contains(got[0].Title, c.title),
 			"%s of %s: %+v", c.call, c.kind, got)
 	}
@@ -81,7 +81,7 @@ func TestReaderRanLate(t *testing.T) {
 		"the request's own wait":                        {[]report.Cause{causeAt("network", 8e6, nil), causeAt("sched", 6e6, nil)}, report.SeverityLow},
 		"other goroutines are late elsewhere":           {[]report.Cause{causeAt("network", 8e6, via), {Cause: "sched", Site: siteOf("main.other"), TotalNS: 6e6, Via: via}}, report.SeverityLow},
 	} {
-		got := Find(newInput(process.Stats{}, groupWith(tt.causes...)), rulesByCode(report.RuleSlowPeer))
+		got := findAll(t, newInput(process.Stats{}, groupWith(tt.causes...)), rulesByCode(report.RuleSlowPeer))
 		severity := report.Severity("")
 		if len(got) > 0 {
 			severity = got[0].Severity
@@ -116,7 +116,7 @@ func TestCallPatterns(t *testing.T) {
 		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
 			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: siteOf("main.ask"), TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}}}
 		c.asks.Site = siteOf("main.ask")
-		got := Find(&Input{Report: r, PeerCalls: map[string][]queues.PeerCalls{"a": {c.asks}}}, rulesByCode(report.RuleSlowPeer))
+		got := findWithBounds(t, &Input{Report: r, PeerCalls: map[string][]queues.PeerCalls{"a": {c.asks}}}, rulesByCode(report.RuleSlowPeer))
 		if len(got) != 1 || got[0].Severity != c.want || !strings.Contains(got[0].Title, c.title) || !strings.HasPrefix(got[0].Fix, c.fix) && !strings.HasSuffix(got[0].Fix, c.fix) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
@@ -140,7 +140,7 @@ func TestConnectionPerRequest(t *testing.T) {
 		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 6e8, Bands: []report.Band{{Band: report.BandAll, Count: 100,
 			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: siteOf("main.ask"), TotalNS: 3e8, Share: 0.5, Requests: 100}}}}}}}
 		opens.Site, opens.Count = c.created, c.count
-		got := Find(&Input{Report: r, PeerCalls: map[string][]queues.PeerCalls{"a": {asks}}, ConnOpens: map[string]queues.ConnOpens{"a": opens}}, rulesByCode(report.RuleSlowPeer))
+		got := findAll(t, &Input{Report: r, PeerCalls: map[string][]queues.PeerCalls{"a": {asks}}, ConnOpens: map[string]queues.ConnOpens{"a": opens}}, rulesByCode(report.RuleSlowPeer))
 		if len(got) != 1 || (got[0].Severity == report.SeverityHigh && got[0].Site.Line == 4 && strings.Contains(got[0].Fix, "make one ClientConn and share it")) != c.isOpening {
 			t.Errorf("%+v: %+v", c, got)
 		}
@@ -159,7 +159,7 @@ func TestSequentialCallsOfOneCaller(t *testing.T) {
 		g.Bands[0].Causes = append(g.Bands[0].Causes, report.Cause{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: from(line), TotalNS: 1e9, Share: 0.45, Requests: 100})
 		asks = append(asks, queues.PeerCalls{Site: from(line), Requests: 100, Calls: calls, AnswerNS: 1e9, LongestNS: 5e8})
 	}
-	got := Find(&Input{Report: &report.Report{Groups: []report.Group{g}}, PeerCalls: map[string][]queues.PeerCalls{"a": asks}}, rulesByCode(report.RuleSlowPeer))
+	got := findAll(t, &Input{Report: &report.Report{Groups: []report.Group{g}}, PeerCalls: map[string][]queues.PeerCalls{"a": asks}}, rulesByCode(report.RuleSlowPeer))
 	must.Equal(t, len(got), 2, "findings: %+v", got)
 	for i := range got {
 		if inRow := strings.Contains(got[i].Title, "one after the other"); inRow != (got[i].Site.CalledFrom.Line == 0) {
@@ -179,7 +179,8 @@ func TestSecondAnswer(t *testing.T) {
 	}{{1000, 8e8, report.SeverityMedium}, {100, 8e8, report.SeverityLow}, {1000, 4e8, report.SeverityLow}} {
 		g := report.Group{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.4e9, Bands: []report.Band{{Band: report.BandAll, Count: 100}}}
 		var asks []queues.PeerCalls
-		for fn, ns := range map[string]int64{ask: 24e8 - c.secondNS, introspect: c.secondNS} {
+		for i, ns := range []int64{24e8 - c.secondNS, c.secondNS} {
+			fn := []string{ask, introspect}[i]
 			g.Bands[0].Causes = append(g.Bands[0].Causes, report.Cause{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: siteOf(fn), TotalNS: ns, Share: float64(ns) / 24e8, Requests: 100})
 			calls := queues.PeerCalls{Site: siteOf(fn), Requests: 100, Calls: 100, AnswerNS: ns, TotalNS: ns, LongestNS: ns / 8}
 			if fn == ask {
@@ -187,7 +188,7 @@ func TestSecondAnswer(t *testing.T) {
 			}
 			asks = append(asks, calls)
 		}
-		found := Find(&Input{Report: &report.Report{Groups: []report.Group{g}}, PeerCalls: map[string][]queues.PeerCalls{"a": asks}}, rulesByCode(report.RuleSlowPeer))
+		found := findAll(t, &Input{Report: &report.Report{Groups: []report.Group{g}}, PeerCalls: map[string][]queues.PeerCalls{"a": asks}}, rulesByCode(report.RuleSlowPeer))
 		i := slices.IndexFunc(found, func(f report.Finding) bool { return f.Site.Func == introspect })
 		if must.True(t, i >= 0, "%+v: %+v", c, found); found[i].Severity != c.severity || strings.Contains(found[i].Fix, ask) != (c.severity == report.SeverityMedium) {
 			t.Errorf("%+v: %s: %s", c, found[i].Severity, found[i].Fix)
@@ -206,7 +207,7 @@ func TestAcquireTimeout(t *testing.T) {
 		{"main.query", "database/sql.(*DB).conn", "WL2003 requests wait for a connection of a database/sql pool until their own deadline"},
 		{"main.ask", "context.WithDeadlineCause.func2", "WL2001 requests wait while their own goroutine waits for a context's deadline"},
 	} {
-		got := Find(newInput(process.Stats{}, groupWith(report.Cause{Cause: "sleep", Call: c.call, Site: siteOf(c.fn), TotalNS: 20e6})), rulesByCode(report.RulePoolTooSmall, report.RuleSleep))
+		got := findAll(t, newInput(process.Stats{}, groupWith(report.Cause{Cause: "sleep", Call: c.call, Site: siteOf(c.fn), TotalNS: 20e6})), rulesByCode(report.RulePoolTooSmall, report.RuleSleep))
 		check.True(t, len(got) == 1 && strings.HasPrefix(string(got[0].Code)+" "+got[0].Title, c.want), "%s in %s: %+v", c.call, c.fn, got)
 	}
 }
@@ -227,7 +228,7 @@ func TestAdviceForCalls(t *testing.T) {
 	} {
 		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.gateway", Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
 			Causes: []report.Cause{{Cause: report.CauseNetwork, Kind: "outbound", Site: line, TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}}}
-		got := Find(&Input{Report: r, PeerCalls: map[string][]queues.PeerCalls{"a": tt.calls}}, rulesByCode(report.RuleSlowPeer))
+		got := findAll(t, &Input{Report: r, PeerCalls: map[string][]queues.PeerCalls{"a": tt.calls}}, rulesByCode(report.RuleSlowPeer))
 		check.True(t, len(got) == 1 && strings.Contains(got[0].Fix, tt.want), "%s: %+v", name, got)
 	}
 }

@@ -59,7 +59,7 @@ func TestThrottleRules(t *testing.T) {
 		{"the runtime's own choice", frozenReport("none", 0, 2, limit(0.5, 8)), nil, ""},
 		{"a limit of part of a CPU more", frozenReport("none", 0, 3, limit(2.5, 8)), nil, ""},
 	} {
-		got := Find(&Input{Report: c.report}, rulesByCode(report.RuleThrottled, report.RuleGOMAXPROCSAndLimit))
+		got := findWithBounds(t, &Input{Report: c.report}, rulesByCode(report.RuleThrottled, report.RuleGOMAXPROCSAndLimit))
 		var codes []string
 		for _, f := range got {
 			codes = append(codes, string(f.Code)+" "+string(f.Severity))
@@ -94,7 +94,7 @@ func TestCPULimitFromFreezes(t *testing.T) {
 	if limit, _ := cpuLimit(r); limit < 0.2 || limit > 0.25 {
 		t.Errorf("the limit is %v, want 0.3 CPUs for three quarters of a period", limit)
 	}
-	got := Find(&Input{Report: r}, rulesByCode(report.RuleThrottled))
+	got := findWithBounds(t, &Input{Report: r}, rulesByCode(report.RuleThrottled))
 	check.True(t, len(got) == 1 && strings.Contains(got[0].Fix, "about 1 "), "%+v", got)
 	// Steps as long as a period do not show what ran in one.
 	if rt.Series.StepNS = 100e6; cpusBeforeFreezes(rt) != 0 {
@@ -107,7 +107,7 @@ func TestCPULimitFromFreezes(t *testing.T) {
 func TestSuspectedQuota(t *testing.T) {
 	r := frozenReport("unknown", 0, 8, nil)
 	r.Runtime.Throttle.Suspect, r.Runtime.Throttle.Text = 3, "3 silences"
-	got := Find(&Input{Report: r}, rulesByCode(report.RuleThrottled))
+	got := findAll(t, &Input{Report: r}, rulesByCode(report.RuleThrottled))
 	if len(got) != 1 || got[0].Severity != report.SeverityInfo || !strings.Contains(got[0].Title, "cannot be excluded") || !strings.Contains(got[0].Fix, "service/probe") {
 		t.Errorf("%+v", got)
 	}
@@ -126,7 +126,7 @@ func TestPollGapIsLoud(t *testing.T) {
 		if c.freeze > 0 {
 			r.Runtime.Throttle = report.Throttle{Verdict: report.ThrottleOwn, Freezes: 10, LostWallNS: 10 * c.freeze}
 		}
-		got := Find(&Input{Report: r}, rulesByCode(report.RulePollGaps))
+		got := findAll(t, &Input{Report: r}, rulesByCode(report.RulePollGaps))
 		check.True(t, len(got) == 1 && got[0].Severity == c.want && got[0].Confidence <= 1, "a gap of %d ns with freezes of %d: %+v", gap, c.freeze, got)
 	}
 }
