@@ -387,6 +387,21 @@ func TestLittleLaw(t *testing.T) {
 	}
 }
 
+// TestPoolAt: predictions assume the slots that were counted, else the servers, else the slots in use.
+func TestPoolAt(t *testing.T) {
+	for _, c := range []struct {
+		slots, servers int // -1: unknown
+		inUse          float64
+		want           int
+	}{{1, 3, 2.5, 1}, {2, -1, 0.5, 2}, {0, 3, 2.5, 3}, {-1, 3, 2.5, 3}, {0, -1, 2.5, 3}, {-1, -1, 2.05, 2}, {-1, -1, 2.06, 3}, {-1, -1, 0, 1}} {
+		facts := poolFacts{littleLaw: littleLaw{inUse: c.inUse}, hasServers: c.servers >= 0, service: &queues.ServiceStats{MaxServers: c.servers}}
+		if c.slots >= 0 {
+			facts.slots = &queues.SlotWaits{Slots: c.slots}
+		}
+		check.Equal(t, facts.poolAt(nil).Slots, c.want, "%+v", c)
+	}
+}
+
 // TestPoolUse: the advised size is for the requests that arrive, by what all holders of slots show, and is larger than the pool.
 func TestPoolUse(t *testing.T) {
 	for _, c := range []struct {

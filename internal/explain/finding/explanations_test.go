@@ -83,3 +83,26 @@ func TestStoppedFirst(t *testing.T) {
 	sortVerdicts(all)
 	check.Equal(t, all[2].Code, report.RuleStopped, "a finding of low severity comes first")
 }
+
+// TestSharesExplained: a quota and other processes each explain a share of the time, together at most all of it.
+func TestSharesExplained(t *testing.T) {
+	for _, c := range []struct {
+		throttled int64 // of 8 periods
+		want      int64 // of 8e8 ns; other processes explain 0.375
+	}{{0, 5e8}, {3, 5e8}, {4, 1e8}, {6, -1}} {
+		in := newInput(process.Stats{Procs: 2, BusyNS: 4e9})
+		in.Report.Host = hostSpan(hostWith(2, 4e9, 2e9, 1e9), 2e9)
+		in.Report.Host.Lost.MachineNS = ptr(int64(4e9))
+		in.Report.Host.Quota = report.HostQuota{Periods: 8, ThrottledPeriods: c.throttled}
+		loss, got := Loss{Share: 0.9, NS: 80e6}, int64(-1)
+		for _, v := range subtractExplained(in, []Verdict{
+			{Finding: report.Finding{Code: report.RuleThrottled, Severity: report.SeverityHigh}}, {Finding: report.Finding{Code: report.RuleBusyMachine, Severity: report.SeverityHigh}},
+			{Finding: report.Finding{Code: report.RulePsTaken, Severity: report.SeverityHigh, Cause: report.CauseSched}, Gain: Gain{All: loss, Slow: loss, TotalNS: 8e8}},
+		}) {
+			if v.Code == report.RulePsTaken {
+				got = v.Gain.TotalNS
+			}
+		}
+		check.Equal(t, got, c.want, "%d of 8 periods throttled", c.throttled)
+	}
+}

@@ -57,3 +57,22 @@ func TestMergeCallersOfEachOther(t *testing.T) {
 	out := mergeCallers(in, []Verdict{verdictAt("a", 1), verdictAt("b", 1), verdictAt("a", 2)})
 	check.True(t, len(out) == 2 && out[0].Site.Line != out[1].Site.Line, "%d findings stay: %+v", len(out), out)
 }
+
+// TestRouteMatcher: a route belongs to a verdict if it has the same candidate. Without a candidate, cause and site decide.
+func TestRouteMatcher(t *testing.T) {
+	nap, pause := report.Cause{Cause: "sleep", Call: "time.Sleep", Site: site("nap@7"), TotalNS: ms(900)}, report.Cause{Cause: "sleep", Call: "time.Sleep", Site: site("pause@9"), TotalNS: ms(100)}
+	lock := via("lock get@2 sync.(*Mutex).Lock")
+	for _, c := range []struct {
+		code  report.RuleCode
+		group string
+		want  [3]bool // a nap, a nap behind a lock, a pause
+	}{
+		{report.RuleSleep, "g", [3]bool{true, false, false}},
+		{report.RuleSlowPeer, "g", [3]bool{true, true, false}},
+		{report.RuleSleep, "other", [3]bool{true, true, false}},
+	} {
+		in := &Input{Report: oneGroup(nap, pause)}
+		matches := in.routeMatcher(&Verdict{Finding: report.Finding{Code: c.code, Group: c.group, Cause: "sleep", Site: site("nap@7")}})
+		check.Equal(t, [3]bool{matches(&nap, nil), matches(&nap, lock), matches(&pause, nil)}, c.want, "%s in group %s", c.code, c.group)
+	}
+}

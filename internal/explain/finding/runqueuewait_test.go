@@ -149,6 +149,34 @@ func TestOccupants(t *testing.T) {
 	}
 }
 
+// TestPsTakenBounds: on Ps that are mostly idle, waits of less than a millisecond or a twentieth of the time are no fault, and the advice for
+// a run is another one.
+func TestPsTakenBounds(t *testing.T) {
+	for _, c := range []struct {
+		kind   report.Kind
+		busyNS int64 // of 20 s
+		slowNS int64
+		share  float64
+		fix    textKey // "": no verdict
+	}{
+		{report.KindHTTP1, 16e9, 1e6 - 1, 0.04, "fix ps-taken"}, {report.KindHTTP1, 16e9 - 1, 1e6, 0.05, "fix ps-taken"},
+		{report.KindHTTP1, 16e9 - 1, 1e6 - 1, 0.05, ""}, {report.KindHTTP1, 16e9 - 1, 1e6, 0.04, ""},
+		{report.KindRun, 16e9, 1e6, 0.05, "fix ps-taken-in-run"}, {report.KindRun, 16e9 - 1, 1e6, 0.05, "fix ps-idle-in-run"},
+	} {
+		in := newInput(process.Stats{BusyNS: c.busyNS}, groupWith())
+		group := &in.Report.Groups[0]
+		group.Kind = c.kind
+		want, got := "", ""
+		if c.fix != "" {
+			want = textOf(c.fix, "function", "main.spin")
+		}
+		for _, v := range checkPsTaken(in, &runQueueWait{group: group, share: c.share, gain: Gain{Slow: Loss{NS: c.slowNS}}, occupants: []occupant{{site: siteOf("main.spin"), share: 1}}}) {
+			got = v.Fix
+		}
+		check.Equal(t, got, want, "%+v", c)
+	}
+}
+
 // TestQueuePrediction checks that the prediction is about the sites of waiting requests, not about the occupants, and
 // not about waits that a hub's finding predicts.
 func TestQueuePrediction(t *testing.T) {
