@@ -19,12 +19,12 @@ func TestBounds(t *testing.T) {
 		r.Groups[0].Kind, r.Groups[0].Entry = report.KindHTTP1, site("handle@1")
 		return r
 	}
-	outbound := func(at string, ns int64) report.Cause {
-		return report.Cause{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: site(at), TotalNS: ns}
+	outbound := func(line string, ns int64) report.Cause {
+		return report.Cause{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: site(line), TotalNS: ns}
 	}
 	predicted := func(_ string, changes []predict.Change) *report.Predicted {
-		was := int64(50e6)
-		return &report.Predicted{P50NS: report.Estimate{Est: int64(len(changes)) * 10e6}, WasP50NS: &was}
+		medianNS := int64(50e6)
+		return &report.Predicted{P50NS: report.Estimate{Est: int64(len(changes)) * 10e6}, WasP50NS: &medianNS}
 	}
 	// outliers adds a band of outliers to the only group.
 	outliers := func(r *report.Report, count int, causes ...report.Cause) *report.Report {

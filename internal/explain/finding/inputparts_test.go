@@ -30,9 +30,9 @@ func searchBounds(in *Input, answer func() []string) (lines []string) {
 }
 
 // tryBounds returns the same lines for the parts and numbers of given lines.
-func tryBounds(in *Input, given []string, answer func() []string) (lines []string) {
+func tryBounds(in *Input, knownLines []string, answer func() []string) (lines []string) {
 	base, parts := answer(), partsOf("", reflect.ValueOf(in).Elem(), nil)
-	for _, line := range given {
+	for _, line := range knownLines {
 		path, rest, _ := strings.Cut(line, " ")
 		value, _, _ := strings.Cut(rest, ":")
 		i := slices.IndexFunc(parts, func(p inputPart) bool { return p.path == path && p.isNumber() == (value != "none") }) // a pointer has the path of its number
@@ -118,9 +118,9 @@ func (p *inputPart) appendWithout(lines, base []string, answer func() []string) 
 func (p *inputPart) appendAt(lines []string, n int64, answer func() []string) []string {
 	return p.restoreAfter(lines, func() string {
 		p.set(n - 1)
-		below := answer()
+		lower := answer()
 		p.set(n)
-		return p.lineOf(p.format(n), below, answer())
+		return p.lineOf(p.format(n), lower, answer())
 	})
 }
 
@@ -128,13 +128,13 @@ func (p *inputPart) appendAt(lines []string, n int64, answer func() []string) []
 // the other answer lacks it is the rule and severity.
 func (p *inputPart) lineOf(value string, from, to []string) string {
 	var difference strings.Builder
-	write := func(sign string, lines, others []string) {
+	write := func(sign string, lines, otherLines []string) {
 		for _, line := range lines {
-			if slices.Contains(others, line) {
+			if slices.Contains(otherLines, line) {
 				continue
 			}
 			name, text, isPart := strings.Cut(line, ": ")
-			if code := line[:len("WL1001")]; isPart && !slices.ContainsFunc(others, func(o string) bool { return strings.HasPrefix(o, code) }) {
+			if code := line[:len("WL1001")]; isPart && !slices.ContainsFunc(otherLines, func(o string) bool { return strings.HasPrefix(o, code) }) {
 				continue
 			}
 			if difference.WriteString(" " + sign + name); strings.HasSuffix(name, "evidence") {
