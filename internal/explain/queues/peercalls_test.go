@@ -12,7 +12,9 @@ import (
 	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
 // TestUnanswered: after a wait, the goroutine repeats the call that had to wait, whichever function of package internal/poll that is
@@ -202,4 +204,31 @@ func TestAckDelays(t *testing.T) {
 			t.Errorf("%s: %t: %+v", name, got, sum.PeerCalls(sp, 0))
 		}
 	}
+}
+
+// TestHasSentRequest: a goroutine also sends a request by handing it over to an older goroutine that sends it, the writer of a
+// connection. A goroutine that it wakes but that sends nothing does not count.
+func TestHasSentRequest(t *testing.T) {
+	win, symbols := timelinetest.BuildWindow(t, func(b *tracetext.Builder) {
+		m := b.Thread(1)
+		b.Waiting(2)
+		b.Waiting(3)
+		m.Unblock(100, 3, "runtime.chansend1", "main.ask")
+		m.Block(200, "select", "runtime.selectgo", "main.ask")
+		m.Start(300, 3)
+		m.Unblock(350, 1, "runtime.chansend1", "main.idle")
+		m.Block(400, "chan receive", "runtime.chanrecv1", "main.idle")
+		m.Start(500, 1)
+		m.Unblock(600, 2, "runtime.chansend1", "main.ask")
+		m.Block(700, "select", "runtime.selectgo", "main.ask")
+		m.Start(800, 2)
+		m.Syscall(900, "syscall.write", "internal/poll.(*FD).Write", "net.(*netFD).Write", "net.(*conn).Write", "main.writeLoop")
+		m.SyscallEnd(1000)
+		m.Block(1100, "chan receive", "runtime.chanrecv1", "main.writeLoop")
+	})
+	syms := symbols.Snapshot()
+	p := &workerSum{stage: path.New(win, &syms, path.Options{})}
+	const origin = tracetext.Origin
+	check.True(t, !p.hasSentRequest(1, origin, &critpath.FollowedWait{G: 1, Start: origin + 200, End: origin + 500}), "the woken goroutine sends nothing")
+	check.True(t, p.hasSentRequest(1, origin+500, &critpath.FollowedWait{G: 1, Start: origin + 700, End: origin + 1100}), "the writer sends it")
 }

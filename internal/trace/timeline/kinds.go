@@ -55,7 +55,7 @@ var kinds = [kindMask + 1]struct {
 	tracefmt.EvGoCreate:            {createsOther, peerStackPayload, moveReady},
 	tracefmt.EvGoCreateBlocked:     {createsOther, peerStackPayload, noMove},
 	tracefmt.EvGoCreateSyscall:     {beginsRun, peerPayload, moveToCall},
-	tracefmt.EvGoUnblock:           {0, stackPayload, moveReady},
+	tracefmt.EvGoUnblock:           {0, peerStackPayload, moveReady},
 	tracefmt.EvGoStart:             {beginsRun, peerPayload, moveStart},
 	kindSwitched:                   {beginsRun, peerPayload, moveToRunning},
 	tracefmt.EvGoBlock:             {changesState | leavesThread, reasonStackPayload, moveHalt},

@@ -49,12 +49,12 @@ type layout struct {
 	stackBits [kindMask + 1]uint8
 }
 
-// newLayout returns the layout of records for a generation with this clock and number of stacks. Creations get just enough bits
-// for the stack, so that as many goroutine numbers as possible fit next to it.
+// newLayout returns the layout of records for a generation with this clock and number of stacks. Creations and wakes get just
+// enough bits for the stack, so that as many goroutine numbers as possible fit next to it.
 func newLayout(sc tracefmt.Scale, stacks int) (l layout) {
 	l.unit = sc.Unit()
-	createBits := min(uint8(bits.Len(uint(stacks))), payloadBits-5)
-	stackBits := [...]uint8{stackPayload: payloadBits, peerPayload: 0, peerStackPayload: createBits, reasonStackPayload: reasonStackBits, statusStackPayload: statusStackBits}
+	stackIDBits := min(uint8(bits.Len(uint(stacks))), payloadBits-5)
+	stackBits := [...]uint8{stackPayload: payloadBits, peerPayload: 0, peerStackPayload: stackIDBits, reasonStackPayload: reasonStackBits, statusStackPayload: statusStackBits}
 	for k := range l.stackBits {
 		l.stackBits[k] = stackBits[kinds[k].payload]
 	}

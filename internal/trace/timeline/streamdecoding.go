@@ -187,10 +187,12 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 				} else if z < nStack && flags[z] != 0 {
 					w.storeFlagged(cur, flags[z], ev, t, run, uint32(z))
 				}
-				if curP != noProc {
+				if curP == noProc {
+					words[n] = w.putWide(kind(typ), t, auxNoP, g, uint32(z))
+				} else if stackBits := w.layout.stackBits[typ&kindMask] & 31; g>>(payloadBits-stackBits) == 0 {
+					words[n] = w.encodeRecord(head, tooLate, t, uint64(g), z)
+				} else { // a record of three words for each wake would be too many; EachWoken does without g
 					words[n] = w.encodeRecord(head, tooLate, t, 0, z)
-				} else {
-					words[n] = w.putWide(kind(typ), t, auxNoP, 0, uint32(z))
 				}
 				n++
 			case tracefmt.EvGoBlock, tracefmt.EvGoStop:

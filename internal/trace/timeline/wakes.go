@@ -102,8 +102,8 @@ func (w *Window) LastWake(id uint64, from, to int64) (wakeTime int64, ok bool) {
 const maxEventsWoken = 1 << 12
 
 // EachWoken calls f for each goroutine that goroutine id made runnable in [from, to), in order of time, with the stack of the
-// wake, until f returns false. complete is false if there were too many events to visit all (maxEventsWoken), so that wakes may
-// be missing.
+// wake, until f returns false. woken is 0 if it is not known: in a generation of very many goroutines (see newLayout). complete is
+// false if there were too many events to visit all (maxEventsWoken), so that wakes may be missing.
 func (w *Window) EachWoken(id uint64, from, to int64, f func(woken uint64, stack tracefmt.StackID) bool) (complete bool) {
 	visited := 0
 	for i := w.genReaching(from); i < len(w.Gens) && w.Gens[i].Base < to; i++ {

@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -184,12 +185,12 @@ func TestWakeAtGenerationEnd(t *testing.T) {
 	must.True(t, in.err == nil && len(in.gens) == 2, "%d generations: %v", len(in.gens), in.err)
 	win := Window{Gens: in.gens}
 	at := tracetext.Origin + int64(1000)
-	wakes := 0
-	win.EachWoken(1, at, at+1, func(uint64, tracefmt.StackID) bool {
-		wakes++
+	var woken []uint64
+	win.EachWoken(1, at, at+1, func(id uint64, _ tracefmt.StackID) bool {
+		woken = append(woken, id)
 		return true
 	})
-	check.Equal(t, wakes, 1, "wakes")
+	check.Equal(t, fmt.Sprint(woken), "[2]", "woken")
 }
 
 // TestChildren checks the goroutines that another one created in an interval over several generations, in order,
