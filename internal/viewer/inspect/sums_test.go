@@ -74,9 +74,13 @@ func TestSums(t *testing.T) {
 						}
 						checkSums(t, s)
 					}
+					areaTime := int64(0)
+					for _, ns := range states {
+						areaTime += ns
+					}
 					for k, ns := range stackTimes {
-						// Narrow nodes are left out.
-						check.True(t, ns <= states[k] && ns >= states[k]-states[k]/100-(to-from)/100, "from %d to %d: stacks have %d in state %d, strips %d", from, to, ns, k, states[k])
+						// A state with less than one part in 2,000 of the area's time, which is that of all its lanes, is left out.
+						check.True(t, ns <= states[k] && ns >= states[k]-states[k]/100-areaTime/2000-1, "from %d to %d: stacks have %d in state %d, strips %d", from, to, ns, k, states[k])
 					}
 					for _, s := range must.Have(tr.Area(ctx, from, to, append(ids, ids[0])[:min(len(ids)+1, inspect.MaxLanes)]))(t) {
 						for k := range got {
