@@ -59,7 +59,7 @@ func (c *claim) problems(r *stage.Result) (errs []error) {
 		}
 	}
 	if b.Share < c.share {
-		errs = append(errs, fmt.Errorf("%s: %.2f of the requests' time, want %.2f", b.Name, b.Share, c.share))
+		errs = append(errs, fmt.Errorf("%s: %.2f of the requests' time, want %.2f; %s", b.Name, b.Share, c.share, b.Counted))
 	}
 	if r.Factor < c.factor {
 		errs = append(errs, fmt.Errorf("before by after is %.3g, want %.3g", r.Factor, c.factor))
