@@ -96,7 +96,7 @@ type Saturated struct {
 	EachNS       int64   `json:"each_ns"`    // mean time of a goroutine for one message, AskNS included
 	// AskNS is the mean time in which a goroutine asks a library for the next message; 0 if it does not ask for each.
 	AskNS    int64 `json:"ask_ns,omitempty"`
-	Inferred bool  `json:"inferred,omitempty"` // no event shows that the messages of From are those that the goroutines handle
+	Inferred bool  `json:"inferred,omitempty"` // in earlier reports: no event shows that the goroutines handle the messages of From
 }
 
 // SenderLatency returns the latency of a group's requests for those who send them: with the time before they are read.

@@ -2,6 +2,7 @@ package finding
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/threshold"
@@ -84,19 +85,15 @@ func checkSaturated(in *Input, group *report.Group) []Verdict {
 		return nil
 	}
 	work := handlingWork(group)
-	if work == nil {
-		return nil
+	if work == nil || s.Consumers > 1 && lockShare(group) >= threshold.MajorShare {
+		return nil // more of them would wait for each other, too
 	}
 	rate := words.Number(int64(s.PerSecond + 0.5))
 	v := Verdict{
 		FixedSeverity: report.SeverityHigh, Changes: []predict.Change{}, Gain: Gain{TotalNS: int64(s.Consumers) * in.Report.Input.DurationNS},
 		Finding: report.Finding{Cause: work.Cause, Site: work.Site, Group: group.ID, Confidence: 0.9},
 	}
-	switch {
-	case s.Inferred:
-		v.FixedSeverity = report.SeverityMedium
-		v.doubt(0.6, textOf("phrase doubt-taker", "group", words.FuncName(group.Name), "from", words.FuncName(s.From)))
-	case s.BlockedShare > 0:
+	if s.BlockedShare > 0 {
 		v.addEvidence(evidenceOf("evidence saturated-blocked", s.BlockedShare, "share", "from", words.FuncName(s.From)))
 	}
 	title := textKey("title saturated")
@@ -125,4 +122,17 @@ func checkSaturated(in *Input, group *report.Group) []Verdict {
 		v.addEvidence(evidenceOf("evidence saturated-ask", s.AskNS, "ns", "loop", s.Site))
 	}
 	return []Verdict{v}
+}
+
+// lockShare returns the share of a group's time in which its requests wait for a lock.
+func lockShare(group *report.Group) float64 {
+	ns, all := int64(0), group.All()
+	for i := range all.Causes {
+		for _, r := range all.Causes[i].Routes {
+			if slices.ContainsFunc(r.Via, func(v report.Via) bool { return v.Wait == report.WaitLock }) {
+				ns += r.TotalNS
+			}
+		}
+	}
+	return float64(ns) / float64(max(group.TotalNS, 1))
 }

@@ -410,7 +410,7 @@ func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *
 				loop, _ = l.loopFuncAt(c, goroutine, iteration.idleWait)
 				l.beginAtRead(c, goroutine, loop, origin)
 				iteration.add(l, c, obs)
-			case loop != nil && loop.isIdleWaitRead && iteration.hasWorked && obs.state == timeline.Syscall && !l.isOutsideWaitCall(c, iteration.idleWait, obs.stack):
+			case loop != nil && (loop.isIdleWaitRead || c.stackInfo(obs.stack).isFetch) && iteration.hasWorked && obs.state == timeline.Syscall && !l.isOutsideWaitCall(c, iteration.idleWait, obs.stack):
 				iteration.nextRead = cmp.Or(iteration.nextRead, obs.start)
 			default:
 				iteration.add(l, c, obs)

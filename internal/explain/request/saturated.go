@@ -19,8 +19,8 @@ import (
 //     as a sender is blocked, each receive wakes one.
 //   - Their call of a library for the next message wakes a goroutine of that library, which fetches more.
 //   - They read a client's connection without a wait.
-//   - A goroutine receives data and wakes none with it, and no other loop works all the time.
-//   - They ask a library for each message, and all such waits are equally short.
+//   - A goroutine of their library receives data and wakes none with it, and no other loop works all the time.
+//   - They ask a library for each message, and hardly wait longer than asking takes.
 type SaturatedLoop struct {
 	Kind Kind              // Loop, or Goroutine: one for each message, of a limited number
 	Name tracefmt.StringID // of the loop
@@ -34,8 +34,6 @@ type SaturatedLoop struct {
 	Goroutines  int   // that handle messages at the same time
 	EachNS      int64 // mean time for one message, AskNS included
 	AskNS       int64 // mean wait for a message that the loop asks for, 0 if it does not ask for each
-	// IsInferred says that no event shows that the loop takes the messages of Feeder.
-	IsInferred bool
 }
 
 // maxAskWaits bounds the waits of a loop that are stored.
@@ -393,22 +391,27 @@ func (f *Finder) findSaturated() []SaturatedLoop {
 	return out
 }
 
-// describeAsking sets how long a loop asks a library for each message. It returns false unless the loop never waits longer than asking
-// takes: then there always is a next message. Waits for messages that come at regular times are shorter after longer work, and those for others differ.
+// describeAsking sets how long a loop asks a library for each message: the median wait. It returns false if the loop waits longer for
+// more than a minor part of its time: then there is not always a next message. If asking itself takes more than that, the waits must not
+// depend on the work: those for messages that come at regular times are shorter after longer work.
 func (o *originStats) describeAsking(s *SaturatedLoop) bool {
 	n := len(o.asks)
 	if n < threshold.MedianSample {
 		return false
 	}
-	waits, sumNS := make([]int64, n), int64(0)
+	waits, sumNS, idleNS := make([]int64, n), int64(0), int64(0)
 	for i, ask := range o.asks {
 		waits[i], sumNS, s.AskNS = ask.waitNS, sumNS+ask.workNS+ask.waitNS, s.AskNS+ask.waitNS
 	}
 	slices.Sort(waits)
+	askNS := waits[n/2]
+	for _, waitNS := range waits {
+		idleNS += max(0, waitNS-askNS)
+	}
 	s.AskNS /= int64(n)
 	s.EachNS = s.AskNS
-	median, longest, cycleNS := waits[n/2], waits[n-1-n/50], sumNS/int64(n) // longest but for one of 50
-	return 2*waits[n/10] >= median && 2*median <= cycleNS && longest <= median+cycleNS/2 && areIndependent(o.asks, longest)
+	minorNS := int64(threshold.MinorShare * float64(sumNS))
+	return idleNS <= minorNS && (askNS*int64(n) <= minorNS || 2*askNS*int64(n) <= sumNS && areIndependent(o.asks, waits[n-1-n/50]))
 }
 
 // areIndependent reports whether waits do not depend on the work before them: whether the slope of their regression is nearer to 0
@@ -461,9 +464,9 @@ func (f *Finder) describeBusy(s *SaturatedLoop, origin *originStats) bool {
 	switch main, stats := loop.mainTake(&f.collector); {
 	case main == 0:
 		s.Feeder = loop.silentFeeder
-		library := modules.Package(f.syms.String(origin.startFunc)) // or the service
-		s.IsInferred = modules.Package(f.syms.String(s.Feeder)) != library || modules.Package(f.syms.String(f.syms.Frame(s.Frame).Func)) == library
-		return s.Feeder != 0
+		// No event shows that the loop takes the feeder's messages: a library that has both shows it. A reader of the service may only count.
+		library := modules.Package(f.syms.String(origin.startFunc))
+		return s.Feeder != 0 && modules.Package(f.syms.String(s.Feeder)) == library && modules.Package(f.syms.String(f.syms.Frame(s.Frame).Func)) != library
 	case stats.isRead:
 		s.Frame = main
 		return true

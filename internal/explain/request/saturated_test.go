@@ -103,7 +103,7 @@ func TestSaturatedConsumer(t *testing.T) {
 	}{
 		"full channel":         {busyConsumer{read: conn, blocks: true}, report.SeverityHigh, "handle 2 messages at once instead of 1"},
 		"file":                 {busyConsumer{read: file, blocks: true}, "", ""},
-		"channel not full":     {busyConsumer{read: conn}, report.SeverityMedium, "handle 2 messages at once instead of 1"},
+		"reader may count":     {busyConsumer{read: conn}, "", ""},
 		"answered by reader":   {busyConsumer{read: conn, answers: true}, "", ""},
 		"rests":                {busyConsumer{read: conn, blocks: true, hasRestsEach: 3}, "", ""},
 		"asks":                 {busyConsumer{asks: pop, askNS: constant(400 * us)}, report.SeverityHigh, "handle 2 messages at once instead of 1"},
