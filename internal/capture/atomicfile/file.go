@@ -101,7 +101,8 @@ func WriteTo(name string, write func(io.Writer) error) error {
 	return f.Commit()
 }
 
-// CreateDir creates a directory for the parts of a file of the given name, next to it. remove removes it with all that is in it.
+// CreateDir creates a directory for the parts of a file of the given name, next to it. remove removes the directory with its content; so does
+// [RemoveUnfinished].
 func CreateDir(name string) (dir string, remove func(), err error) {
 	if dir, err = os.MkdirTemp(filepath.Dir(name), filepath.Base(name)+".part-*"); err != nil {
 		return "", nil, fmt.Errorf("creating a directory for the parts of %s: %w", name, withoutPath(err))
@@ -155,7 +156,7 @@ func (f *File) Commit() error {
 	return nil
 }
 
-// Discard closes and removes the file. After Commit it does nothing, so callers can defer it.
+// Discard closes and removes the temporary file; the target stays unchanged. After Commit it does nothing, so callers can defer it.
 func (f *File) Discard() {
 	if f.isClosed {
 		return
@@ -168,7 +169,8 @@ func (f *File) Discard() {
 	}
 }
 
-// withoutPath removes the temporary name, which means nothing to the user, from an error.
+// withoutPath returns the cause of a *fs.PathError or *os.LinkError, because the temporary name in its text means nothing to the user; any other
+// error unchanged.
 func withoutPath(err error) error {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err

@@ -80,8 +80,8 @@ type Meta struct {
 	Flight *Flight `json:"flight,omitempty"`
 }
 
-// ServiceAttributes describes the service and its environment with OpenTelemetry's names: as the
-// recorder knew them, else as the service reported them.
+// ServiceAttributes describes the service and its environment with OpenTelemetry's names: as the recorder knew them, else, in a flight recording, as
+// the service reported them. The map is m's own.
 func (m *Meta) ServiceAttributes() map[string]string {
 	if m.Service == nil && m.Flight != nil {
 		return m.Flight.Service
@@ -111,7 +111,8 @@ type Trigger struct {
 	Time       time.Time `json:"at"`
 }
 
-// Description returns one line with the reason for the recording and its other triggers.
+// Description returns one line: the reason for the recording, how many more triggers of that kind there were, and the first trigger of each other
+// kind.
 func (f *Flight) Description() string {
 	out := cmp.Or(f.Reason.Text, f.Reason.Kind)
 	if n := f.TriggerCounts[f.Reason.Kind]; n > 1 {
@@ -236,7 +237,8 @@ func HasMagic(prefix []byte) bool {
 // IsZip reports whether the bytes begin like a zip file with at least one entry.
 func IsZip(prefix []byte) bool { return bytes.HasPrefix(prefix, []byte("PK\x03\x04")) }
 
-// checkSchema accepts only Schema itself. The error, an ErrNotBundle, says whether the schema is of another version or of no bundle.
+// checkSchema returns nil only for Schema itself. The error wraps ErrNotBundle and distinguishes another version of the schema from a text that is
+// none.
 func (m *Meta) checkSchema() error {
 	switch {
 	case m.Schema == Schema:
@@ -248,6 +250,7 @@ func (m *Meta) checkSchema() error {
 	}
 }
 
+// clip returns at most the first 60 bytes of a text, with dots if it was longer.
 func clip(s string) string {
 	if len(s) > 60 {
 		return s[:60] + "..."
@@ -255,8 +258,7 @@ func clip(s string) string {
 	return s
 }
 
-// parseMeta decodes the metadata of a bundle. The error wraps ErrNotBundle if data is no such JSON; another schema is an error,
-// too.
+// parseMeta decodes the metadata of a bundle. The error wraps ErrNotBundle if data is no such JSON or has another schema.
 func parseMeta(data []byte) (Meta, error) {
 	var m Meta
 	if err := json.Unmarshal(data, &m); err != nil {

@@ -75,8 +75,8 @@ type directoryReader struct {
 	isComplete bool // the directory has been read; further reads are unlimited
 }
 
-// ReadAt reads from the file. Until isComplete is set, it returns ErrDirectory after too many bytes, and for a zip64 record
-// that claims more than maxEntries entries.
+// ReadAt reads from the file. Until isComplete is set, it returns ErrDirectory after maxDirectory bytes, and for a zip64 record that claims more than
+// maxEntries entries.
 func (d *directoryReader) ReadAt(p []byte, off int64) (int, error) {
 	if d.isComplete {
 		return d.ReaderAt.ReadAt(p, off)
@@ -182,7 +182,7 @@ func (b *Bundle) HostStream() (io.ReadCloser, error) { return b.stream(NameHost,
 // KernelEvents returns the kernel's events; the error wraps [fs.ErrNotExist] if none were recorded.
 func (b *Bundle) KernelEvents() ([]byte, error) { return b.read(NameKernel, maxKernel) }
 
-// read returns a whole entry of at most limit bytes.
+// read returns a whole entry; fs.ErrNotExist if there is none of that name, ErrNotBundle if it is damaged or longer than limit bytes.
 func (b *Bundle) read(name string, limit int64) ([]byte, error) {
 	r, err := b.stream(name, limit)
 	if err != nil {
@@ -196,7 +196,7 @@ func (b *Bundle) read(name string, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// stream opens an entry of at most limit bytes.
+// stream opens an entry; fs.ErrNotExist if there is none of that name. Reading more than limit bytes of it is an error. The caller closes it.
 func (b *Bundle) stream(name string, limit int64) (io.ReadCloser, error) {
 	f := b.entries[name]
 	if f == nil {

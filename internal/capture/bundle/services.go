@@ -47,7 +47,7 @@ func IsServiceName(name string) bool {
 	}) < 0
 }
 
-// Names returns the names of the services.
+// Names returns the names of the services, in the order of the file.
 func (s *Services) Names() (out []string) {
 	for _, m := range s.Services {
 		out = append(out, m.Name)
@@ -66,7 +66,8 @@ func (s *Services) Recording(name string) (r *io.SectionReader, size int64) {
 // ErrServices is wrapped, with [ErrNotBundle], by errors about a file with the recordings of several services.
 var ErrServices = errors.New("it has the recordings of several services")
 
-// ReadServices reads the description of a file with the recordings of several services.
+// ReadServices reads the description of a file with the recordings of several services. It reads no recording: that is what [Services.Recording] is
+// for, and r has to stay open. An error wraps [ErrNotBundle], or fs.ErrNotExist if the file has no such description.
 func ReadServices(r io.ReaderAt, size int64) (*Services, error) {
 	z, err := ReadDirectory(r, size)
 	if err != nil {
@@ -110,7 +111,8 @@ func ReadServices(r io.ReaderAt, size int64) (*Services, error) {
 	return out, nil
 }
 
-// WriteServices writes the recordings of several services as one file. open opens the recording of a service.
+// WriteServices writes the recordings of several services as one file, and sets the schema and the names of entries in its copy of s. It calls open
+// for one service after the other, copies the result and closes it.
 func WriteServices(w io.Writer, s Services, open func(name string) (io.ReadCloser, error)) error {
 	s.Schema, s.Services = ServicesSchema, slices.Clone(s.Services)
 	out := zip.NewWriter(w)

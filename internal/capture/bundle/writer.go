@@ -29,8 +29,8 @@ func NewWriter(w io.Writer, start time.Time) (*Writer, error) {
 	return b, err
 }
 
-// create begins an entry. Traces are stored so that they can be used in place, profiles because they
-// are already compressed.
+// create begins an entry; a second one of the same name is an error. Traces are stored so that they can be used in place, profiles because they are
+// already compressed.
 func (b *Writer) create(name string, method uint16) (io.Writer, error) {
 	if b.names[name] {
 		return nil, fmt.Errorf("writing a recording: entry %s was written already", name)
@@ -51,7 +51,7 @@ func (b *Writer) Write(p []byte) (int, error) {
 	return b.trace.Write(p)
 }
 
-// Add finishes the trace and adds another entry. An empty one is left out.
+// Add finishes the trace and adds another entry. An entry without data is left out, without an error.
 func (b *Writer) Add(name string, data []byte) error {
 	b.trace = nil
 	if len(data) == 0 {

@@ -15,9 +15,9 @@ type Frame struct {
 	isWrapper bool
 }
 
-// Stack returns the frames of a stack, innermost first, of the return addresses in it, without the first skip frames and without
-// those that the runtime leaves out of stacks: wrappers that the compiler created, the end of every goroutine, and runtime.main.
-// It agrees with the runtime's fpunwindExpand.
+// Stack returns the frames, innermost first, of the calls that a stack of return addresses contains, inlined ones included. It omits the innermost
+// skip frames and those that the runtime leaves out of stacks: wrappers that the compiler created, the end of every goroutine, and runtime.main. It
+// agrees with the runtime's fpunwindExpand.
 func (p *Program) Stack(addresses []uint64, skip int) []Frame {
 	var all []Frame
 	for _, address := range addresses {
@@ -43,8 +43,8 @@ func (p *Program) Stack(addresses []uint64, skip int) []Frame {
 	return all
 }
 
-// EntryStack returns the stack that the runtime's tracer gives for a new goroutine: the function that it starts with; nil if the
-// program has none at that address. Of a wrapper that the compiler created for a go statement, it is the wrapped function.
+// EntryStack returns the stack of one frame that the runtime's tracer gives for a new goroutine: the function that it starts with; nil if the program
+// has none at address entry. Of a wrapper that the compiler created for a go statement, it is the wrapped function.
 func (p *Program) EntryStack(entry uint64) []Frame {
 	f, ok := p.find(entry)
 	if !ok {
@@ -72,7 +72,8 @@ const (
 	inlinedCallSize  = 16
 )
 
-// frames returns the frames of a return address, innermost first; nil if it is in no function.
+// frames returns the frames of a return address, innermost first: the calls inlined there and their function; nil if no function contains the
+// address.
 func (p *Program) frames(address uint64) []Frame {
 	call := address - 1
 	f, ok := p.find(call)

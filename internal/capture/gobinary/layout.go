@@ -55,7 +55,8 @@ var fields = []field{
 	{"abi.FuncIDWrapper", func(l *Layout) *int64 { return &l.WrapperID }, false},
 }
 
-// LayoutFields returns the columns of the table of layouts.
+// LayoutFields returns the names of the columns of the table of layouts, such as "g.sched.pc", without the first (version) and last (block reasons)
+// one.
 func LayoutFields() []string {
 	names := make([]string, len(fields))
 	for i, f := range fields {
@@ -69,7 +70,7 @@ func LayoutFields() []string {
 //go:embed offsets.tsv
 var layoutTable string
 
-// knownLayouts returns the rows of the table by minor version, such as "1.26".
+// knownLayouts parses the table and returns its rows by minor version, such as "1.26".
 func knownLayouts() map[string]*Layout {
 	rows := map[string]*Layout{}
 	for line := range strings.Lines(layoutTable) {
@@ -86,7 +87,7 @@ func knownLayouts() map[string]*Layout {
 	return rows
 }
 
-// KnownVersions returns the minor versions of Go whose layout is known.
+// KnownVersions returns the minor versions of Go whose layout is known, such as "1.26", in ascending order.
 func KnownVersions() []string {
 	var names []string
 	for name := range knownLayouts() {
@@ -108,7 +109,8 @@ func minorVersion(version string) string {
 	return major + "." + rest
 }
 
-// layoutOf returns the layout for a version of Go: from the table, else from debug information.
+// layoutOf returns the layout for a version of Go: from the table, else, from Go 1.22 on, from debug information, with the block reasons of the
+// newest known version. debugInfo is called only in the second case.
 func layoutOf(version string, debugInfo func() (*dwarf.Data, error)) (*Layout, error) {
 	rows := knownLayouts()
 	if l := rows[minorVersion(version)]; l != nil {
@@ -131,7 +133,8 @@ func layoutOf(version string, debugInfo func() (*dwarf.Data, error)) (*Layout, e
 	return l, nil
 }
 
-// readDWARF sets the offsets of fields by debug information. Constants are not in it and stay as they are.
+// readDWARF sets the offsets of fields by debug information: -1 for an optional field that is missing; any other missing field is an error. Constants
+// are not in it and stay unchanged.
 func (l *Layout) readDWARF(data *dwarf.Data) error {
 	structures := map[string]*dwarf.StructType{}
 	r := data.Reader()
@@ -177,7 +180,8 @@ func (l *Layout) readDWARF(data *dwarf.Data) error {
 	return nil
 }
 
-// fieldOffset returns the offset of a field that a path of names leads to.
+// fieldOffset returns the offset in bytes of a field within t; path names it and the structures that it is in, outermost first. It is false if one of
+// them is missing.
 func fieldOffset(t *dwarf.StructType, path []string) (offset int64, ok bool) {
 	if t == nil {
 		return 0, false

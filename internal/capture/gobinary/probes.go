@@ -24,8 +24,8 @@ func (p *Program) PushOf(name string, entry uint64) (uint64, error) {
 	return address, nil
 }
 
-// CallOf returns the address of the first instruction by which the function at address entry calls the one at address callee;
-// name, of the caller, is for the error.
+// CallOf returns the address of the first direct call instruction by which the function at address entry calls the one at address callee; name, of
+// the caller, is for the error.
 func (p *Program) CallOf(name string, entry, callee uint64) (uint64, error) {
 	f, ok := p.find(entry)
 	if !ok {
@@ -44,7 +44,7 @@ func (p *Program) CallOf(name string, entry, callee uint64) (uint64, error) {
 	return address, nil
 }
 
-// instructions calls f for the instructions of n bytes of code, until f returns false or one cannot be decoded.
+// instructions calls f for each instruction in n bytes of code from address, until f returns false or one cannot be decoded.
 func (p *Program) instructions(address uint64, n int, f func(position uint64, in x86asm.Inst) bool) {
 	for code := p.bytes(address, n); len(code) > 0; {
 		in, err := x86asm.Decode(code, 64)

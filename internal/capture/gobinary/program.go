@@ -31,7 +31,8 @@ type Program struct {
 	functionCount                          int
 }
 
-// Open reads the tables of an executable file. Its error names the missing part.
+// Open reads the tables of an executable ELF file for amd64; r has to stay open while the program is used. The error wraps ErrNotGo if it is no Go
+// program, else it names the missing part.
 func Open(r io.ReaderAt) (*Program, error) {
 	f, err := elf.NewFile(r)
 	if err != nil {
@@ -57,7 +58,7 @@ func Open(r io.ReaderAt) (*Program, error) {
 // tableMagic begins the function table since Go 1.20: runtime.pcHeader.
 const tableMagic = 0xfffffff1
 
-// readTable finds the function table and its parts.
+// readTable sets the function table, its parts and textStart.
 func (p *Program) readTable() error {
 	var address uint64
 	for _, s := range p.file.Sections {
@@ -107,8 +108,8 @@ func (p *Program) symbols() []elf.Symbol {
 	return symbols
 }
 
-// readModuleData finds the runtime's description of the program: a structure that begins with a pointer to the function table and
-// one to its names. Stripped programs have no symbol for it.
+// readModuleData finds the runtime's description of the program: a structure that begins with a pointer to the function table and one to its names,
+// both given by their addresses. It sets goFunc and textStart from it, or leaves them if there is none. Stripped programs have no symbol for it.
 func (p *Program) readModuleData(table, names uint64) {
 	p.addresses = map[uint64]uint64{}
 	for _, s := range p.file.Sections {
@@ -163,7 +164,7 @@ func (p *Program) readModuleData(table, names uint64) {
 	}
 }
 
-// word returns the pointer at an address of the loaded program, 0 if there is none.
+// word returns the 8 bytes at an address of the loaded program, relocated as by the loader; 0 if the file has none there.
 func (p *Program) word(address uint64) uint64 {
 	if v, ok := p.addresses[address]; ok {
 		return v
@@ -175,7 +176,8 @@ func (p *Program) word(address uint64) uint64 {
 	return binary.LittleEndian.Uint64(b)
 }
 
-// bytes returns up to n bytes of the file at an address.
+// bytes returns a copy of up to n bytes that the file has for an address of the loaded program: fewer at the end of the segment, nil outside of all
+// segments.
 func (p *Program) bytes(address uint64, n int) []byte {
 	for _, s := range p.file.Progs {
 		if s.Type == elf.PT_LOAD && address >= s.Vaddr && address-s.Vaddr < s.Filesz {
@@ -189,7 +191,7 @@ func (p *Program) bytes(address uint64, n int) []byte {
 	return nil
 }
 
-// FileOffset returns the offset in the file of an address in the program's code.
+// FileOffset returns the offset in the file of an address in the program's code. It is false for an address outside of the code.
 func (p *Program) FileOffset(address uint64) (uint64, bool) {
 	for _, s := range p.file.Progs {
 		if s.Type == elf.PT_LOAD && s.Flags&elf.PF_X != 0 && address >= s.Vaddr && address-s.Vaddr < s.Filesz {
@@ -216,7 +218,7 @@ type function struct {
 	data       []byte // runtime._func and the values after it
 }
 
-// functionAt returns the i-th function in the order of addresses.
+// functionAt returns the i-th function in the order of addresses, from 0. In a damaged table its data may be empty.
 func (p *Program) functionAt(i int) (f function) {
 	cell := func(i int) uint32 {
 		if 4*i+4 > len(p.functions) {
@@ -231,7 +233,7 @@ func (p *Program) functionAt(i int) (f function) {
 	return f
 }
 
-// find returns the function that contains an address; false if none does.
+// find returns the function that contains an address; false if none does, or if its record is damaged.
 func (p *Program) find(address uint64) (function, bool) {
 	i := sort.Search(p.functionCount, func(i int) bool { return p.functionAt(i).entry > address }) - 1
 	if i < 0 {
@@ -254,7 +256,7 @@ const (
 	functionSize       = 44
 )
 
-// cell returns the 32-bit number at an offset of the function's record, 0 beyond its end.
+// cell returns the 32-bit number at an offset, in bytes, of the function's record, 0 beyond its end.
 func (f function) cell(offset int) uint32 {
 	if offset < 0 || offset+4 > len(f.data) {
 		return 0
@@ -265,8 +267,8 @@ func (f function) cell(offset int) uint32 {
 // name returns the name at an offset of the table of names.
 func (p *Program) name(offset uint32) string { return text(p.names, offset) }
 
-// text returns the text that begins at an offset of a table and ends before the next zero byte, "" if the table has no such
-// text.
+// text returns the text that begins at an offset of a table and ends before the next zero byte, "" if the offset is beyond the table or no zero byte
+// follows.
 func text(table []byte, offset uint32) string {
 	if uint64(offset) >= uint64(len(table)) {
 		return ""

@@ -15,7 +15,7 @@ import (
 // numbers of processes that BPF programs have.
 const FirstPIDNamespace = 0xEFFFFFFC
 
-// NamespaceNumber returns the number of a process's namespace of a kind, such as "pid".
+// NamespaceNumber returns the inode number of a process's namespace of a kind, such as "pid". Processes with equal numbers share the namespace.
 func NamespaceNumber(pid int, kind string) (uint32, error) {
 	text, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
 	if err != nil {
@@ -25,7 +25,7 @@ func NamespaceNumber(pid int, kind string) (uint32, error) {
 	return uint32(n), err
 }
 
-// InnermostPID returns the number of a process, or of a thread, in its own PID namespace; 0 if that is not known.
+// InnermostPID returns the id that a process or thread has in its own PID namespace; 0 if that is not known. pid is its id here.
 func InnermostPID(pid int) int32 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

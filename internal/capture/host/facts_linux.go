@@ -12,8 +12,8 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// facts describes the kernel, the build and settings of the process, its limits, and whether its network namespace is another one.
-// If the limits cannot be gathered, it warns, and only the kernel and the namespace remain.
+// facts describes the kernel, the process's Go version, build and environment (GOMAXPROCS, GOGC, GOMEMLIMIT), its limits, and whether its network
+// namespace is another one. If the limits cannot be gathered, it calls warn, and only the kernel and the namespace remain.
 func facts(pid int, warn func(code, text string)) *bundle.Host {
 	h := &bundle.Host{PID: pid, OS: runtime.GOOS, Arch: runtime.GOARCH}
 	var u unix.Utsname

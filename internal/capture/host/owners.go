@@ -49,8 +49,8 @@ func parseTCP(text []byte) []tcpEntry {
 	return list
 }
 
-// parseAddrPort parses an address as in /proc/net/tcp and tcp6: hexadecimal words in the machine's byte order, a colon and a
-// hexadecimal port. An IPv4 address in IPv6 form becomes IPv4.
+// parseAddrPort parses an address as in /proc/net/tcp and tcp6: hexadecimal words in the machine's byte order, a colon and a hexadecimal port. An
+// IPv4 address in IPv6 form becomes IPv4. It is false for a text of another form.
 func parseAddrPort(b []byte) (netip.AddrPort, bool) {
 	addr, port, ok := bytes.Cut(b, []byte(":"))
 	p, err := strconv.ParseUint(string(port), 16, 16)
@@ -68,8 +68,8 @@ func parseAddrPort(b []byte) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(a.Unmap(), uint16(p)), true
 }
 
-// readTCP reads the TCP sockets in the network namespace of a process. Dir is the directory of the
-// process in /proc.
+// readTCP reads the TCP sockets, of IPv4 and then IPv6, in the network namespace of a process. dir is the directory of the process in fsys, a /proc.
+// Without IPv6 there are none of it.
 func readTCP(fsys fs.FS, dir string) ([]tcpEntry, error) {
 	v4, err := fs.ReadFile(fsys, path.Join(dir, "net/tcp"))
 	if err != nil {
@@ -124,7 +124,8 @@ type Owners struct {
 	Unreadable int
 }
 
-// findOwners searches the open files of all processes for the sockets with the given inodes.
+// findOwners returns the processes, in ascending order, that have at least one of the sockets with the given inodes open, and the number of those
+// whose files it could not read.
 func findOwners(procfs fs.FS, inodes []uint64) Owners {
 	var o Owners
 	if len(inodes) == 0 {
@@ -150,8 +151,7 @@ func findOwners(procfs fs.FS, inodes []uint64) Owners {
 	return o
 }
 
-// socketInodes returns the inodes of the sockets that a process has open. Process is the name of its
-// directory in /proc.
+// socketInodes returns the set of inodes of the sockets that a process has open. process is the name of its directory in procfs.
 func socketInodes(procfs fs.FS, process string) (map[uint64]bool, error) {
 	dir := path.Join(process, "fd")
 	fds, err := fs.ReadDir(procfs, dir)

@@ -19,8 +19,8 @@ func procFS() fs.FS { return os.DirFS("/proc") }
 // namespace if the goroutine that read the sockets of a container happened to run on it: a locked main thread does not end.
 const ownThread = "thread-self"
 
-// LocalAddrs resolves a host name, within a second, and returns those of its addresses that belong to this machine: loopback
-// addresses and addresses of the machine's interfaces.
+// LocalAddrs resolves a host name, within a second, and returns those of its addresses that belong to this machine: loopback addresses and addresses
+// of the machine's interfaces. An unspecified address counts as local. The result is nil if the name does not resolve.
 func LocalAddrs(ctx context.Context, name string) []netip.Addr {
 	addrs := []netip.Addr{}
 	if a, err := netip.ParseAddr(name); err == nil {
@@ -66,8 +66,8 @@ func Listeners(addrs []netip.Addr, port uint16) (Owners, error) {
 	return findOwners(procFS(), listeningInodes(list, addrs, port)), nil
 }
 
-// Acceptor returns the process that has accepted a connection of the calling process, given by its two
-// ends. The result has no process as long as none has accepted the connection.
+// Acceptor returns the process that has accepted a connection of the calling process, given by its two ends as that process sees them. The result has
+// no process as long as none has accepted the connection.
 func Acceptor(client, server netip.AddrPort) (Owners, error) {
 	list, err := readTCP(procFS(), ownThread)
 	if err != nil {
@@ -79,7 +79,8 @@ func Acceptor(client, server netip.AddrPort) (Owners, error) {
 	return Owners{}, nil
 }
 
-// CommandLine returns the arguments of a process, separated by zero bytes as in /debug/pprof/cmdline.
+// CommandLine returns the arguments of a process, separated by zero bytes as in /debug/pprof/cmdline; false for a thread of the kernel and if it
+// cannot be read.
 func CommandLine(pid int) (string, bool) {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 	if err != nil || len(b) == 0 {
@@ -97,7 +98,7 @@ func ProgramName(pid int) string {
 	return string(bytes.TrimSpace(b))
 }
 
-// ListeningPorts returns the TCP ports on which a process accepts connections; none if its files cannot be read.
+// ListeningPorts returns the TCP ports on which a process accepts connections; nil if its files cannot be read.
 func ListeningPorts(pid int) (ports []uint16) {
 	process := strconv.Itoa(pid)
 	list, err := readTCP(procFS(), process)
@@ -119,8 +120,8 @@ func ListeningPorts(pid int) (ports []uint16) {
 // ContainerPID returns the first process of a container, whose identifier or its beginning is in the names of its control groups.
 func ContainerPID(id string) (int, error) { return containerPID(procFS(), id) }
 
-// containerPID returns the smallest process id below proc (a /proc) whose control groups have the container's id in their
-// paths.
+// containerPID returns the smallest process id below proc (a /proc) with a control group whose path contains the container's id; an error if there is
+// none.
 func containerPID(proc fs.FS, id string) (pid int, err error) {
 	entries, err := fs.ReadDir(proc, ".")
 	if err != nil {

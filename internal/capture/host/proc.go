@@ -5,8 +5,7 @@ import (
 	"strconv"
 )
 
-// parseSchedstat reads the first two of schedstat's three numbers: time run and time runnable without
-// running.
+// parseSchedstat reads the first two of schedstat's three numbers, in ns: the time on a CPU, and the time runnable without one.
 func parseSchedstat(b []byte) (v [2]int64, ok bool) {
 	i := 0
 	for f := range bytes.FieldsSeq(b) {
@@ -47,8 +46,8 @@ func (s *procStat) hasEnded() bool {
 	return s.state == 'Z' || s.state == 'X' || s.taskFlags&exitingTask != 0
 }
 
-// parseStat reads /proc/PID/stat. The command's name, in parentheses, may contain any character,
-// including parentheses and line ends.
+// parseStat reads /proc/PID/stat; false if a field that a sample needs is missing or implausible. The command's name, in parentheses, may contain any
+// character, including parentheses and line ends.
 func parseStat(b []byte) (s procStat, ok bool) {
 	i := bytes.LastIndexByte(b, ')')
 	if i < 0 {
@@ -76,7 +75,7 @@ func parseStat(b []byte) (s procStat, ok bool) {
 	return s, false
 }
 
-// target returns the variable for a field of the file; nil if a sample does not need the field.
+// target returns the variable for the n-th field of the file, from 1 as in the manual; nil if a sample does not need the field as a number.
 func (s *procStat) target(n int) *int64 {
 	switch n {
 	case 9:
@@ -121,9 +120,8 @@ func parseRetransmitted(b []byte) (int64, bool) {
 	return 0, false
 }
 
-// parseMachine reads two sums from /proc/stat, in ns: the CPU time of all processes and interrupts of
-// the machine, and the time during which the hypervisor ran something else although the machine's CPUs
-// had work.
+// parseMachine reads two sums since the boot from /proc/stat, in ns: the CPU time of all processes and interrupts of the machine, and the time during
+// which the hypervisor ran something else although the machine's CPUs had work.
 func parseMachine(b []byte) (machine, steal int64, ok bool) {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	f := bytes.Fields(line)
@@ -146,7 +144,7 @@ func parseMachine(b []byte) (machine, steal int64, ok bool) {
 	return machine, steal, true
 }
 
-// parsePressure reads, from /proc/pressure/cpu, how long at least one process waited for a CPU, in ns.
+// parsePressure reads, from /proc/pressure/cpu, for how long at least one process waited for a CPU since the boot, in ns.
 func parsePressure(b []byte) (int64, bool) {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	_, text, ok := bytes.Cut(line, []byte("total="))

@@ -148,8 +148,8 @@ func (s *Samples) warn(text string) {
 	s.Warnings = append(s.Warnings, bundle.Warning{Code: WarnHost, Text: text})
 }
 
-// readLine returns a line without its line end, and the number of bytes read. A line longer than
-// maxLine is skipped, with tooLong set. readLine reads at most limit bytes and one buffer.
+// readLine returns a line without its line end, and the number of bytes read. Of a line longer than maxLine, b is nil and tooLong is true. At the end
+// of the input, err is io.EOF, and b may be a line without line end. readLine reads at most limit bytes and one buffer.
 func readLine(in *bufio.Reader, limit int) (b []byte, n int, tooLong bool, err error) {
 	for {
 		chunk, err := in.ReadSlice('\n')
@@ -207,7 +207,7 @@ func isPlausible(l *Line) bool {
 	return l.MonoNS > 0 || l.WallNS > 0
 }
 
-// readStart reads the first line. It fails if the line has another kind or schema.
+// readStart copies the content of the first line into s, with clipped texts. It fails if the line has another kind or schema.
 func (s *Samples) readStart(l *Line) error {
 	switch {
 	case l.Kind != KindStart:
@@ -235,8 +235,8 @@ func clip(s string) string {
 	return s
 }
 
-// add adds a line. It reports false for a line that contradicts earlier ones or has an invalid
-// address.
+// add adds a line, and clips its texts and lists. It reports false for a line whose time is before that of an earlier one, and for one with an
+// invalid address, of which it adds the rest.
 func (s *Samples) add(l *Line) bool {
 	l.ThreadWaits = l.ThreadWaits[:min(len(l.ThreadWaits), maxWaited)]
 	l.Levels = l.Levels[:min(len(l.Levels), maxLevels)]
@@ -277,8 +277,8 @@ func (v *Socket) parseEnds() (Ends, bool) {
 	return Ends{local, remote}, err1 == nil && err2 == nil
 }
 
-// addSockets updates the connections and appends an event for each connection that changed. It reports
-// false if an address is invalid.
+// addSockets updates the connections and appends an event for each connection that changed. It skips sockets with an invalid address and then reports
+// false.
 func (s *Samples) addSockets(l *Line) bool {
 	first := s.SocketPolls == 0
 	s.SocketPolls++
@@ -370,8 +370,8 @@ func (s *Samples) addSelfConnections(l *Line) {
 	}
 }
 
-// markSpurious moves spurious retransmissions of a connection from Retransmitted to Spurious in its
-// last events, because the other end reports them a round trip later. It returns how many it moved.
+// markSpurious moves up to the given number of retransmissions of a connection from Retransmitted to Spurious in its last events, because the other
+// end reports them as spurious a round trip later. It returns how many it moved.
 func (s *Samples) markSpurious(conn Ends, spurious int64) (marked int64) {
 	for i := len(s.Events) - 1; i >= 0 && spurious > 0; i-- {
 		if e := &s.Events[i]; e.Ends == conn {

@@ -64,8 +64,8 @@ type series struct {
 	position int
 }
 
-// add adds a sample as the newest one. When the series has limit samples, every second one is dropped. From then on the newest
-// takes the place of the one before, except every stride-th time.
+// add adds a sample as the newest one. When the series has limit samples, every second one is dropped and the stride doubles: from then on, of stride
+// samples in succession only the newest stays.
 func (s *series) add(sample Sample, limit int) {
 	s.stride = max(s.stride, 1)
 	if s.position > 0 {
@@ -80,7 +80,7 @@ func (s *series) add(sample Sample, limit int) {
 	}
 }
 
-// dropEverySecond keeps the elements at even indices, and the last one.
+// dropEverySecond keeps the elements at even indices, and the last one. It overwrites s.
 func dropEverySecond[T any](s []T) []T {
 	n := 0
 	for i := 0; i < len(s); i += 2 {
@@ -94,7 +94,7 @@ func dropEverySecond[T any](s []T) []T {
 	return s[:n]
 }
 
-// encode returns host.jsonl: the line start, all lines in the order of time, and the line end.
+// encode returns host.jsonl: the line start, all lines in the order of MonoNS, and the line end.
 func (l *sampleLog) encode(start, end Line) []byte {
 	var lines []*Line
 	for _, x := range l.seconds.samples {

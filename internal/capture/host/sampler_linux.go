@@ -104,7 +104,7 @@ func openRead(name string) (fd int, err error) {
 	return unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 }
 
-// errorWithHint returns the error's text, with the missing permission if that is the cause.
+// errorWithHint returns the error's text, with the advice to run as another user if a permission is missing.
 func errorWithHint(err error) string {
 	if errors.Is(err, fs.ErrPermission) {
 		return err.Error() + " (run as the service's user, or as root)"
@@ -189,8 +189,8 @@ func (s *Sampler) sleepUntil(deadline int64) bool {
 	}
 }
 
-// readFile returns the present content of an open file of /proc; nil if the file cannot be read. The
-// content is valid until the next call.
+// readFile returns the present content of an open file of /proc; nil if the file cannot be read. The content is valid until the next call for any
+// file.
 func (s *Sampler) readFile(fd int) []byte {
 	for {
 		n, err := unix.Pread(fd, s.buf, 0)
@@ -239,7 +239,7 @@ func (s *Sampler) takeSample(mono, wall int64) {
 	s.lines.samples.add(sample, maxSamples)
 }
 
-// sampleGroup adds the counters of the process's cgroup.
+// sampleGroup sets, in the sample, those counters of the process's cgroup that the kernel has. On an error it sets none.
 func (s *Sampler) sampleGroup(sample *Sample) {
 	var stat cgroup.Stat
 	if s.group == nil || s.group.Sample(&stat) != nil {
@@ -262,7 +262,8 @@ func (s *Sampler) sampleGroup(sample *Sample) {
 // a read: reading them uses at most 1 % of a CPU.
 const threadCostFactor = 100
 
-// sampleThreads adds the sums over all threads, unless the last read was too expensive.
+// sampleThreads sets, in the sample, the sums over all threads, unless so little time has passed since the last read that its cost would exceed the
+// share that threadCostFactor allows.
 func (s *Sampler) sampleThreads(sample *Sample) {
 	if s.threads == nil || sample.MonoNS < s.nextThreadRead {
 		return
@@ -356,7 +357,7 @@ func (s *Sampler) recordProcessEnd(mono, wall int64) {
 	s.lines.otherLines = append(s.lines.otherLines, Line{Kind: KindMark, Sample: Sample{MonoNS: mono, WallNS: wall}, Text: text})
 }
 
-// Stop takes a last sample and returns the recording. Further calls return the same recording.
+// Stop ends sampling after a last sample and returns the recording. Further calls return the same recording; concurrent ones are not allowed.
 func (s *Sampler) Stop() *Recording {
 	s.stopOnce.Do(func() {
 		unix.Close(s.stopPipe[1])

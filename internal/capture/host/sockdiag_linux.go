@@ -21,8 +21,8 @@ type sockDiag struct {
 	buf []byte
 }
 
-// openSockDiag opens a netlink socket in the network namespace that the file /proc/PID/ns/net names;
-// "" means the namespace of this process.
+// openSockDiag opens a netlink socket in the network namespace that the file /proc/PID/ns/net names; "" means the namespace of this process. The
+// caller closes it.
 func openSockDiag(namespace string) (*sockDiag, error) {
 	if namespace == "" {
 		return newSockDiag()
@@ -43,7 +43,7 @@ func openSockDiag(namespace string) (*sockDiag, error) {
 	return d, err
 }
 
-// enterNamespace moves the calling thread into a network namespace.
+// enterNamespace moves the calling thread, which the goroutine has locked, into the network namespace that the file name names.
 func enterNamespace(name string) error {
 	f, err := os.Open(name)
 	if err != nil {
@@ -135,8 +135,8 @@ func (d *sockDiag) dumpFamily(family uint8, f func(*diagSocket)) error {
 	}
 }
 
-// parseDiag reads one datagram of an answer and calls f for each socket. Done reports that the answer
-// is complete: at NLMSG_DONE or an error.
+// parseDiag reads one datagram of the answer to request seq and calls f for each socket; the socket is valid during the call. done reports that the
+// answer is complete: at NLMSG_DONE or an error.
 func parseDiag(b []byte, seq uint32, f func(*diagSocket)) (done bool, err error) {
 	native := binary.NativeEndian
 	for len(b) >= unix.SizeofNlMsghdr {
@@ -170,7 +170,7 @@ func parseDiag(b []byte, seq uint32, f func(*diagSocket)) (done bool, err error)
 // align4 rounds up to a multiple of 4.
 func align4(n int) int { return (n + 3) &^ 3 }
 
-// parseDiagSocket reads an inet_diag_msg and its attributes.
+// parseDiagSocket reads an inet_diag_msg and its attributes; false if it is too short.
 func parseDiagSocket(b []byte) (s diagSocket, ok bool) {
 	if len(b) < diagMsgLen {
 		return s, false

@@ -29,8 +29,7 @@ type socketPoller struct {
 	lastSelfSockets int
 }
 
-// openSockets prepares to poll a process's sockets. Namespace is the file of its network namespace, ""
-// for the namespace of this process.
+// openSockets prepares to poll a process's sockets. namespace is the path of its network namespace, "" for the namespace of this process.
 func openSockets(pid int, namespace string) (*socketPoller, error) {
 	name := strconv.Itoa(pid)
 	if _, err := socketInodes(procFS(), name); err != nil {
@@ -49,9 +48,9 @@ func (s *socketPoller) close() { s.diag.close() }
 // uses at most 2 % of a CPU.
 const socketCostFactor = 50
 
-// poll reads the sockets and returns a line with those that are new or have changed since the previous
-// poll; the first line and the final one list all. It returns nil if nothing changed, and polled is
-// false if it is too early for a poll.
+// poll reads the sockets and returns a line with those that are new or have changed since the previous poll; the first line and the final one list
+// all. The line, whose times the caller sets, is nil if nothing changed. polled is false if it is too early for a poll: mono (CLOCK_MONOTONIC, ns) is
+// before nextPoll.
 func (s *socketPoller) poll(mono int64, final bool) (l *Line, polled bool, err error) {
 	if mono < s.nextPoll && !final {
 		return nil, false, nil
@@ -69,7 +68,8 @@ func (s *socketPoller) poll(mono int64, final bool) (l *Line, polled bool, err e
 	return l, true, nil
 }
 
-// collect reads the sockets of the namespace and sorts them by state and owner.
+// collect reads the sockets of the namespace and sets listenAddrs (of the process), ownerlessEnds (sockets that no process has open) and ownedSockets
+// (the others).
 func (s *socketPoller) collect() error {
 	var listeners []diagSocket
 	unknown := s.processInodes == nil
@@ -97,8 +97,8 @@ func (s *socketPoller) collect() error {
 	return err
 }
 
-// classifyInodes finds out which sockets belong to the sampled process, to this process, and to
-// others.
+// classifyInodes sets processInodes, samplerInodes and foreignInodes: the sockets of the sampled process, of this process, and of others. If the
+// sampled process has ended, it sets none and returns no error.
 func (s *socketPoller) classifyInodes() (err error) {
 	if s.processInodes, err = socketInodes(procFS(), s.pid); err != nil {
 		return nil // the process has ended, which the next sample reports
@@ -115,7 +115,7 @@ func (s *socketPoller) classifyInodes() (err error) {
 	return nil
 }
 
-// nextLine returns the changes since the previous line; nil without any.
+// nextLine returns the changes since the previous line; nil without any. The first and the final line list all sockets.
 func (s *socketPoller) nextLine(final bool) *Line {
 	first := !s.hasListed
 	s.hasListed = true

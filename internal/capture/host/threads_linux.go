@@ -99,7 +99,7 @@ func (t *threads) relist() error {
 	return nil
 }
 
-// openSchedstat opens the schedstat file of a thread, -1 if it has ended.
+// openSchedstat opens the schedstat file of a thread and returns its descriptor, -1 if the thread has ended.
 func (t *threads) openSchedstat(tid int) int {
 	fd, err := unix.Openat(t.dirFD, strconv.Itoa(tid)+"/schedstat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -108,7 +108,7 @@ func (t *threads) openSchedstat(tid int) int {
 	return fd
 }
 
-// dropEnded moves the times of an ended thread into the sum of ended threads.
+// dropEnded closes the file of an ended thread, adds its last times to those of ended threads, and forgets it.
 func (t *threads) dropEnded(tid int, th *thread) {
 	if th.fd >= 0 {
 		unix.Close(th.fd)
@@ -120,8 +120,9 @@ func (t *threads) dropEnded(tid int, th *thread) {
 
 var errNoSchedstat = errors.New("the kernel has no schedstat of threads")
 
-// read returns the sums. Count is the number of threads in the process's stat file: if it differs from
-// the number of known threads, or a known thread has ended, read lists the threads again.
+// read returns the sums over all threads, also ended ones, in ns: the time on a CPU, and the time runnable without one. It sets t.waits to the
+// threads that waited for at least minThreadWait since the previous call. count is the number of threads in the process's stat file: if it differs
+// from the number of known threads, or a known thread has ended, read lists the threads again.
 func (t *threads) read(count int) (run, delay int64, err error) {
 	if count != len(t.byTID) {
 		if err := t.relist(); err != nil {
@@ -158,7 +159,7 @@ func (t *threads) read(count int) (run, delay int64, err error) {
 	return run, delay, nil
 }
 
-// readThread reads the times of one thread; false if the thread has ended.
+// readThread reads the times of one thread as parseSchedstat returns them; false if the thread has ended.
 func (t *threads) readThread(tid int, th *thread) ([2]int64, bool) {
 	fd := th.fd
 	if fd < 0 {

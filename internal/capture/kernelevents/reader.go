@@ -34,7 +34,7 @@ type block struct {
 	packed         []byte
 }
 
-// NewReader checks the blocks' headers and reads the tables. A file that ends within a block ends before it.
+// NewReader checks the blocks' headers and reads the tables. An incomplete block at the end is ignored. The error wraps ErrFormat.
 func NewReader(data []byte) (*Reader, error) {
 	rest, ok := bytes.CutPrefix(data, []byte(Schema+"\n"))
 	if !ok {
@@ -76,7 +76,7 @@ func NewReader(data []byte) (*Reader, error) {
 	return r, nil
 }
 
-// unpack returns the bytes of a block. They are valid until the next call.
+// unpack returns the uncompressed bytes of a block. They are valid until the next call.
 func (r *Reader) unpack(b block) ([]byte, error) {
 	if err := r.unpacker.(flate.Resetter).Reset(bytes.NewReader(b.packed), nil); err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (r *Reader) unpack(b block) ([]byte, error) {
 	return r.raw, nil
 }
 
-// readTables reads the lines of the tables.
+// readTables appends the rows of a block of tables to r.Tables.
 func (r *Reader) readTables(b block) error {
 	raw, err := r.unpack(b)
 	if err != nil {
@@ -131,8 +131,8 @@ func (r *Reader) readTables(b block) error {
 	return nil
 }
 
-// Next returns the events of the next block, in order of time, in memory that it takes from events. At the end it
-// returns io.EOF. Events of kinds that this version does not know are left out.
+// Next returns the events of the next block, in order of time. It overwrites events and returns it, longer if necessary. After the last block the
+// error is io.EOF. Of a damaged block (ErrFormat) it returns the events before the damage. It omits events of kinds that this version does not know.
 func (r *Reader) Next(events []Event) ([]Event, error) {
 	events = events[:0]
 	if len(r.blocks) == 0 {

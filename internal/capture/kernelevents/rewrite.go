@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// Rewrite returns a copy of a file with the events for which keep returns true and with tables as change leaves them.
-// What cannot be read is left out.
+// Rewrite returns a copy of a kernel.bin with the events for which keep returns true, and its tables after change modified them. Both may modify
+// their argument. From the first damaged block on, events are left out without an error.
 func Rewrite(data []byte, keep func(*Event) bool, change func(*Tables)) ([]byte, error) {
 	r, err := NewReader(data)
 	if err != nil {

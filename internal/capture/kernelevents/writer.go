@@ -62,7 +62,7 @@ func (w *Writer) Add(e Event) error {
 	return w.writeEarliest(BlockEvents)
 }
 
-// writeEarliest writes the n earliest pending events as one block.
+// writeEarliest writes the n earliest pending events as one block and removes them from w.pending.
 func (w *Writer) writeEarliest(n int) error {
 	slices.SortStableFunc(w.pending, func(a, b Event) int { return cmp.Compare(a.Time, b.Time) })
 	if err := w.writeEvents(w.pending[:n]); err != nil {
@@ -107,7 +107,7 @@ func (w *Writer) writeEvents(events []Event) error {
 	return w.writeBlock(eventBlock, len(events))
 }
 
-// writeBlock compresses and writes w.raw.
+// writeBlock compresses and writes w.raw, which holds the given number of rows.
 func (w *Writer) writeBlock(kind byte, rows int) error {
 	w.packed.Reset()
 	w.packer.Reset(&w.packed)
@@ -174,7 +174,7 @@ type recordingRow struct {
 	Calls           map[int32]string `json:"calls,omitempty"`
 }
 
-// rows returns the lines of the tables. Stacks are before threads, because their numbers are their places.
+// rows returns the lines of the tables, with at most maxFrames frames a stack. A stack's number is its position among the stacks, from 1.
 func (t *Tables) rows() []row {
 	out := []row{{Recording: &recordingRow{t.Start, t.End, t.PID, t.NSPID, t.CPUs, t.ClockOffsetNS, t.IsThrottleExact, t.Calls}}}
 	for i := range t.Stacks {

@@ -10,8 +10,8 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// cpuGroup returns the control group for CPU time from a process's list of groups: that of the cpu controller of version 1, else that of
-// version 2.
+// cpuGroup returns the path of the control group for CPU time from a process's list of groups (/proc/PID/cgroup): that of the cpu controller of
+// version 1, else that of version 2; "" without either.
 func cpuGroup(text string) (group string) {
 	for line := range strings.Lines(text) {
 		number, rest, _ := strings.Cut(strings.TrimSpace(line), ":")

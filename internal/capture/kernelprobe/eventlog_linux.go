@@ -72,7 +72,7 @@ func newEventLog(pid int, hasHostPIDs bool) *eventLog {
 	return l
 }
 
-// setPID sets the service's number on the host, once that is known.
+// setPID sets the service's process id on the host, once that is known, and marks the service's threads.
 func (l *eventLog) setPID(pid int32) {
 	l.tables.PID = pid
 	for _, t := range l.threads {
@@ -100,8 +100,8 @@ func (l *eventLog) add(b []byte) {
 	}
 }
 
-// addEvent writes an event, its stack and its socket by their numbers in the log, except of a socket whose name was lost. After
-// maxEvents the log takes no more.
+// addEvent writes an event, with the log's numbers of its stack and its socket; an event of a socket whose name was lost is dropped. After maxEvents
+// the log takes no more.
 func (l *eventLog) addEvent(e kernelevents.Event) {
 	if l.stopReason != "" {
 		return
@@ -184,8 +184,8 @@ func protocolName(family, protocol uint16) string {
 	return ""
 }
 
-// addLost records the loss of events since the last call, and ends the recording of an event storm. total is the number of
-// events lost since the start, drainTime the time (CLOCK_MONOTONIC, ns) until which events have been read.
+// addLost records the loss of events since the last call, and ends the recording if more than maxRate events a second came since then. total is the
+// number of events lost since the start, drainTime the time (CLOCK_MONOTONIC, ns) until which events have been read.
 func (l *eventLog) addLost(total, drainTime int64) {
 	if n := total - l.lost; n > 0 {
 		_ = l.writer.Add(kernelevents.Event{Time: drainTime, Kind: kernelevents.Lost, A: n, B: l.lastDrain})
@@ -197,7 +197,7 @@ func (l *eventLog) addLost(total, drainTime int64) {
 	l.lastDrain, l.drained = drainTime, l.events
 }
 
-// finish writes the tables.
+// finish completes the tables and writes them as the end of the log. The probe's maps still have to be open.
 func (l *eventLog) finish(p *Probe) {
 	l.tables.Start, l.tables.End, l.tables.IsThrottleExact = p.start, l.end, p.hasThrottledClock()
 	l.tables.NSPID = host.InnermostPID(l.pid)
@@ -216,7 +216,8 @@ func (l *eventLog) finish(p *Probe) {
 	_ = l.writer.Close(l.tables)
 }
 
-// finishTables adds the threads and the stacks.
+// finishTables adds the threads, in the order of their ids, and the stacks. stackOf returns the addresses of a stack by the kernel's id, innermost
+// first, in memory that it may reuse; nil if the kernel has lost it.
 func (l *eventLog) finishTables(stackOf func(id int64) []uint64) {
 	addresses := make([][]uint64, len(l.stackIDs))
 	for i, id := range l.stackIDs {

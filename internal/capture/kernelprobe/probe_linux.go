@@ -66,7 +66,7 @@ type Probe struct {
 	cost time.Duration
 }
 
-// Start begins to record events about a process. The error names the missing capability or feature of the kernel.
+// Start begins to record events about a process, in a goroutine, until Stop. The error names the missing capability or feature of the kernel.
 func Start(pid int) (*Probe, error) {
 	if object == nil {
 		return nil, fmt.Errorf("not available on %s", runtime.GOARCH)
@@ -91,7 +91,8 @@ func Start(pid int) (*Probe, error) {
 	return p, nil
 }
 
-// load loads and attaches all programs that the kernel accepts.
+// load loads and attaches all programs that the kernel accepts, lists in p.programs those that it refused, and enables them. It fails if the kernel
+// refuses the first tracepoint's program, without which the others say nothing.
 func (p *Probe) load() error {
 	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(object))
 	if err != nil {
@@ -134,7 +135,8 @@ func (p *Probe) load() error {
 	return p.maps.Variables["enabled"].Set(uint32(1))
 }
 
-// attach attaches the first program of a tracepoint that the kernel accepts. The error is that of the first one.
+// attach attaches one program to a tracepoint: the first of t.programs that the kernel accepts. If it accepts none, the error is that of the first
+// one.
 func (p *Probe) attach(spec *ebpf.CollectionSpec, programs map[string]*ebpf.ProgramSpec, t *tracepoint, cache *btf.Cache) error {
 	var first error
 	for _, name := range t.programs {
@@ -156,7 +158,8 @@ func (p *Probe) attach(spec *ebpf.CollectionSpec, programs map[string]*ebpf.Prog
 	return first
 }
 
-// setTargets says to the programs whose events they record.
+// setTargets sets the variables by which the BPF programs select events: the process, its network namespace, its PID namespace if that is not the
+// host's, and the ports on which it accepts connections.
 func (p *Probe) setTargets() error {
 	set := func(name string, value any) error { return p.maps.Variables[name].Set(value) }
 	network, err := host.NamespaceNumber(p.pid, "net")
@@ -185,7 +188,7 @@ func (p *Probe) setTargets() error {
 	return nil
 }
 
-// explainRefusal returns an error with the missing capability if that is the reason.
+// explainRefusal returns an error with the reason for the kernel's refusal: the verifier, or the missing capability; any other error unchanged.
 func explainRefusal(err error) error {
 	if _, ok := errors.AsType[*ebpf.VerifierError](err); ok {
 		return fmt.Errorf("this kernel rejects the program (%w)", err)
@@ -246,7 +249,8 @@ func (p *Probe) beat() error {
 	return p.maps.Variables["heartbeat"].Set(uint64(p.heartbeat))
 }
 
-// checkStill ends the recording if the programs have ended it because this process stood still.
+// checkStill ends the recording if the BPF programs have disabled themselves, because this process did not renew its heartbeat for maxStillNS. Then
+// it renews the heartbeat.
 func (p *Probe) checkStill() {
 	var enabled uint32
 	if p.maps.Variables["enabled"].Get(&enabled) == nil && enabled == 0 && p.log.stopReason == "" {
@@ -255,7 +259,7 @@ func (p *Probe) checkStill() {
 	_ = p.beat()
 }
 
-// drain reads the ring until it is empty.
+// drain adds the records of the ring to the log until the ring is empty, without waiting, then the number of lost ones.
 func (p *Probe) drain() {
 	begin := host.MonotonicNS()
 	p.reader.SetDeadline(time.Unix(1, 0))
@@ -275,8 +279,8 @@ func (p *Probe) drain() {
 	}
 }
 
-// Stop ends recording, waits for the last events, and returns kernel.bin, its description, and warnings. Further calls return the
-// same.
+// Stop ends recording, waits for the last events, and returns the content of kernel.bin, its description, and warnings about its gaps. Further calls
+// return the same; concurrent ones are not allowed.
 func (p *Probe) Stop() ([]byte, *bundle.Kernel, []bundle.Warning) {
 	select {
 	case <-p.stop:
@@ -288,6 +292,7 @@ func (p *Probe) Stop() ([]byte, *bundle.Kernel, []bundle.Warning) {
 	return p.log.data.Bytes(), p.facts(), p.warnings()
 }
 
+// close detaches the programs and closes what load opened, last first. Further calls do nothing.
 func (p *Probe) close() {
 	for _, f := range slices.Backward(p.closers) {
 		_ = f()

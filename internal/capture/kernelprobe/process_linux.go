@@ -15,7 +15,8 @@ type process struct {
 	cgroup uint64
 }
 
-// processOf reads about a process once. Its number is that on the host, so nothing can be read inside of another PID namespace.
+// processOf returns the name and the number of the control group of a process, read at the first call for it. pid is that on the host, so both are
+// empty if this process is in another PID namespace, and if the process has ended.
 func (l *eventLog) processOf(pid int32) process {
 	p, ok := l.processes[pid]
 	if ok || len(l.processes) >= maxNames {
@@ -37,7 +38,7 @@ func (l *eventLog) processOf(pid int32) process {
 // containerHash is the identifier that Docker, containerd and CRI-O give containers; it is part of the group's name.
 var containerHash = regexp.MustCompile(`[0-9a-f]{64}`)
 
-// timeOffset returns the ns that a process's time namespace adds to the host's monotonic clock; 0 if that is not known.
+// timeOffset returns the ns that a process's time namespace adds to the host's monotonic clock; 0 if there is none or that is not known.
 func timeOffset(pid int) int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/timens_offsets", pid))
 	if err != nil {

@@ -17,7 +17,8 @@ type symbol struct {
 	name    string
 }
 
-// nameStacks returns the stacks with the names of functions. Without names they are empty, so that the numbers of others stay.
+// nameStacks returns the stacks, in the same order, with the names of functions instead of addresses. If the kernel does not show its symbols,
+// isUnnamed is true and each stack is empty, so that the numbers of stacks stay.
 func nameStacks(stacks [][]uint64) (named []kernelevents.Stack, isUnnamed bool) {
 	if len(stacks) == 0 {
 		return nil, false
@@ -30,7 +31,8 @@ func nameStacks(stacks [][]uint64) (named []kernelevents.Stack, isUnnamed bool) 
 	return namedStacks(names, stacks), len(names) == 0
 }
 
-// namedStacks returns the stacks with names, from the place where the thread went to sleep.
+// namedStacks returns the stacks with names, in the same order, without the innermost frames of the scheduler: each begins with the function that put
+// the thread to sleep. Addresses without a name are left out.
 func namedStacks(names map[uint64]string, stacks [][]uint64) []kernelevents.Stack {
 	named := make([]kernelevents.Stack, len(stacks))
 	for i, stack := range stacks {
@@ -49,8 +51,8 @@ func isOfSwitch(name string) bool {
 		name == "schedule" || strings.HasPrefix(name, "__SCT__") || strings.HasPrefix(name, "schedule_preempt_disabled")
 }
 
-// resolve returns the functions at the addresses, by the kernel's list of symbols. The list has no order, and all its addresses are 0 for a
-// reader without CAP_SYSLOG.
+// resolve returns the names of the functions at the addresses in stacks, by address, from list (/proc/kallsyms). The list has no order, and all its
+// addresses are 0 for a reader without CAP_SYSLOG: then the result is empty.
 func resolve(list io.Reader, stacks [][]uint64) map[uint64]string {
 	var addresses []uint64
 	for _, s := range stacks {

@@ -140,7 +140,8 @@ func parseProxy(s string) (*url.URL, error) {
 	return nil, fmt.Errorf("the proxy's scheme %q is not supported: use http, https, socks5 or socks5h", cleanLine(u.Scheme, 20))
 }
 
-// Config reads the files, which may be pipes, until ctx ends. Errors name the file and its defect.
+// Config returns the configuration of a TLS client. It reads the files, which may be pipes and block, until ctx ends. Errors name the flag of the
+// file and its defect.
 func (t TLSFiles) Config(ctx context.Context) (*tls.Config, error) {
 	done := make(chan struct{})
 	var conf *tls.Config
@@ -278,7 +279,8 @@ func (c *client) checkProxyAnswer(_ context.Context, proxy *url.URL, _ *http.Req
 	return e
 }
 
-// get sends a request. The caller closes the body. Cancelling the context ends the request.
+// get sends a GET request and returns any answer, also one with an error's status. The caller closes the body. Cancelling the context ends the
+// request.
 func (c *client) get(ctx context.Context, u *url.URL) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {

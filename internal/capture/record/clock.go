@@ -28,7 +28,8 @@ func newClockCheck() *clockCheck {
 	return c
 }
 
-// read sets offset from the clock snapshot in the trace's first generation; isChecked remains false if there is none.
+// read sets offset, the trace's clock minus CLOCK_MONOTONIC in ns, from the clock snapshot in the trace's first generation. Without one, isChecked
+// remains false.
 func (c *clockCheck) read(trace io.Reader) {
 	r, err := tracefmt.NewReader(trace, tracefmt.Options{})
 	if err != nil {
@@ -45,7 +46,7 @@ func (c *clockCheck) read(trace io.Reader) {
 // maxClockErrorNS is how much the snapshot of the same clock may differ.
 const maxClockErrorNS = 1e6
 
-// describe ends the check, and adds its result to the description of the kernel's events, if there are any.
+// describe ends the check, and adds its result to the description of the kernel's events, if k is not nil. Offsets up to maxClockErrorNS count as 0.
 func (c *clockCheck) describe(k *bundle.Kernel) {
 	_ = c.Close()
 	<-c.done

@@ -105,7 +105,8 @@ func ParseEndpoint(s string) (Endpoint, *Login, error) {
 	return endpoint, login, nil
 }
 
-// setPath derives the handlers' directory from the user's path.
+// setPath replaces the user's path in e.base by the directory of pprof's handlers. If the path may be a prefix or that directory itself, it sets
+// alternativePath to the second.
 func (e *Endpoint) setPath() {
 	path := strings.TrimRight(e.base.Path, "/")
 	dir, last := "", path

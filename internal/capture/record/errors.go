@@ -271,7 +271,7 @@ func (c *client) statusError(op string, resp *http.Response, seconds int) *Error
 	return e
 }
 
-// quotableStatus returns the code of the status line, with its text if that contains no secret.
+// quotableStatus returns the answer's status line ("404 Not Found"), or only its code if the text contains a secret.
 func (c *client) quotableStatus(resp *http.Response) string {
 	if s := c.secrets.quotable(resp.Status, 80); s != "" {
 		return s
@@ -279,7 +279,7 @@ func (c *client) quotableStatus(resp *http.Response) string {
 	return strconv.Itoa(resp.StatusCode)
 }
 
-// readErrorBody returns the start of an answer's body, for a message.
+// readErrorBody returns at most the first 4096 bytes of an answer's body, for a message, as far as they arrive within two seconds.
 func (c *client) readErrorBody(resp *http.Response) string {
 	// A server may never end its error page.
 	stop := time.AfterFunc(2*time.Second, func() { resp.Body.Close() })

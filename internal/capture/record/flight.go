@@ -21,8 +21,8 @@ const opFlight = "fetching a recording from"
 // maxFlightBytes bounds a recording: several times the default limit of a flight recorder.
 const maxFlightBytes = 1 << 30
 
-// SaveFlight fetches the present recording of a flight recorder and writes it to a file, or to w if
-// the name is empty. It returns the number of bytes. Only the options of the connection apply.
+// SaveFlight fetches the present recording of a flight recorder and writes it to a file, or to w if the name is empty. It returns the number of bytes
+// written. Only the options of the connection apply.
 func SaveFlight(ctx context.Context, target string, opt Options, name string, w io.Writer) (int64, error) {
 	endpoint, login, err := ParseEndpoint(target)
 	if err != nil {
@@ -85,9 +85,8 @@ func SaveFlight(ctx context.Context, target string, opt Options, name string, w 
 	return size, nil
 }
 
-// MayServeFlight reports whether the target may be a flight recorder. With named, the URL has the path
-// of one. If the URL has no path, mayServe is true because the usual path is worth a try. Any other
-// path belongs to the handlers of net/http/pprof.
+// MayServeFlight reports whether the target may be a flight recorder. named is true if the URL has the path of one. If the URL has no path, only
+// mayServe is true, because the usual path is worth a try. Any other path belongs to the handlers of net/http/pprof, and both are false.
 func MayServeFlight(target string) (named, mayServe bool) {
 	endpoint, _, err := ParseEndpoint(target)
 	if err != nil {

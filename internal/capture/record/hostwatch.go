@@ -41,8 +41,8 @@ type KernelEvents struct {
 // WarnKernel is the code of warnings about the kernel's events.
 const WarnKernel = "kernel-events"
 
-// WatchHost starts to sample Options.PID or else the process that the target leads to, if that is on
-// this host. It returns nil, which all methods accept, if there is no process to sample.
+// WatchHost starts to sample Options.PID or else the process that the target leads to, if that is on this host. The watch lasts until Finish. It is
+// nil, which all methods accept, if there is no process to sample.
 func WatchHost(ctx context.Context, target string, opt Options) *HostWatch {
 	if opt.NoHost {
 		return nil
@@ -89,7 +89,7 @@ func WatchHost(ctx context.Context, target string, opt Options) *HostWatch {
 	return w
 }
 
-// warn adds a warning: no host samples (and no kernel events, if they were wanted), and the reason.
+// warn adds a warning that there are no host samples (and no kernel events, if they were wanted), with the reason text.
 func (w *HostWatch) warn(text string) {
 	prefix := "no host samples: "
 	if w.startKernel != nil {
@@ -98,7 +98,8 @@ func (w *HostWatch) warn(text string) {
 	w.warnings = append(w.warnings, bundle.Warning{Code: hostsamples.WarnHost, Text: prefix + text})
 }
 
-// onlyKernelWarning returns a watch without samples, with a warning if kernel events are wanted; nil if they are not.
+// onlyKernelWarning adds the warning that there are no kernel events, because of text, and returns w, which has no sampler; nil, without a warning,
+// if kernel events are not wanted.
 func (w *HostWatch) onlyKernelWarning(text string) *HostWatch {
 	if w.startKernel == nil {
 		return nil
@@ -111,7 +112,7 @@ func (w *HostWatch) warnKernel(text string) {
 	w.warnings = append(w.warnings, bundle.Warning{Code: WarnKernel, Text: "no kernel events: " + text})
 }
 
-// stopKernel ends the recording of the kernel's events.
+// stopKernel ends the recording of the kernel's events, if there is one, and sets w.kernel.
 func (w *HostWatch) stopKernel() {
 	if w.kernelProbe == nil {
 		return
@@ -140,8 +141,8 @@ func (w *HostWatch) startSampler(pid int) {
 	}
 }
 
-// AttachStream passes the trace's connection to the watch. If several processes listen, the watch
-// samples the one that has accepted the connection.
+// AttachStream passes the trace's connection to the watch. If several processes listen, the watch begins to sample the one that has accepted the
+// connection, for which it waits.
 func (w *HostWatch) AttachStream(s *Stream) {
 	if w == nil {
 		return
@@ -162,8 +163,8 @@ func (w *HostWatch) AttachStream(s *Stream) {
 // answered on.
 const acceptPatience = 300 * time.Millisecond
 
-// startAcceptor samples, of several processes that share a port, the one that sends the trace. It waits for it for acceptPatience
-// at most, and then warns.
+// startAcceptor samples, of several processes that share a port, the one that accepted the trace's connection. It blocks until one has, for
+// acceptPatience at most, and then warns.
 func (w *HostWatch) startAcceptor(s *Stream) {
 	local, remote, ok := s.connectionEnds()
 	for deadline := time.Now().Add(acceptPatience); ok && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -183,8 +184,8 @@ func (w *HostWatch) startAcceptor(s *Stream) {
 	w.warn(fmt.Sprintf("%d processes listen on this port (%s): name one with --pid", len(w.candidatePIDs), strings.Join(list, ", ")))
 }
 
-// Finish ends sampling and returns the samples and all warnings. The recording is nil if there are no
-// samples.
+// Finish ends sampling and returns the samples and all warnings; further calls return the same. The recording is nil if there are no samples, or if
+// they turn out to be of another process than the one that sent the trace.
 func (w *HostWatch) Finish() (*hostsamples.Recording, []bundle.Warning) {
 	if w == nil {
 		return nil, nil
@@ -206,7 +207,7 @@ func (w *HostWatch) Finish() (*hostsamples.Recording, []bundle.Warning) {
 	return w.recording, w.warnings
 }
 
-// Kernel returns the kernel's events after Finish.
+// Kernel returns the kernel's events; they are empty before Finish.
 func (w *HostWatch) Kernel() KernelEvents {
 	if w == nil {
 		return KernelEvents{}
@@ -214,7 +215,7 @@ func (w *HostWatch) Kernel() KernelEvents {
 	return w.kernel
 }
 
-// Data ends sampling and returns host.jsonl.
+// Data ends sampling and returns the content of host.jsonl; nil without samples.
 func (w *HostWatch) Data() []byte {
 	if rec, _ := w.Finish(); rec != nil {
 		return rec.Data
@@ -237,9 +238,9 @@ func checkBeforeTrace(ctx context.Context, endpoint Endpoint, urlLogin *Login, o
 	return c.checkProcess(ctx, pid)
 }
 
-// checkProcess returns an error text if the command line that the service reports differs from that of
-// the process that listens: then a proxy or a forwarded port is in between. A service that does not
-// report its command line passes the check.
+// checkProcess returns why the samples of a process are not those of the service, "" if they may be: an error text if the command line that the
+// service reports differs from that of the process that listens: then a proxy or a forwarded port is in between. A service that does not report its
+// command line passes the check.
 func (c *client) checkProcess(ctx context.Context, pid int) string {
 	ctx, cancel := context.WithTimeout(ctx, checkPatience)
 	defer cancel()
@@ -283,7 +284,7 @@ func isSameCommand(reported, actual string) bool {
 	return false
 }
 
-// connectionEnds returns both ends of the trace's connection.
+// connectionEnds returns both ends of the trace's connection; false before it is open and if it is not a TCP connection.
 func (s *Stream) connectionEnds() (local, remote netip.AddrPort, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -36,8 +36,8 @@ type profile struct {
 	roundTrip time.Duration
 }
 
-// startProfile fetches a profile of the given length from a pprof handler (its name, such as profile) in a goroutine. If the
-// service's WriteTimeout does not allow that length, it tries fallbackSeconds, unless that is 0.
+// startProfile requests a profile of the given length from a pprof handler (its name, such as profile) in a goroutine and returns at once. If the
+// service's WriteTimeout does not allow that length, it requests fallbackSeconds, unless that is 0.
 func startProfile(ctx context.Context, c *client, handler string, seconds, fallbackSeconds int) *profile {
 	p := &profile{client: c, handler: handler, seconds: seconds, ctx: ctx, done: make(chan struct{}), requestSent: make(chan struct{})}
 	go func() {
@@ -129,7 +129,7 @@ func (p *profile) waitUntilRunning() {
 	}
 }
 
-// wait waits for the profile's end and returns the profile; nil if it failed.
+// wait blocks until the profile's end and returns the profile, gzipped; nil if it failed or p is nil.
 func (p *profile) wait() []byte {
 	if p == nil {
 		return nil
@@ -138,7 +138,7 @@ func (p *profile) wait() []byte {
 	return p.data
 }
 
-// failure returns the profile's error if it has failed already.
+// failure returns the profile's error without waiting; nil if it has not failed yet or p is nil.
 func (p *profile) failure() *Error {
 	if p == nil {
 		return nil
@@ -161,7 +161,7 @@ func (p *profile) isRequestSent() bool {
 	}
 }
 
-// warning returns the warning about a failed profile.
+// warning returns the warning about a profile whose failure is not nil.
 func (p *profile) warning() bundle.Warning {
 	if p.handler == "allocs" {
 		return bundle.Warning{Code: WarnAllocs, Text: "no allocation profile: " + p.err.Error()}

@@ -38,7 +38,8 @@ func Redact(u *url.URL) string {
 	return r.String()
 }
 
-// redactQuery keeps the names of parameters, and the values of pprof's own parameters.
+// redactQuery replaces the values of a raw query by a mask, except those of pprof's own parameters, and also a parameter without a value, which may
+// be a token.
 func redactQuery(query string) string {
 	parameters := strings.Split(query, "&")
 	for i, parameter := range parameters {
@@ -93,7 +94,7 @@ func cleanLine(s string, limit int) string {
 // a password in its error page, a redirect a key in its URL.
 type secrets []string
 
-// newSecrets returns every form in which an answer may repeat the credentials.
+// newSecrets returns every form (quoted, escaped, in base64, in part) in which an answer may repeat the credentials, longest first.
 func newSecrets(header http.Header, login *Login, query url.Values, proxy *url.URL) secrets {
 	forms := map[string]bool{}
 	addForms := func(s string) {
@@ -144,8 +145,8 @@ func newSecrets(header http.Header, login *Login, query url.Values, proxy *url.U
 // words.
 const shortSecret = 4
 
-// quotable prepares a server's text for a message: secrets masked, one line. It returns "" if the text
-// contains a secret that is too short to be masked.
+// quotable prepares a server's text for a message: secrets masked, one line of at most limit characters. It returns "" if the text contains a secret
+// that is too short to be masked.
 func (s secrets) quotable(text string, limit int) string {
 	text = s.scrub(text)
 	if slices.ContainsFunc(s, func(secret string) bool { return len(secret) < shortSecret && strings.Contains(text, secret) }) {

@@ -152,8 +152,7 @@ func writeError(name string, err error) *Error {
 	return &Error{Kind: Write, Op: "saving the recording as", URL: cleanLine(name, 200), Text: cleanLine(err.Error(), 300), Err: err}
 }
 
-// copyTrace copies the trace to its end. TraceErr is the trace's error, nil for a regular end; err is
-// an error of writing.
+// copyTrace copies the trace to its end. traceErr is the trace's error, nil for a regular end; err is an error of writing, which ends the copy.
 func copyTrace(w io.Writer, s *Stream) (traceErr, err error) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -199,7 +198,7 @@ type Outcome struct {
 	Err error
 }
 
-// SaveAll runs several recordings concurrently and returns their outcomes in the order of the jobs.
+// SaveAll runs several recordings concurrently, waits for all, and returns their outcomes in the order of the jobs. It closes their Tees.
 func SaveAll(ctx context.Context, jobs []Job, tool string) []Outcome {
 	out := make([]Outcome, len(jobs))
 	var wg sync.WaitGroup
@@ -220,9 +219,9 @@ func SaveAll(ctx context.Context, jobs []Job, tool string) []Outcome {
 // WarnService is the code of the warning about a service of several that could not be recorded.
 const WarnService = "service"
 
-// SaveServices writes the recordings of several services of the same time into one file, which gets its name when it is complete.
-// save records each service into the file of the same index, and returns its errors. A service without a file is a warning in the
-// metadata. If none has one, there is no new file, and isSaved is false.
+// SaveServices writes the recordings of several services of the same time into one file, which gets its name when it is complete. save records each
+// service into the file of the same index, and returns an error, or nil, for each. A service without a file is a warning in the metadata. If none has
+// one, there is no new file, and isSaved is false.
 func SaveServices(name, tool string, services []string, save func(files []string) []error) (isSaved bool, err error) {
 	f, err := atomicfile.Create(name)
 	if err != nil {
@@ -264,8 +263,7 @@ func SaveServices(name, tool string, services []string, save func(files []string
 	return true, nil
 }
 
-// FileNames returns a file name for each target, from one name and the target's host and port: x.trace
-// becomes x-svc-1_6060.trace.
+// FileNames returns a different file name for each target, from one name and the target's host and port: x.trace becomes x-svc-1_6060.trace.
 func FileNames(name string, targets []string) ([]string, error) {
 	ext := filepath.Ext(name)
 	stem := strings.TrimSuffix(name, ext)

@@ -111,7 +111,7 @@ func Open(ctx context.Context, target string, options Options) (*Stream, error) 
 	return s, nil
 }
 
-// warnAboutOptions adds the warnings that follow from the options.
+// warnAboutOptions adds the warnings that follow from the options: a rounded duration, an unverified certificate, credentials in clear text.
 func (s *Stream) warnAboutOptions() {
 	if s.result.Window != s.result.Requested {
 		s.warn(WarnRounded, fmt.Sprintf("recording %v instead of %v: the endpoint takes whole seconds", s.result.Window, s.result.Requested))
@@ -233,7 +233,8 @@ type endlessError struct{ text string }
 
 func (e *endlessError) Error() string { return e.text }
 
-// checkBounds returns an error if the server has sent for too long or too much.
+// checkBounds returns an error if the server has sent for more than twice the recording's length and grace time, more than MaxBytes, or more than any
+// service can in that time.
 func (s *Stream) checkBounds() error {
 	if limit := 2 * (s.result.Window + s.client.options.Grace); s.lastByteTime > limit {
 		return &endlessError{fmt.Sprintf("the server still sends after %v", s.lastByteTime.Round(time.Second))}
@@ -307,8 +308,8 @@ func (s *Stream) Profiles() (cpu, allocs []byte) { return s.cpu.wait(), s.allocs
 // together with the trace.
 func (s *Stream) Allocs() []byte { return s.allocs.wait() }
 
-// Result returns the present state of the recording. It is final once Read has returned an error and
-// Profiles has returned.
+// Result returns the present state of the recording, also while another goroutine reads. It is final once Read has returned an error and Profiles has
+// returned.
 func (s *Stream) Result() Result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -325,7 +326,8 @@ func (s *Stream) Result() Result {
 	return r
 }
 
-// Close ends the recording and drops data that has not arrived. Further calls do nothing.
+// Close ends the recording, drops data that has not arrived, and waits until the profiles and the calls of Options.Progress have ended. Further calls
+// do nothing.
 func (s *Stream) Close() error {
 	s.closeOnce.Do(func() {
 		s.cancel(errFinished)
@@ -347,7 +349,8 @@ func (s *Stream) Close() error {
 
 const progressInterval = 100 * time.Millisecond
 
-// startProgress starts the goroutine that calls Options.Progress.
+// startProgress starts the goroutine that calls Options.Progress, if that is set, every progressInterval, and sets stopProgress, which makes the last
+// call and waits for it.
 func (s *Stream) startProgress() {
 	s.stopProgress = func() {}
 	call := s.client.options.Progress

@@ -82,7 +82,8 @@ func (s *Stream) notATrace(text, remedy string) *Error {
 	return e
 }
 
-// traceVersion reads the minor Go version from a trace's header. Source: internal/trace/tracev2, "go 1.%d trace\0\0\0".
+// traceVersion reads the minor Go version (22 of Go 1.22) from a trace's header; false if head does not begin with one. Source:
+// internal/trace/tracev2, "go 1.%d trace\0\0\0".
 func traceVersion(head []byte) (int, bool) {
 	if len(head) < headerLen {
 		return 0, false
@@ -96,7 +97,8 @@ func traceVersion(head []byte) (int, bool) {
 	return n, err == nil && n > 0
 }
 
-// decodedBody undoes a content encoding that the server applied without a request for it.
+// decodedBody returns the answer's body without a content encoding that the server applied without a request for it. Any encoding but gzip is an
+// error.
 func decodedBody(resp *http.Response) (io.Reader, error) {
 	switch encoding := strings.ToLower(resp.Header.Get("Content-Encoding")); encoding {
 	case "", "identity":
@@ -128,7 +130,7 @@ func (g *lazyGzip) Read(p []byte) (int, error) {
 
 var titlePattern = regexp.MustCompile(`(?is)<title[^>]*>(.*?)</title`)
 
-// title returns the title of a web page.
+// title returns the text of a web page's title element, "" without one.
 func title(html string) string {
 	if found := titlePattern.FindStringSubmatch(html); found != nil {
 		return found[1]

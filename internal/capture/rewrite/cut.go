@@ -90,7 +90,7 @@ func Cut(w io.Writer, s *Source, from, to time.Duration) (Excerpt, error) {
 	return excerpt, err
 }
 
-// cutTrace writes the excerpt of a trace. First is the trace's first generation without its batches.
+// cutTrace writes the excerpt of a trace. first is the trace's first generation without its batches, of which the excerpt need not have any.
 func cutTrace(w io.Writer, s *Source, from, to time.Duration) (excerpt Excerpt, first *tracefmt.Generation, err error) {
 	reader, err := s.newReader()
 	if err != nil {

@@ -59,8 +59,8 @@ func Redact(w io.Writer, s *Source, o redact.Options) (Loss, error) {
 	return entries.loss, err
 }
 
-// redactTrace writes the readable generations with their texts replaced. A generation whose texts are
-// unreadable ends the trace. First is the first generation without its batches.
+// redactTrace writes the readable generations with their texts replaced. A generation whose texts are unreadable ends the trace, and truncated is
+// true. first is the first generation without its batches.
 func redactTrace(w io.Writer, s *Source, o redact.Options) (truncated bool, first *tracefmt.Generation, err error) {
 	first = new(tracefmt.Generation)
 	reader, err := s.newReader()
@@ -152,8 +152,7 @@ func (h *hider) warnings(list []bundle.Warning) {
 	}
 }
 
-// hostLine redacts a line of the host samples: it removes the process id and texts, and hides addresses and names of control
-// groups.
+// hostLine redacts a line of the host samples in place: it removes the process id and texts, and hides addresses and names of control groups.
 func (h *hider) hostLine(l *host.Line) {
 	l.PID, l.Text = 0, ""
 	h.facts(l.Facts)
@@ -170,7 +169,7 @@ func (h *hider) hostLine(l *host.Line) {
 	}
 }
 
-// kernelTables replaces names of processes and control groups, process numbers and addresses. Equal ones stay equal.
+// kernelTables replaces, in place, names of processes and control groups, process numbers and addresses. Equal ones stay equal.
 func (h *hider) kernelTables(t *kernelevents.Tables) {
 	processes, names := map[int32]int32{t.PID: 1}, map[string]string{"": ""}
 	for i := range t.Threads {
@@ -196,8 +195,8 @@ func (h *hider) kernelTables(t *kernelevents.Tables) {
 	}
 }
 
-// address replaces an address by one of 2001:db8::/32, which RFC 3849 reserves for documentation. Equal addresses stay equal, and
-// loopback and unspecified ones stay as they are. It is "" for a text that is no address.
+// address returns an address with port whose address is replaced by one of 2001:db8::/32, which RFC 3849 reserves for documentation. Equal addresses
+// stay equal, and loopback and unspecified ones stay as they are. It is "" for a text that is no address with port.
 func (h *hider) address(text string) string {
 	a, err := netip.ParseAddrPort(text)
 	if err != nil {
@@ -214,8 +213,7 @@ func (h *hider) address(text string) string {
 	return netip.AddrPortFrom(netip.AddrFrom16(out), a.Port()).String()
 }
 
-// profile removes files, labels and comments from a gzipped pprof profile, and keeps functions and
-// numbers.
+// profile returns a gzipped pprof profile without files, labels and comments, with the same functions and numbers; nil for an empty one.
 func (h *hider) profile(data []byte) ([]byte, error) {
 	if len(data) == 0 {
 		return nil, nil

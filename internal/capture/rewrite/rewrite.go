@@ -51,7 +51,7 @@ func traceHeader(minor int) []byte {
 	return h
 }
 
-// newReader returns a reader of the source's generations, of any size.
+// newReader returns a reader of the source's generations, without a limit of their size.
 func (s *Source) newReader() (*tracefmt.Reader, error) {
 	rd, err := tracefmt.NewReader(s.Trace, tracefmt.Options{MaxGeneration: math.MaxInt})
 	if err != nil {
@@ -60,8 +60,8 @@ func (s *Source) newReader() (*tracefmt.Reader, error) {
 	return rd, nil
 }
 
-// classifyError interprets an error of tracefmt.Reader.Next. At the trace's end both results are zero;
-// truncated means that the rest is unreadable; failure is any other error.
+// classifyError interprets an error of tracefmt.Reader.Next. At the trace's end both results are zero; truncated means that the trace is damaged here
+// and the rest is unreadable; failure is any other error, such as that of a context.
 func (s *Source) classifyError(err error) (truncated bool, failure error) {
 	switch {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
@@ -147,8 +147,7 @@ func (e *bundleEntries) rewriteKernelEvents(keep func(*kernelevents.Event) bool,
 	}
 }
 
-// addLoss adds warnings about the loss to the metadata, before other warnings, because a report may
-// show only the first one.
+// addLoss adds warnings about e.loss to the metadata, before other warnings, because a report may show only the first one.
 func (e *bundleEntries) addLoss() {
 	m, warnings := &e.meta, e.meta.Warnings
 	m.Warnings = nil
@@ -162,8 +161,7 @@ func (e *bundleEntries) addLoss() {
 	}
 }
 
-// startOf returns when a generation began, in ns of the monotonic clock and by the wall clock; ok is
-// false if the trace has no clock snapshot.
+// startOf returns when a generation began, in ns of CLOCK_MONOTONIC and by the wall clock (UTC); ok is false if the trace has no clock snapshot.
 func startOf(g *tracefmt.Generation) (mono int64, wall time.Time, ok bool) {
 	if !g.HasSnapshot {
 		return 0, time.Time{}, false

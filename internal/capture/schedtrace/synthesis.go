@@ -58,7 +58,7 @@ type writer struct {
 	usedStacks map[int]bool
 }
 
-// Write writes the recording as an execution trace of one generation.
+// Write writes the recording, whose events are in order of time, as an execution trace of one generation.
 func Write(out io.Writer, r *Recording) error {
 	w := &writer{recording: r, goroutines: map[uint64]*goroutine{}, threads: map[uint64]*thread{}, stringIDs: map[string]uint64{}, usedStacks: map[int]bool{}}
 	for i := range r.Events {
@@ -97,7 +97,7 @@ func (w *writer) goroutineOf(id uint64, initial state) *goroutine {
 	return g
 }
 
-// apply adds the events of the format for an event.
+// apply writes the events of the trace format that follow from one recorded event, and those that must have preceded it but were not recorded.
 func (w *writer) apply(e *Event) {
 	if e.Kind == Sample || e.G == 0 {
 		return
@@ -163,8 +163,8 @@ func (w *writer) apply(e *Event) {
 	}
 }
 
-// acts lets goroutine id, or with 0 none, run on a thread at a time (ns), because it made another goroutine ready or created
-// it.
+// acts writes what must have happened if goroutine id acted (made another goroutine ready, or created it) on a thread at a time, in ns: the goroutine
+// runs there. If id is 0, the scheduler acted, and no goroutine runs there.
 func (w *writer) acts(t *thread, id uint64, time int64) {
 	switch {
 	case id != 0:
@@ -180,8 +180,7 @@ const stopUnspecified = "unspecified"
 // longestRun is the longest time that a goroutine runs without an event, in nanoseconds: the runtime stops it after 10 ms.
 const longestRun = 20e6
 
-// runs lets goroutine id run on a thread at a time (ns), because it did something there. It returns nil if the goroutine has
-// ended.
+// runs writes what must have happened if goroutine id was running on a thread at a time, in ns, and returns the goroutine; nil if it has ended.
 func (w *writer) runs(t *thread, id uint64, time int64) *goroutine {
 	g := w.goroutines[id]
 	if g == nil {
@@ -204,7 +203,7 @@ func (w *writer) runs(t *thread, id uint64, time int64) *goroutine {
 	return g
 }
 
-// run starts a goroutine on a thread, whatever it and the thread did before.
+// run writes the start of a goroutine on a thread at a time, in ns, after the end of what the goroutine and the thread did before.
 func (w *writer) run(t *thread, g *goroutine, time int64) {
 	if t.g != nil {
 		w.endSyscall(t, false, time)
@@ -261,7 +260,7 @@ func (w *writer) leave(t *thread, s state, time int64) {
 	w.returnProc(t, time)
 }
 
-// takeProc gives a thread an idle P, or a new one, and writes its start; a thread that has a P keeps it.
+// takeProc gives a thread an idle P, or a new one, and writes its start at a time, in ns; a thread that has a P keeps it.
 func (w *writer) takeProc(t *thread, time int64) {
 	if t.p >= 0 {
 		return

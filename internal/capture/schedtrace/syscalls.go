@@ -34,7 +34,7 @@ func (w *writer) applySyscall(t *thread, e *Event) {
 	}
 }
 
-// longestGap returns the longest time to the next event of the same system call.
+// longestGap returns the longest time, in ns, until an event that still belongs to the thread's present system call.
 func (t *thread) longestGap() int64 {
 	if t.hasSent {
 		return afterSend
@@ -42,8 +42,8 @@ func (t *thread) longestGap() int64 {
 	return betweenWaits
 }
 
-// endSyscall ends the system call of a thread, if it is in one: when the thread got a CPU again, else at the latest possible time. If its P was taken, the
-// goroutine has to be started again.
+// endSyscall ends the system call of a thread, if it is in one: when the thread got a CPU again, or, if that is not known, at latest (ns). If
+// lostProc is set, the thread lost its P during the call, and the goroutine becomes runnable.
 func (w *writer) endSyscall(t *thread, lostProc bool, latest int64) {
 	if t.g == nil || t.g.state != inSyscall {
 		return

@@ -69,7 +69,7 @@ func (w *writer) stringID(s string) uint64 {
 	return id
 }
 
-// stackID returns the id of a stack in the table of stacks, and 0 for one without frames.
+// stackID returns the id in the trace of the recording's stack with an index, and marks it as used; 0 if there is none or it has no frames.
 func (w *writer) stackID(index int) uint64 {
 	if index <= 0 || index >= len(w.recording.Stacks) || len(w.recording.Stacks[index]) == 0 {
 		return 0
@@ -78,7 +78,7 @@ func (w *writer) stackID(index int) uint64 {
 	return uint64(index)
 }
 
-// write writes the trace: the initial states, events, and tables.
+// write writes the trace: the clock, the initial states, the events, and the tables of samples, stacks and strings.
 func (w *writer) write(out io.Writer) error {
 	b := bufio.NewWriter(out)
 	b.WriteString(header)

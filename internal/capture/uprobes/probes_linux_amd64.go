@@ -37,7 +37,8 @@ type probes struct {
 	isMulti    bool  // by uprobe_multi, which needs no CAP_SYS_ADMIN
 }
 
-// load loads the BPF programs with these names, adapted to the process and Go release of the target.
+// load loads, but does not attach, the BPF programs with these names, adapted to the process and Go release of the target. The error wraps
+// ErrPermission or ErrSystem if the kernel refuses them.
 func load(t *target, programs []string) (*probes, error) {
 	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(object))
 	if err != nil {
@@ -142,7 +143,7 @@ func (p *probes) attachTracepoint(program, tracepoint string) error {
 // sampleRate is that of the runtime's CPU profile, in samples a second of CPU time.
 const sampleRate = 100
 
-// attachSamples samples all CPUs.
+// attachSamples makes the kernel run the program "sample" on each CPU, sampleRate times a second of its CPU time.
 func (p *probes) attachSamples() error {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
@@ -168,7 +169,7 @@ func (p *probes) attachSamples() error {
 	return nil
 }
 
-// counters returns the number of lost events and of hits of probes.
+// counters returns the number of lost events and of hits of probes since load.
 func (p *probes) counters() (lost, hits uint64) {
 	for i, sum := range []*uint64{&lost, &hits} {
 		var values []uint64
@@ -181,7 +182,7 @@ func (p *probes) counters() (lost, hits uint64) {
 	return lost, hits
 }
 
-// detach removes all probes.
+// detach removes all probes; the counters and the buffer of events remain readable.
 func (p *probes) detach() {
 	for _, fd := range p.events {
 		unix.Close(fd)
@@ -197,7 +198,8 @@ func (p *probes) close() {
 	p.collection.Close()
 }
 
-// record places the probes in the target, reads their events for opt.Duration and returns the recording.
+// record places the probes in the target, reads their events for opt.Duration, or until ctx or the process ends, and returns the recording. If ctx
+// ended it, both results are set.
 func (t *target) record(ctx context.Context, opt Options) (*Result, error) {
 	res := &Result{Go: t.program.Version}
 	programs := []string{"leave_cpu", "send", "sample"}
@@ -303,7 +305,7 @@ func (c *collector) run(ctx context.Context, opt Options, p *probes, start int64
 	return nil
 }
 
-// drain reads all events in the buffer. It drops those beyond maxEvents and sets isFull.
+// drain reads all events that are in the buffer, without waiting for more. It drops those beyond maxEvents and sets isFull.
 func (c *collector) drain() {
 	c.reader.SetDeadline(time.Unix(1, 0))
 	for c.reader.ReadInto(&c.record) == nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// Record records a process. First it counts for countTime what the probes would cost; more than budget is ErrCostly, unless
-// opt.Force is set. It ends with ctx, and then returns the events until then.
+// Record records a process with probes. First it counts for countTime what the probes would cost; a share of its CPUs above budget is ErrCostly,
+// unless opt.Force is set. If ctx ends during the recording, it returns both the events until then and the context's error.
 func Record(ctx context.Context, opt Options) (*Result, error) {
 	t, err := openTarget(opt.PID)
 	if err != nil {
@@ -112,7 +112,7 @@ func openTarget(pid int) (*target, error) {
 	return t, nil
 }
 
-// findBase returns the difference between the addresses of the process and those in its file.
+// findBase returns the number to add to an address in the program's file for that in the process.
 func findBase(pid int, p *gobinary.Program) (uint64, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
@@ -136,7 +136,7 @@ func findBase(pid int, p *gobinary.Program) (uint64, error) {
 	return 0, fmt.Errorf("%w: process %d has no mapping of its program", ErrSystem, pid)
 }
 
-// findPoints sets t.points to the places of the probes.
+// findPoints sets t.points: which BPF program runs at which offset of the file. Only functions marked isOptional may be missing.
 func (t *target) findPoints() error {
 	names := []string{"runtime.newproc.func1", "runtime.runqput"}
 	for _, f := range runtimeFunctions {
@@ -188,7 +188,7 @@ func checkNamespace() error {
 	return nil
 }
 
-// threadIDs returns, by thread id on the host, the ids by which the process knows its threads, where they differ.
+// threadIDs returns the ids by which the process knows its threads, by thread id on the host, for those threads where the two differ.
 func (t *target) threadIDs() map[uint64]uint64 {
 	ids := map[uint64]uint64{}
 	entries, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", t.pid))
@@ -204,8 +204,8 @@ func (t *target) threadIDs() map[uint64]uint64 {
 	return ids
 }
 
-// estimate counts starts of goroutines for countTime, and returns the share of the process's CPUs (t.cpus) that all probes would
-// take.
+// estimate counts starts of goroutines for countTime, and returns the share, from 0 to 1 and above, of the process's CPUs (t.cpus) that all probes
+// would take.
 func (t *target) estimate(ctx context.Context) (float64, error) {
 	p, err := load(t, []string{"count_start"})
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/whylate/whylate/internal/output/termtext"
 )
 
-// QueryFleet sends a GET request to a fleet server, with a reader's token if that is not empty.
-// Closing the answer ends the request. Errors quote the fleet's answer, never the token.
+// QueryFleet sends a GET request to a fleet server, with a reader's token if that is not empty, and returns the body of the answer, which the caller
+// closes. The timeout includes reading the body. Another status than 200 is a *FleetError. Errors quote the fleet's answer, never the token.
 func QueryFleet(ctx context.Context, address, token string, timeout time.Duration) (io.ReadCloser, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)

@@ -61,7 +61,7 @@ func Port(u *url.URL) string {
 // ReadFirst reads at most the first limit bytes of r.
 func ReadFirst(r io.Reader, limit int64) ([]byte, error) { return io.ReadAll(io.LimitReader(r, limit)) }
 
-// ReadAll reads r to its end. The error is ErrLarge if r has more than limit bytes.
+// ReadAll reads r to its end. If r has more than limit bytes, it returns nil and ErrLarge.
 func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 	b, err := ReadFirst(r, limit+1)
 	if err == nil && int64(len(b)) > limit {

@@ -134,8 +134,8 @@ func (s *source) Import(path string) (*types.Package, error) {
 	return pkg, nil
 }
 
-// value returns the offset of a field, such as g.sched.pc, or the value of a constant, such as abi.FuncIDWrapper. It is -1 for
-// a field that the release does not have.
+// value returns the offset in bytes of a field, such as g.sched.pc, or the value of a constant, such as abi.FuncIDWrapper. It is -1 for a field or
+// type that the release does not have; a missing constant is an error.
 func (s *source) value(pkg *types.Package, name string) (int64, error) {
 	names := strings.Split(name, ".")
 	if names[0] == "abi" {
@@ -177,7 +177,7 @@ next:
 	return offset, nil
 }
 
-// findReasons keeps the elements of traceBlockReasonStrings.
+// findReasons appends the elements of traceBlockReasonStrings, if the file declares it, to s.reasons.
 func (s *source) findReasons(f *ast.File) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
