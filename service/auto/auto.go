@@ -55,8 +55,8 @@ type runningTuner struct {
 	logger *startupLogger
 }
 
-// start starts the tuner that the environment configures. logger returns the
-// program's logger, which a program sets after init.
+// start starts the tuner that the environment, read by getenv, configures. logger returns the program's present logger, which a program sets after
+// init.
 func start(getenv func(string) string, logger func() *slog.Logger) runningTuner {
 	opts, quiet, problems := settings.Options(getenv)
 	v := newStartupLogger(logger, quiet, problems)

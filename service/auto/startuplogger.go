@@ -32,6 +32,8 @@ type startupLogger struct {
 	laterEvents      []tune.Event // later decisions, before the first line was written
 }
 
+// newStartupLogger returns a logger of the tuner's decisions. problems are texts about invalid settings, for the first line; if quiet is true, it
+// writes no line.
 func newStartupLogger(logger func() *slog.Logger, quiet bool, problems []string) *startupLogger {
 	return &startupLogger{
 		logger: logger, atStart: logger(), quiet: quiet, problems: problems,
@@ -61,7 +63,7 @@ func (v *startupLogger) handleEvent(e tune.Event) {
 	}
 }
 
-// finishStart is called after the tuner's first poll, and schedules the first line.
+// finishStart schedules the first line, unless the logger is quiet. The caller has passed all events of the tuner's first poll.
 func (v *startupLogger) finishStart() {
 	v.mu.Lock()
 	v.startDone = true
@@ -71,8 +73,8 @@ func (v *startupLogger) finishStart() {
 	}
 }
 
-// waitForLogger writes the first line if the program has set its logger or after a
-// second.
+// waitForLogger writes the first line if the program has set its logger since the start, or if at least lastWait has passed since the start;
+// otherwise it schedules its next call.
 func (v *startupLogger) waitForLogger(passed time.Duration) {
 	v.mu.Lock()
 	waitLonger := !v.firstLineWritten && v.logger() == v.atStart && passed < lastWait
@@ -119,7 +121,7 @@ func (v *startupLogger) logEvent(e tune.Event) {
 	_ = v.guard.Do("auto: the logger", func() { e.Log(v.logger()) })
 }
 
-// summary returns the first poll's decisions in one line.
+// summary returns the decisions, with the sources of the limits, in one line; "nothing to do" without any.
 func summary(events []tune.Event) string {
 	var parts []string
 	for _, e := range events {
@@ -135,7 +137,7 @@ func summary(events []tune.Event) string {
 	return strings.Join(parts, "; ")
 }
 
-// undoText returns the ways to undo each knob's decision.
+// undoText returns how to undo the decision of each event, in one line; "nothing was done" without events.
 func undoText(events []tune.Event) string {
 	var parts []string
 	for _, e := range events {

@@ -6,9 +6,8 @@ import (
 	"github.com/whylate/whylate/service/internal/quantity"
 )
 
-// judgeBounds determines the tightest quota and the tightest bound, and sets each bound's
-// reason. Of equal bounds the first wins: the innermost quota, then the CPU set, which usually
-// determines the affinity mask.
+// judgeBounds sets the tightest quota and the tightest bound, and each bound's Won and Why. Of equal bounds the first wins: the innermost quota, then
+// the CPU set, which usually determines the affinity mask.
 func (c *CPU) judgeBounds() {
 	for i, l := range c.Levels {
 		if l.CPUs > 0 && (c.Quota == 0 || l.CPUs < c.Quota) {
@@ -52,7 +51,7 @@ func (c *CPU) judgeBounds() {
 	}
 }
 
-// judgeBounds determines the tightest memory limit and sets each bound's reason. Of equal ones the first wins.
+// judgeBounds sets the tightest memory limit, and each bound's Won and Why. Of equal bounds the first wins.
 func (m *Memory) judgeBounds() {
 	tightest := -1
 	for i, b := range m.Bounds {

@@ -49,8 +49,8 @@ type Stat struct {
 	AncestorThrottled        time.Duration
 }
 
-// Sample reads the CPU counters into st. It fails only if none can be read, for example after
-// the group was removed. It does not allocate.
+// Sample overwrites st with the CPU counters; st.Has says which could be read. It fails only if none can, for example after the group was removed. It
+// does not allocate.
 func (s *Sampler) Sample(st *Stat) error {
 	// cpu.stat and cpu.stat.local are compared with each other, so no throttling may end between
 	// the two readings: repeat them until cpu.stat has not changed in between. Three attempts
@@ -83,7 +83,7 @@ func (s *Sampler) Sample(st *Stat) error {
 	return nil
 }
 
-// sampleOnce reads cpu.stat of the process's own group and of its ancestors.
+// sampleOnce sets, in st, the counters in cpu.stat of the process's own group and of its ancestors.
 func (s *Sampler) sampleOnce(st *Stat) {
 	complete := !s.hidden
 	for i := range s.cpu {
@@ -222,7 +222,8 @@ func (s *Sampler) SampleMemoryAt(depth int, m *MemoryStat) error {
 	return s.sampleCharge(&s.ancestorCharge, m)
 }
 
-// sampleCharge reads the memory counters of one group.
+// sampleCharge overwrites m with the memory counters of one group, in bytes and events. It fails only without the current charge; other counters that
+// cannot be read are 0.
 func (s *Sampler) sampleCharge(c *samplerCharge, m *MemoryStat) error {
 	*m = MemoryStat{}
 	n, err := parseNumber(s.read(c.current))
@@ -294,8 +295,8 @@ func (s *Sampler) SamplePressure(p *Pressure) error {
 	return nil
 }
 
-// pressure reads the totals of two lines, "some avg10=0.00 ... total=MICROSECONDS" and the same
-// with "full".
+// pressure reads, in the kernel's format, the total times during which some or all tasks waited: lines "some avg10=0.00 ... total=MICROSECONDS" and
+// "full ...". ok is false without the first; allTasks is 0 without the second.
 func pressure(b []byte) (someTasks, allTasks time.Duration, ok bool) {
 	for line := range lines(b) {
 		i := bytes.LastIndex(line, []byte(" total="))

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// readCPU reads all CPU limits.
+// readCPU finds the groups and sets all fields of c: levels, bounds, the tightest quota, and whether a limit may be hidden.
 func (f *finder) readCPU(c *CPU) {
 	c.Hierarchy = f.locate("cpu")
 	c.QuotaLevel = -1
@@ -64,7 +64,7 @@ func (f *finder) cpuLevel(v Version, lv Level) (CPULevel, limitFile) {
 	return l, file
 }
 
-// ratio returns a quota in CPUs, 0 without one.
+// ratio returns a quota in CPUs, 0 without a quota or period.
 func ratio(quota, period time.Duration) float64 {
 	if quota <= 0 || period <= 0 {
 		return 0

@@ -224,8 +224,8 @@ type limitFile struct {
 	problem    Sight
 }
 
-// limitFile reads the file name of a level and passes its content to parse. A missing or
-// malformed file is noted in the result.
+// limitFile reads the file name in a level's directory and passes its content to parse. A missing, unreadable or malformed file is no error but part
+// of the result.
 func (f *finder) limitFile(l Level, name string, parse func([]byte) error) limitFile {
 	file := limitFile{name: path.Join(l.Dir, name), depth: l.Depth}
 	b, ok, err := f.optionalText(l.Dir, name)
@@ -243,7 +243,7 @@ func (f *finder) limitFile(l Level, name string, parse func([]byte) error) limit
 	return file
 }
 
-// unlimitedReason returns the reason why a file sets no limit; "" if it sets one.
+// unlimitedReason returns why a level's file sets no limit; "" if it sets one, which limited says of a file that was read.
 func (h *Hierarchy) unlimitedReason(file limitFile, limited bool) string {
 	switch {
 	case file.err != "":
@@ -260,8 +260,7 @@ func (h *Hierarchy) unlimitedReason(file limitFile, limited bool) string {
 	return ""
 }
 
-// optionalText reads a small file (name) in a directory. A missing file or an empty name is
-// no error: ok is false.
+// optionalText reads a small file (name) in a directory. If the file is missing or the name is empty, ok is false without an error.
 func (f *finder) optionalText(dir, name string) (b []byte, ok bool, err error) {
 	if name == "" {
 		return nil, false, nil
@@ -280,7 +279,7 @@ func (f *finder) optionalNumber(dir, name string) int64 {
 	return max(0, n)
 }
 
-// locateQuietly is locate without notes.
+// locateQuietly is locate, but adds no notes to the result.
 func (f *finder) locateQuietly(controller string) Hierarchy {
 	n := len(f.notes)
 	h := f.locate(controller)
@@ -288,7 +287,7 @@ func (f *finder) locateQuietly(controller string) Hierarchy {
 	return h
 }
 
-// reason returns an error's text without the file's name, which is shown separately.
+// reason returns an error's text, clipped, without the file's name, which is shown separately.
 func reason(err error) string {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

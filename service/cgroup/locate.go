@@ -169,8 +169,8 @@ func (f *finder) addNote(format string, args ...any) {
 	f.notes = append(f.notes, fmt.Sprintf(format, args...))
 }
 
-// addView reads the cgroup mounts of the mountinfo file name. prefix is the directory at
-// which their paths begin, as this process sees them.
+// addView appends the cgroup mounts in the mountinfo file name to the views; if it cannot be read, only a note. prefix is the directory at which
+// their paths begin, as this process sees them.
 func (f *finder) addView(prefix, name string) {
 	b, err := readFile(f.src, name, maxMountinfo)
 	if err != nil {
@@ -275,10 +275,8 @@ func (f *finder) locate(controller string) Hierarchy {
 	return h
 }
 
-// runtimeDir is the directory in which the Go runtime looks for the process's
-// own quota: that of the first line in mountinfo whose mount can hold the
-// group, whether or not a later mount covers it (internal/runtime/cgroup in
-// the Go tree). It is "" if the runtime finds none.
+// runtimeDir returns the directory in which the Go runtime looks for the process's own quota: that of the first line in mountinfo whose mount can
+// hold the group, whether or not a later mount covers it (internal/runtime/cgroup in the Go tree). It is "" if the runtime has no such directory.
 func (f *finder) runtimeDir() string {
 	m, v := f.member("cpu")
 	if v == VersionNone {
@@ -351,7 +349,7 @@ func (f *finder) isHidden(h *Hierarchy) bool {
 	return !f.exists(path.Join(top, "release_agent"))
 }
 
-// exists reports whether a file exists, also if it cannot be opened.
+// exists reports whether name is a regular file, also one that this process may not open.
 func (f *finder) exists(name string) bool {
 	h, err := f.src.open(name)
 	if err == nil {
@@ -361,9 +359,8 @@ func (f *finder) exists(name string) bool {
 	return errors.Is(err, fs.ErrPermission)
 }
 
-// relativeTo returns group's path relative to root, both as the kernel shows them
-// to this process. A root or group above the cgroup namespace begins with
-// "/..": then they match only name by name.
+// relativeTo returns group's path relative to root, both as the kernel shows them to this process. A root or group above the cgroup namespace begins
+// with "/..": then they match only name by name. ok is false if group is not root and not below it.
 func relativeTo(group, root string) (rel string, ok bool) {
 	group, root = strings.TrimRight(group, "/"), strings.TrimRight(root, "/")
 	if group == root {

@@ -5,7 +5,7 @@ import (
 	"path"
 )
 
-// readMemory reads all memory limits.
+// readMemory finds the groups and sets all fields of m: levels, bounds, the tightest limits, and whether a limit may be hidden.
 func (f *finder) readMemory(m *Memory) {
 	m.Hierarchy = f.locate("memory")
 	m.MaxLevel, m.HighLevel = -1, -1
@@ -70,7 +70,8 @@ func hierarchicalLimit(stat []byte) (n int64) {
 	return n
 }
 
-// memoryLevel reads the memory limits of a group. The limitFile is that of the hard limit.
+// memoryLevel reads the memory limits of a group, in bytes. The limitFile is that of the hard limit; other files that cannot be read count as no
+// limit.
 func (f *finder) memoryLevel(v Version, lv Level) (MemoryLevel, limitFile) {
 	l, names := MemoryLevel{Level: lv}, memoryFiles[v]
 	file := f.limitFile(lv, names.max, func(b []byte) (err error) { l.Max, l.Limited, err = parseMemory(b); return err })
@@ -82,8 +83,7 @@ func (f *finder) memoryLevel(v Version, lv Level) (MemoryLevel, limitFile) {
 	return l, file
 }
 
-// optionalMemoryLimit reads a file (name) in a directory with a memory limit in bytes.
-// limited is false without a file or limit.
+// optionalMemoryLimit reads a file (name) in a directory with a memory limit in bytes. limited is false, and n is 0, without a file or limit.
 func (f *finder) optionalMemoryLimit(dir, name string) (n int64, limited bool) {
 	b, ok, err := f.optionalText(dir, name)
 	if !ok || err != nil {

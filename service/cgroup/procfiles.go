@@ -19,9 +19,8 @@ type membership struct {
 	deleted     bool     // the group was removed while the process was in it
 }
 
-// parseMembership reads /proc/PID/cgroup: "id:controller,controller:path" a
-// line (cgroups(7)). The path is not escaped there and may hold colons. Lines
-// that do not follow this are skipped and counted.
+// parseMembership reads /proc/PID/cgroup: "id:controller,controller:path" a line (cgroups(7)). The path is not escaped there and may hold colons. bad
+// is the number of lines in another form, which are skipped.
 func parseMembership(b []byte) (ms []membership, bad int) {
 	for line := range lines(b) {
 		if len(line) == 0 {
@@ -57,9 +56,8 @@ type mount struct {
 
 var errEscape = errors.New("invalid escape in path")
 
-// parseMounts reads /proc/PID/mountinfo (proc_pid_mountinfo(5)) and keeps the
-// cgroup mounts, in order. Other lines are skipped; those that are not in the
-// format are counted.
+// parseMounts reads /proc/PID/mountinfo (proc_pid_mountinfo(5)) and returns the cgroup mounts, in order. Other lines are skipped; bad is the number
+// of lines that are not in the format.
 func parseMounts(b []byte) (ms []mount, bad int) {
 	for line := range lines(b) {
 		if len(line) == 0 {
@@ -148,9 +146,8 @@ func unescape(b []byte) (string, error) {
 // maxCPUs bounds a CPU number: the kernel's NR_CPUS is at most 8192 today.
 const maxCPUs = 1 << 20
 
-// parseCPUList counts the CPUs of a list such as "0-3,8,10-11" (the format of
-// cpuset.cpus, Cpus_allowed_list and /sys/devices/system/cpu/online). An
-// empty list is none.
+// parseCPUList returns the number of CPUs in a list such as "0-3,8,10-11" (the format of cpuset.cpus, Cpus_allowed_list and
+// /sys/devices/system/cpu/online). An empty list is none.
 func parseCPUList(s string) (int, error) {
 	s = strings.TrimSpace(s)
 	if s == "" {
@@ -221,7 +218,8 @@ func meminfoTotal(b []byte) (int64, bool) {
 	return kb << 10, true
 }
 
-// clip makes text of a file fit to be shown: one line, printable, short.
+// clip returns a file's text as one line of printable characters: escaped as by strconv.Quote, without the final line end, and cut after 80 bytes,
+// with dots.
 func clip(s string) string {
 	s = strings.TrimRight(s, "\n")
 	const maxLength = 80

@@ -121,7 +121,7 @@ func NewSampler(opts Options) (*Sampler, error) {
 	return s, nil
 }
 
-// openCharge opens a group's memory counters.
+// openCharge opens a group's memory counters. Files that cannot be opened are nil in the result.
 func (s *Sampler) openCharge(lv Level) samplerCharge {
 	names := memoryFiles[s.memVersion]
 	c := samplerCharge{depth: lv.Depth, current: s.openFile(lv.Dir, names.current)}
@@ -133,7 +133,7 @@ func (s *Sampler) openCharge(lv Level) samplerCharge {
 	return c
 }
 
-// openPressure opens the group's own files, else the machine's: v1 groups have none.
+// openPressure opens the files of pressure of the process's own groups, cpu and mem, else the machine's: v1 groups have none.
 func (s *Sampler) openPressure(cpu, mem Hierarchy) {
 	for _, h := range []struct {
 		hierarchy Hierarchy
@@ -162,7 +162,8 @@ func (s *Sampler) openFile(dir, name string) handle {
 	return h
 }
 
-// read returns the content of a file, valid until the next read, or nil if it cannot be read.
+// read returns the content of a file, valid until the next read of any file; nil if h is nil, the file cannot be read, or it is too large for the
+// buffer.
 func (s *Sampler) read(h handle) []byte {
 	if h == nil {
 		return nil
@@ -183,7 +184,7 @@ func (s *Sampler) Moved() bool {
 	return b != nil && !bytes.Equal(b, s.membershipBytes)
 }
 
-// Close closes the files. The sampler reads nothing afterwards.
+// Close closes the files. Later samples fail.
 func (s *Sampler) Close() error {
 	err := errors.Join(s.ownCharge.close(), s.ancestorCharge.close(), closeAll(&s.localStat, &s.usage, &s.membership, &s.cpuPressure, &s.memPressure))
 	for i := range s.cpu {

@@ -54,7 +54,7 @@ func (h *Hierarchy) judgeAbsence(limitName string) (Sight, string) {
 	return SightNone, fmt.Sprintf("no %s: every group up to the root was read", limitName)
 }
 
-// judgeSight sets Sight and SightText.
+// judgeSight sets Sight, and in SightText a sentence about it, by the quotas that were found.
 func (c *CPU) judgeSight() {
 	if c.Quota > 0 {
 		c.Sight, c.SightText = SightFound, "a CPU quota was found"
@@ -63,7 +63,7 @@ func (c *CPU) judgeSight() {
 	c.Sight, c.SightText = c.judgeAbsence("CPU quota")
 }
 
-// judgeSight sets Sight and SightText.
+// judgeSight sets Sight, and in SightText a sentence about it, by the limits that were found.
 func (m *Memory) judgeSight() {
 	if m.MaxLevel >= 0 || m.Max > 0 {
 		m.Sight, m.SightText = SightFound, "a memory limit was found"

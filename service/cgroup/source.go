@@ -42,7 +42,7 @@ type handle interface {
 	close() error
 }
 
-// readFile reads a whole file of at most limit bytes.
+// readFile reads a whole file. A file of limit bytes or more is an error.
 func readFile(src source, name string, limit int) ([]byte, error) {
 	h, err := src.open(name)
 	if err != nil {
@@ -72,7 +72,7 @@ func readFile(src source, name string, limit int) ([]byte, error) {
 // fsSource reads an fs.FS whose root is "/".
 type fsSource struct{ fsys fs.FS }
 
-// name returns the path within the fs.FS of an absolute name.
+// name returns the path within the fs.FS of an absolute name; an error for a relative one.
 func (s fsSource) name(name string) (string, error) {
 	p := cmp.Or(strings.TrimPrefix(path.Clean(name), "/"), ".")
 	if !fs.ValidPath(p) {

@@ -74,7 +74,8 @@ func (h *hostHandle) readAt(buf []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// sample reads the file from its beginning with one system call, again only after a signal.
+// sample reads the file from its beginning into buf with one system call, repeated only after a signal, and returns the number of bytes; a longer
+// file fills buf.
 func (h *hostHandle) sample(buf []byte) (int, error) {
 	if h.fd < 0 {
 		return 0, fs.ErrClosed

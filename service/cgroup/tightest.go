@@ -26,8 +26,7 @@ type Tightest struct {
 	Unread int
 }
 
-// SampleLimits reads the limits into b. It fails only if no limit file can be read. It does not
-// allocate.
+// SampleLimits overwrites b with the tightest limits. It fails only if no limit file can be read. It does not allocate.
 func (s *Sampler) SampleLimits(b *Tightest) error {
 	*b = Tightest{QuotaDepth: -1, MemoryDepth: -1, HighDepth: -1}
 	readAny := false
@@ -87,7 +86,7 @@ func (s *Sampler) SampleLimits(b *Tightest) error {
 	return nil
 }
 
-// quota reads a group's quota and period; ok is false if they cannot be read.
+// quota reads a group's quota and period; the quota is 0 without a limit. ok is false if they cannot be read.
 func (s *Sampler) quota(c *samplerCPU) (q, p time.Duration, ok bool) {
 	text := s.read(c.quota)
 	if s.version == V2 {

@@ -25,7 +25,7 @@ func firstLine(b []byte) []byte {
 	return line
 }
 
-// keyValues yields the "key value" lines of a flat keyed file, skipping lines in another form.
+// keyValues yields the "key value" lines of a flat keyed file. It skips lines in another form and negative values, and keys alias b.
 func keyValues(b []byte) iter.Seq2[[]byte, int64] {
 	return func(yield func([]byte, int64) bool) {
 		for line := range lines(b) {
@@ -39,7 +39,7 @@ func keyValues(b []byte) iter.Seq2[[]byte, int64] {
 
 var errFormat = errors.New("not in the kernel's format")
 
-// parseInt reads a decimal number, without allocating if it is one. It rejects what does not fit.
+// parseInt reads a decimal number, without allocating if it is one; false for other text and for what does not fit.
 func parseInt(b []byte) (int64, bool) {
 	if len(b) == 0 || b[0] == '+' {
 		return 0, false // of an absent file, or not of the kernel
@@ -89,8 +89,7 @@ func parseCPUMax(b []byte) (quota, period time.Duration, err error) {
 	return micros(us), period, nil
 }
 
-// parseQuota reads v1's cpu.cfs_quota_us: microseconds, -1 for no limit
-// (sched-bwc.rst). It returns 0 when there is none.
+// parseQuota reads v1's cpu.cfs_quota_us: microseconds, -1 for no limit (sched-bwc.rst). It returns 0 without a limit.
 func parseQuota(b []byte) (time.Duration, error) {
 	us, err := parseNumber(b)
 	switch {
@@ -104,7 +103,7 @@ func parseQuota(b []byte) (time.Duration, error) {
 	return micros(us), nil
 }
 
-// parsePeriod reads v1's cpu.cfs_period_us.
+// parsePeriod reads v1's cpu.cfs_period_us: microseconds, above 0.
 func parsePeriod(b []byte) (time.Duration, error) {
 	us, err := parseNumber(b)
 	if err != nil {
@@ -116,7 +115,7 @@ func parsePeriod(b []byte) (time.Duration, error) {
 	return micros(us), nil
 }
 
-// parseNumber reads a file that holds one number.
+// parseNumber reads a file that holds one number, on its first line.
 func parseNumber(b []byte) (int64, error) {
 	line := firstLine(b)
 	n, ok := parseInt(line)
@@ -131,8 +130,7 @@ func parseNumber(b []byte) (int64, error) {
 // page size. No machine has 4 EiB.
 const noLimit = 1 << 62
 
-// parseMemory reads a memory limit of v1 (bytes) or v2 (bytes or "max").
-// limited is false where there is none.
+// parseMemory reads a memory limit of v1 (bytes) or v2 (bytes or "max"). limited is false without a limit.
 func parseMemory(b []byte) (bytes int64, limited bool, err error) {
 	line := firstLine(b)
 	if string(line) == "max" {

@@ -12,8 +12,8 @@ import (
 	"github.com/whylate/whylate/service/tune"
 )
 
-// gatherFacts returns the facts about this process for traps.Find. l and t may be
-// nil.
+// gatherFacts returns the facts about this process for traps.Find. l are its limits and t the tuner's state; either may be nil. It samples the
+// counters of the group that o selects.
 func gatherFacts(o cgroup.Options, l *cgroup.Limits, t *tune.State) traps.Facts {
 	f := traps.Facts{
 		Limits: l, Go: runtime.Version(), Aware: aware.Runtime(),

@@ -152,7 +152,7 @@ func (h *handler) servePage(w http.ResponseWriter, r *http.Request) {
 	p.writeText(w)
 }
 
-// page reads the limits and the components' states.
+// page reads the limits and the components' states. A component that the options do not have is nil.
 func (h *handler) page() page {
 	p := page{PID: os.Getpid(), Go: runtime.Version(), GOMAXPROCS: runtime.GOMAXPROCS(0), NumCPU: runtime.NumCPU()}
 	if h.opts.Level != nil {
@@ -307,7 +307,7 @@ func writeFlight(w io.Writer, s *flight.State) {
 	}
 }
 
-// boundMark marks the tightest bound.
+// boundMark returns "*" for the tightest bound, which won, and a blank for others.
 func boundMark(won bool) string {
 	if won {
 		return "*"
@@ -315,7 +315,7 @@ func boundMark(won bool) string {
 	return " "
 }
 
-// numberText returns a number with its unit, "-" unless it is above 0.
+// numberText returns a number with its unit, or "-" unless the number is above 0.
 func numberText(n float64, unit string) string {
 	if n <= 0 {
 		return "-"
@@ -323,7 +323,7 @@ func numberText(n float64, unit string) string {
 	return fmt.Sprintf("%.4g %s", n, unit)
 }
 
-// numberOrUnknown formats a number that is negative if unknown.
+// numberOrUnknown formats a number by text, and returns "unknown" for a negative one.
 func numberOrUnknown(n float64, text func(float64) string) string {
 	if n < 0 {
 		return "unknown"

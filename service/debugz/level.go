@@ -60,8 +60,8 @@ func newLevels(o Options) *levelChanger {
 	return l
 }
 
-// set changes the level permanently, or for d if d is not 0: then the level from before
-// the first temporary change returns.
+// set changes the level permanently, or for d if d is above 0: then the level from before the first of successive temporary changes returns. client,
+// in the log, names who asked. It returns the level before the change.
 func (l *levelChanger) set(to slog.Level, d time.Duration, client string) (from slog.Level) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,7 +84,8 @@ func (l *levelChanger) set(to slog.Level, d time.Duration, client string) (from 
 	return from
 }
 
-// expire ends change number turn, which set the level to to: it restores the level, unless other code has changed it since.
+// expire ends change number turn, which set the level to to: it restores the level, unless a later change was made or other code has set another
+// level.
 func (l *levelChanger) expire(turn int, to slog.Level) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,7 +113,7 @@ func (l *levelChanger) setAndLog(from, to slog.Level, message string, attrs ...a
 	l.level.Set(to)
 }
 
-// String returns the level and its end, for the page.
+// String returns the level and, of a temporary one, its end and the level after it, for the page.
 func (l *levelChanger) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,7 +124,7 @@ func (l *levelChanger) String() string {
 	return s
 }
 
-// parseChange reads level=LEVEL and for=DURATION; d is 0 without for.
+// parseChange reads level=LEVEL and for=DURATION of a form; d is 0 without for.
 func parseChange(form url.Values) (level slog.Level, d time.Duration, err error) {
 	text := form.Get("level")
 	if err := level.UnmarshalText([]byte(text)); err != nil {

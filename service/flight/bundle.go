@@ -52,8 +52,7 @@ type flightMeta struct {
 	SnapshotNS int64 `json:"snapshot_ns"`
 }
 
-// writeBundle writes a recording whose trace the function trace writes. It sets m's schema,
-// trace version and snapshot time.
+// writeBundle writes a recording whose trace the function trace writes, and m as its metadata. It sets m's schema, trace version and snapshot time.
 func writeBundle(w io.Writer, m *recordingMeta, trace func(io.Writer) error) error {
 	z := zip.NewWriter(w)
 	e, err := z.CreateHeader(&zip.FileHeader{Name: bundleTrace, Method: zip.Store, Modified: m.Start})

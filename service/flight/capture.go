@@ -34,7 +34,8 @@ func (r *Recorder) Capture(ctx context.Context, reason string) (name string, err
 	return r.requestCapture(ctx, &captureRequest{trigger: Trigger{Kind: KindAsked, Text: reason, At: time.Now()}, done: make(chan struct{})})
 }
 
-// requestCapture passes req to the recorder's goroutine and waits for the recording.
+// requestCapture passes req to the recorder's goroutine and blocks until the recording is written and Sink has returned, until ctx ends, or until the
+// recorder is stopped. name is that of the recording.
 func (r *Recorder) requestCapture(ctx context.Context, req *captureRequest) (name string, err error) {
 	if r == nil || !supported {
 		return "", errors.New("flight: " + r.State().Why)
@@ -60,8 +61,8 @@ func (r *Recorder) requestCapture(ctx context.Context, req *captureRequest) (nam
 	}
 }
 
-// capture writes a recording. If sinking is true, Sink is still running, and req is
-// completed when it returns.
+// capture writes a recording, to req.dst if that is set, and sets req.name and req.err. If sinking is true, Sink is still running, and req is
+// completed (req.done is closed) when Sink returns, otherwise when capture returns.
 func (r *Recorder) capture(req *captureRequest) (sinking bool) {
 	req.err = errors.New("flight: the recorder ended by a panic") // replaced below unless a panic prevents it
 	defer func() {
@@ -171,8 +172,8 @@ func (g *guardedWriter) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// storeRecording writes a recording into Dir, or into memory if there is no Dir, and opens it for Sink; recording is nil with a
-// Dir and no Sink. If the disk is full, it deletes earlier recordings and tries again.
+// storeRecording writes a recording into Dir, or into memory if there is no Dir, and opens it for Sink; recording is nil with a Dir and no Sink. size
+// is in bytes. If the disk is full, it deletes earlier recordings and tries once more.
 func (r *Recorder) storeRecording(name string, write func(io.Writer) error) (size int64, recording io.Reader, err error) {
 	if r.opts.Dir == "" {
 		var b bytes.Buffer

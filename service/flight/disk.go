@@ -77,6 +77,7 @@ func selectSurplus(files []recordingFile, budget int64, latest string) []recordi
 	return deleted
 }
 
+// boolToInt returns 1 for true and 0 for false.
 func boolToInt(b bool) int {
 	if b {
 		return 1
@@ -84,7 +85,7 @@ func boolToInt(b bool) int {
 	return 0
 }
 
-// listRecordings returns the recordings in a directory, without part files.
+// listRecordings returns the recordings in a directory by name, without part files.
 func listRecordings(dir string) ([]recordingFile, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -102,9 +103,8 @@ func listRecordings(dir string) ([]recordingFile, error) {
 	return recordings, nil
 }
 
-// enforceBudget deletes recordings until the directory is within its budget, and returns the
-// size of the remaining ones. latest is the file written last, if any. Another process may
-// delete files at the same time.
+// enforceBudget deletes recordings until the directory is within its budget, of this many bytes, and returns the size of the remaining ones in bytes.
+// latest is the file written last, if any. Another process may delete files at the same time.
 func enforceBudget(dir string, budget int64, latest string) (remaining int64, err error) {
 	files, err := listRecordings(dir)
 	if err != nil {
@@ -173,8 +173,8 @@ func removeParts(dir string, pid int, processExists func(pid int) bool, now time
 	}
 }
 
-// tryLockFile opens a file that another process may be writing and tries to lock it. f is
-// nil if the file cannot be opened or locked at all.
+// tryLockFile opens a file that another process may be writing and tries to lock it. f is nil if the file cannot be opened; lockable is false if the
+// file system has no locks.
 func tryLockFile(name string) (f *os.File, locked, lockable bool) {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {

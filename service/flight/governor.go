@@ -72,8 +72,8 @@ func newGovernor(budget float64, minAge time.Duration) governor {
 	return governor{budget: budget, minRun: minAge + 5*time.Second, bytesPerStart: startBytes, cpuFactor: 1, costSource: costByStarts, duty: 1, running: true}
 }
 
-// noteBytes updates bytesPerStart with the bytes written and the goroutine starts of an interval, unless those are fewer than
-// minStarts.
+// noteBytes updates bytesPerStart by an interval in which the trace had so many bytes and the goroutines started to run so many times, unless starts
+// is below minStarts.
 func (g *governor) noteBytes(bytes, starts float64) {
 	if starts < minStarts {
 		return
@@ -90,9 +90,8 @@ func (g *governor) noteBytes(bytes, starts float64) {
 // startCost returns the recorder's CPU time for one goroutine start, in seconds.
 func (g *governor) startCost() float64 { return g.bytesPerStart * byteCost * g.cpuFactor }
 
-// decide adds an interval with its goroutine starts, Ps and the process's CPU time, and
-// reports whether the recorder may run. The runtime counts starts also while the recorder
-// is off. cpu is negative if unknown.
+// decide adds an interval (elapsed) with the number of times that goroutines started to run, the number of Ps and the process's CPU time, and reports
+// whether the recorder may run from now on. The runtime counts starts also while the recorder is off. cpu is negative if unknown.
 func (g *governor) decide(elapsed time.Duration, starts float64, procs int, cpu time.Duration) bool {
 	if elapsed <= 0 {
 		return g.running
@@ -131,8 +130,8 @@ func (g *governor) decide(elapsed time.Duration, starts float64, procs int, cpu 
 	return g.running
 }
 
-// setDuty sets duty to the share of the time that costs the budget, and stops the recorder
-// if that is below minDuty.
+// setDuty sets duty to the share of the time in which the recorder may run to cost the budget. If that is below minDuty, it sets 0 and ends the phase
+// in which the recorder runs.
 func (g *governor) setDuty() {
 	if g.duty = g.budget / g.cost; g.duty >= 1 {
 		g.duty = resumeShare // the cost fell; the next phase decides
@@ -145,8 +144,8 @@ func (g *governor) setDuty() {
 	}
 }
 
-// beginPhase starts a phase. At the end of a phase in which the recorder ran, its CPU time is
-// compared with the phase before, in which the recorder was off.
+// beginPhase starts a phase in which the recorder runs or is off. At the end of a phase in which it ran, the process's CPU time is compared with that
+// of the phase before, in which it was off.
 func (g *governor) beginPhase(running bool) {
 	if !running {
 		g.compareCPU()
@@ -155,8 +154,8 @@ func (g *governor) beginPhase(running bool) {
 	g.running, g.phaseTime = running, 0
 }
 
-// compareCPU derives the recorder's CPU time per goroutine start from the current phase, in
-// which it ran, and the one before, and sets cpuFactor to the median of the last cycles.
+// compareCPU derives the recorder's CPU time per goroutine start from the current phase, in which it ran, and the one before, and, when there are
+// enough measurements, sets cpuFactor to the median of the last medianCycles.
 func (g *governor) compareCPU() {
 	on, off := g.phaseUsage[0], g.phaseUsage[1]
 	if on.starts < minStarts || off.starts < minStarts {
@@ -218,7 +217,8 @@ type byteCounting struct {
 	starts          float64 // goroutine starts since then
 }
 
-// countBytes measures the bytes that a goroutine start writes, for the governor.
+// countBytes measures, now and then for countSeconds, the bytes that a goroutine's start to run writes, for the governor. seconds counts the calls,
+// one a second.
 func (r *Recorder) countBytes(seconds int, metrics metricsReading) {
 	if !r.ring.enabled() {
 		return
@@ -288,8 +288,8 @@ func (c *byteCounter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// estimateBytes returns the bytes written since afterGeneration. Generations that the ring
-// dropped before it was read count as the mean of the others.
+// estimateBytes returns the bytes that the trace wrote since generation afterGeneration. Generations that the ring dropped before it was read count
+// as the mean of the others; it is 0 if there is no later one.
 func (c *byteCounter) estimateBytes() float64 {
 	if c.generations == 0 || c.lastGeneration <= c.afterGeneration {
 		return 0

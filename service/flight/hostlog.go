@@ -172,8 +172,7 @@ func newHostLogger(f *hostFacts) *hostLogger {
 	return newHostLoggerFrom(f, cpu, schedstat.New(openThreads))
 }
 
-// newHostLoggerFrom returns a logger of cpu and threads, either of which may be nil. If both
-// are nil, it returns nil.
+// newHostLoggerFrom returns a logger of the counters that cpu and threads read, either of which may be nil. If both are nil, it returns nil.
 func newHostLoggerFrom(f *hostFacts, cpu *cgroup.Sampler, threads *schedstat.Reader) *hostLogger {
 	h := &hostLogger{cpu: cpu, threads: threads}
 	if h.cpu == nil && h.threads == nil {
@@ -203,7 +202,7 @@ func (h *hostLogger) close() {
 	h.threads.Close()
 }
 
-// logSample writes one sample if a trace is recorded.
+// logSample writes the kernel's counters into the trace, if one is recorded, and sets h.idle.
 func (h *hostLogger) logSample() {
 	if !trace.IsEnabled() {
 		return

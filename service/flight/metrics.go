@@ -43,7 +43,7 @@ func newMetricsReader() *metricsReader {
 // The runtime measures the wait of one goroutine in trackedOneIn (runtime.gTrackingPeriod).
 const trackedOneIn = 8
 
-// read reads the metrics and returns the changes since the previous call.
+// read reads the metrics and returns the changes since the previous call; those of the first call are 0.
 func (r *metricsReader) read(now time.Time) (s metricsReading) {
 	metrics.Read(r.samples)
 	if v := r.samples[1].Value; v.Kind() == metrics.KindUint64 {
@@ -76,7 +76,7 @@ func (r *metricsReader) read(now time.Time) (s metricsReading) {
 	return s
 }
 
-// quantile returns the lower bound of the bucket with the quantile q, or 0 for fewer than a
+// quantile returns the lower bound of the bucket with the quantile q (0 to 1) of total values. bounds are in seconds. It is 0 for fewer than a
 // hundred values.
 func quantile(bounds []float64, counts []uint64, total uint64, q float64) time.Duration {
 	if total < 100 {

@@ -84,7 +84,7 @@ type Options struct {
 	Upload *UploadOptions
 }
 
-// setDefaults checks the options and replaces zero values by the defaults.
+// setDefaults replaces zero values by the defaults. It returns an error for a value out of range and for options that contradict each other.
 func (o *Options) setDefaults() error {
 	if o.Slow < 0 || o.MinUnusual < 0 || o.Tail < 0 || o.Gap < 0 || o.MinAge < 0 || o.MaxDisk < 0 || o.Goroutines < 0 || o.Latency < 0 || o.Freeze < 0 {
 		return errors.New("flight: a bound is negative")

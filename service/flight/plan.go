@@ -90,7 +90,8 @@ const (
 	farWorseFactor = 4
 )
 
-// add adds a trigger and reports whether a recording will hold it.
+// add adds a trigger and reports whether a recording will hold it. It is false if the trigger continues a fault that the class's last recording
+// holds, or if the ring will have dropped its beginning by the end of the gap.
 func (p *plan) add(m moment, now time.Time) bool {
 	tailStart, class := now, classOf[m.kind]
 	previousTrigger := p.lastTriggered[class]
@@ -143,6 +144,7 @@ func (p *plan) add(m moment, now time.Time) bool {
 	return true
 }
 
+// earlierOf returns the earlier of two times.
 func earlierOf(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b
@@ -150,8 +152,8 @@ func earlierOf(a, b time.Time) time.Time {
 	return a
 }
 
-// advance returns the time to its next call: 0 if the snapshot is due now, negative if no
-// trigger waits. countOpen counts the running requests that began between two times.
+// advance returns the time until it must be called again: 0 if the snapshot is due now, negative if no trigger waits. countOpen returns the number of
+// running requests that began between two times.
 func (p *plan) advance(now time.Time, countOpen func(from, to time.Time) int) time.Duration {
 	if len(p.waiting) == 0 {
 		return -1

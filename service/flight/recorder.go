@@ -191,7 +191,7 @@ func (r *Recorder) Stop() {
 	}
 }
 
-// startRing starts the ring unless it runs. State reports an error.
+// startRing starts the ring unless it runs. If that fails, only State shows it, as Why.
 func (r *Recorder) startRing() {
 	if r.ring.enabled() {
 		return
@@ -276,8 +276,8 @@ func (r *Recorder) loop() {
 	}
 }
 
-// captureIfDue takes a snapshot if the plan says so, and otherwise sets the timer for the
-// next call. It reports whether Sink is running.
+// captureIfDue writes a recording if the plan says that it is due, and otherwise sets the timer for the next call, if triggers wait. It reports
+// whether Sink is running.
 func (r *Recorder) captureIfDue(next *time.Timer) (sinking bool) {
 	reason, otherMoments, heldCounts, wait := r.takeDueTriggers(time.Now())
 	if wait > 0 {
@@ -323,7 +323,7 @@ func (r *Recorder) noteFailure(err error, heldCounts map[Kind]uint64) {
 	r.countMissed(heldCounts)
 }
 
-// sleep waits for d or for the end of ctx, and reports whether ctx is still active.
+// sleep waits for d or for the end of ctx. It reports false if ctx has ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -63,7 +63,7 @@ func (r *route) add(took time.Duration) bool {
 	return int64(took) > r.limit.Load()
 }
 
-// rotate starts a new minute and clears the oldest.
+// rotate starts a new window, a minute, in place of the oldest one. One goroutine at a time calls it.
 func (r *route) rotate() {
 	next := (r.currentWindow.Load() + 1) % windowCount
 	for i := range r.counts[next] {
@@ -72,8 +72,8 @@ func (r *route) rotate() {
 	r.currentWindow.Store(next)
 }
 
-// updateLimit sets the limit to factor times the quantile q, but at least minLimit. A
-// route with fewer than minRequests requests has no limit.
+// updateLimit sets the limit to factor times the quantile q (0 to 1) of the latencies in all windows, but at least minLimit. With fewer than
+// minRequests requests there is no limit (math.MaxInt64).
 func (r *route) updateLimit(q, factor float64, minLimit time.Duration) {
 	var sum [bucketCount]uint64
 	total := uint64(0)
@@ -103,7 +103,7 @@ type routes struct {
 	mu     sync.Mutex
 }
 
-// snapshot returns the current map, which must not be changed.
+// snapshot returns the current map, which is shared and must not be changed; nil if there is none yet.
 func (rs *routes) snapshot() map[string]*route {
 	if m := rs.byName.Load(); m != nil {
 		return *m

@@ -32,9 +32,8 @@ type sendState struct {
 	result             outcome // accepted or refused if it is not sent any more
 }
 
-// nextRecording returns the recording to send now, or "" if there is none: the first
-// of those with the fewest failures. waiting has the recordings without a result,
-// the oldest first.
+// nextRecording returns the recording to send now, or "" if there is none: the first of those with the fewest failures. waiting has the recordings
+// without a result, the oldest first; token is the one to send with.
 func (q *sendQueue) nextRecording(waiting []string, token string, now time.Time) string {
 	if now.Before(q.nextAllowed) {
 		return ""
@@ -68,7 +67,7 @@ func (q *sendQueue) isHeld(state *sendState, token string) bool {
 	return state.barred && state.barredToken == token && state.acceptedWhenBarred == q.acceptedCount
 }
 
-// countHeld returns the number of waiting recordings that are held.
+// countHeld returns how many of the waiting recordings are held back because they were barred with this token.
 func (q *sendQueue) countHeld(waiting []string, token string) (n int) {
 	for _, name := range waiting {
 		if state := q.byName[name]; state != nil && q.isHeld(state, token) {
@@ -78,9 +77,9 @@ func (q *sendQueue) countHeld(waiting []string, token string) (n int) {
 	return n
 }
 
-// handleAnswer updates the queue by an answer to the recording name, sent with this token,
-// and returns the outcome, which is refused for a recording that was barred twice.
-// retryAfter is the answer's Retry-After, and jitter is in [0, 1).
+// handleAnswer updates the queue by the outcome o of sending the recording name with this token, and returns the outcome that counts, which is
+// refused for a recording that was barred twice. retryAfter is the wait that the answer demands, 0 for none, and jitter, in [0, 1), spreads the times
+// of the next attempts.
 func (q *sendQueue) handleAnswer(name, token string, o outcome, retryAfter time.Duration, now time.Time, jitter float64) outcome {
 	if q.byName == nil {
 		q.byName = make(map[string]*sendState)

@@ -28,8 +28,8 @@ func newTokenBucket(size int, interval time.Duration, now time.Time) *tokenBucke
 // clock that goes back further was set back.
 const clockJitter = time.Minute
 
-// checkToken refills the bucket and reports whether a token is available, among all tokens (useReserve) or above the reserved
-// half; always for a nil bucket. A clock that is set back adds no tokens.
+// checkToken refills the bucket and reports whether a token is available, but takes none. With useReserve all tokens count, without it only those
+// above half of the bucket's size. It is true for a nil bucket. A clock that is set back adds no tokens.
 func (b *tokenBucket) checkToken(now time.Time, useReserve bool) bool {
 	if b == nil {
 		return true

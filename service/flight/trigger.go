@@ -45,7 +45,7 @@ func (r *Recorder) requestEnded(e mark.Ended) {
 	r.noteError(r.guard.Do("flight: judging a request", func() { r.judgeRequest(e) }))
 }
 
-// judgeRequest counts a request in its route, and fires if it is slow or unusual.
+// judgeRequest counts a finished request in its route, and fires if it took longer than Options.Slow (slow) or than its route's limit (unusual).
 func (r *Recorder) judgeRequest(e mark.Ended) {
 	slow := r.opts.Slow > 0 && e.Took > r.opts.Slow
 	unusual := false
@@ -90,8 +90,8 @@ func (r *Recorder) OnFreeze(f probe.Freeze) {
 	r.fire(moment{kind: KindFreeze, end: time.Now(), took: f.Likely, text: text})
 }
 
-// judgeSecond compares one second's requests and metrics with the bounds in Options, with
-// r.mu held.
+// judgeSecond compares one second's requests and metrics with the bounds in Options, fires for each that is exceeded, and starts the next second's
+// counts of requests, with r.mu held.
 func (r *Recorder) judgeSecond(metrics metricsReading) {
 	const minSlow = 10 // fewer slow requests do not trigger, whatever their share
 	now, o := time.Now(), &r.opts
@@ -110,7 +110,8 @@ func (r *Recorder) judgeSecond(metrics metricsReading) {
 	}
 }
 
-// fire adds a trigger to the plan, or counts it as missed, with r.mu held.
+// fire adds a trigger to the plan, or counts it as missed if nothing is recorded, the limits per hour or day are reached, or the plan does not take
+// it, with r.mu held.
 func (r *Recorder) fire(m moment) {
 	r.state.Triggers[m.kind]++
 	waited, due := len(r.plan.waiting) > 0, r.plan.tailStart

@@ -167,7 +167,7 @@ func (u *uploader) run() {
 	}
 }
 
-// sendAll sends the recordings that may be sent now, in the order of the queue.
+// sendAll sends recordings one after the other, in the order of the queue, until none may be sent now.
 func (u *uploader) sendAll() {
 	for u.ctx.Err() == nil && !time.Now().Before(u.queue.nextAllowed) {
 		waiting, err := u.listWaiting()
@@ -247,8 +247,8 @@ func (u *uploader) updateState(f func(*UploadState)) {
 	f(&u.state)
 }
 
-// sendOne sends the recording name with the token, and updates the queue and the state by
-// the answer.
+// sendOne reads and sends the recording name with the token, updates the queue and the state by the answer, and marks the file if the answer is
+// final. A file that was deleted is skipped.
 func (u *uploader) sendOne(name, token string) {
 	data, err := os.ReadFile(filepath.Join(u.dir, name))
 	if errors.Is(err, os.ErrNotExist) {

@@ -17,9 +17,8 @@ const (
 	barred                    // the receiver accepts nothing from this sender at present
 )
 
-// outcomeOf returns the outcome of an HTTP status. A recording is sent again after a
-// status that is not final: a proxy's 502, a redirect (never followed, because the
-// token is for one host), no answer (0).
+// outcomeOf returns the outcome of an HTTP status: accepted, refused (this recording never), barred (not with this token), or retryLater for a status
+// that is not final: a proxy's 502, a redirect (never followed, because the token is for one host), no answer (0).
 func outcomeOf(status int) outcome {
 	switch status {
 	case http.StatusConflict: // the receiver has this recording already
@@ -43,9 +42,8 @@ const (
 	maxRetryAfter = time.Hour
 )
 
-// backoff returns how long to wait after so many failures. The longest wait doubles
-// with each failure; jitter in [0, 1) chooses between half of it and all of it, so
-// that the processes of one service do not return at the same time.
+// backoff returns how long to wait after so many failures in succession, 0 after none. The longest wait doubles with each failure; jitter in [0, 1)
+// chooses between half of it and all of it, so that the processes of one service do not return at the same time.
 func backoff(failures int, jitter float64) time.Duration {
 	if failures < 1 {
 		return 0

@@ -75,7 +75,7 @@ func (g *growingMap[K, V]) merge() {
 	g.added, g.addedHits = nil, 0
 }
 
-// add adds an entry that getAdded has not found, with mu held. At maxEntries entries it closes the map. A closed map ignores it.
+// add adds an entry that getAdded has not found, with mu held. When the map has maxEntries entries, it closes the map: from then on add does nothing.
 func (g *growingMap[K, V]) add(k K, v V, maxEntries int) {
 	if g.closed.Load() {
 		return

@@ -96,7 +96,7 @@ const classPanic = 6
 
 var classes = [...]string{"unknown", "1xx", "2xx", "3xx", "4xx", "5xx", Panic}
 
-// endingOf returns the texts for a finished request.
+// endingOf returns the encoded texts for a finished request with a status of this class (2 of 2xx), from the map or new.
 func (h *handler) endingOf(r *http.Request, class uint8) *ending {
 	pattern := r.Pattern
 	if pattern == "" && h.route != nil {

@@ -53,8 +53,7 @@ func Begin(kind Kind, name, traceparent string) Mark {
 	return begin(kind, name, traceparent)
 }
 
-// begin is Begin while there is a watcher or a trace. It counts the request as open only
-// for a watcher.
+// begin is Begin while there is a watcher or a trace. It counts the request as open only if there is a watcher.
 func begin(kind Kind, name, traceparent string) Mark {
 	m := Mark{active: true, kind: kind, name: name}
 	if watcher.Load() != nil {
@@ -148,8 +147,8 @@ func Span(traceID [16]byte, spanID [8]byte) {
 	trace.Log(background, spanText, string(text))
 }
 
-// clipTraceparent returns the part of a traceparent header that is written: version 00,
-// ids and flags, without what later versions add.
+// clipTraceparent returns the part of a traceparent header that is written: version 00, ids and flags, without what later versions add; "" for text
+// of another form.
 func clipTraceparent(h string) string {
 	const size = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	if len(h) < size || h[2] != '-' || h[35] != '-' || h[52] != '-' {

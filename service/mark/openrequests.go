@@ -31,8 +31,8 @@ func (o *openCounts) slot(step int64) (count *atomic.Uint64, lap uint64) {
 	return &o[uint64(step)%openRingSize], uint64(step) / openRingSize << 32
 }
 
-// begin counts an open request that began at t, in the step of t; the count of an earlier
-// lap in the same place is lost. It may be called concurrently.
+// begin counts an open request that began at t, in the step of t; a count that the same slot of the ring has from an earlier lap is lost. It may be
+// called concurrently.
 func (o *openCounts) begin(t time.Time) {
 	count, lap := o.slot(stepIndex(t))
 	for {

@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// statusOf returns the status of a request that returned err.
+// statusOf returns the status, such as OK or Timeout, of a request that returned err.
 func statusOf(err error) string {
 	switch {
 	case err == nil:

@@ -29,8 +29,7 @@ func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // WriteString implements io.StringWriter.
 func (w *statusWriter) WriteString(s string) (int, error) { return io.WriteString(w.ResponseWriter, s) }
 
-// class returns the class of the status. Without a call of WriteHeader the status is
-// 200.
+// class returns the first digit of the status, 0 for one outside of 100 to 599. Without a call of WriteHeader the status is 200.
 func (w *statusWriter) class() uint8 {
 	switch {
 	case w.status == 0:
@@ -67,8 +66,8 @@ type http2Server interface {
 	closeNotifier
 }
 
-// wrap returns the writer that keeps the status, and the same with the methods
-// that w has.
+// wrap returns a writer that passes everything to w and keeps the status, and the same as a ResponseWriter with the optional methods (Flush,
+// Hijack...) that w has.
 func wrap(w http.ResponseWriter) (*statusWriter, http.ResponseWriter) {
 	inner := &statusWriter{ResponseWriter: w}
 	switch w.(type) {

@@ -121,7 +121,7 @@ func (f *follower) run(l *Limiter) {
 	}
 }
 
-// poll reads the limit and resizes l if the size has changed.
+// poll reads the limit, and resizes l and calls OnResize if its size has changed. If the limit cannot be read, it does nothing.
 func (f *follower) poll(l *Limiter) {
 	limit, err := f.opts.Read()
 	if err != nil || limit == f.last {
@@ -175,6 +175,7 @@ func (o *processLimit) read() (Limit, error) {
 	return l, nil
 }
 
+// close closes the files of the limits; a later read opens them again.
 func (o *processLimit) close() {
 	if o.sampler != nil {
 		o.sampler.Close()

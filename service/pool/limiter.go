@@ -124,7 +124,7 @@ func (l *Limiter) Release(n int64) {
 	l.grant()
 }
 
-// Resize sets the size; below 1 it is taken as 1. It never waits.
+// Resize sets the size; below 1 it is taken as 1. It never waits: units beyond a smaller size remain taken until they are released.
 func (l *Limiter) Resize(size int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,7 +198,7 @@ func (l *Limiter) canGrant(n int64) bool {
 	return l.used == 0 || n <= max(1, l.size)-l.used
 }
 
-// grant serves waiters in order until one does not fit.
+// grant grants units to the waiters in order until one does not fit, with l.mu held.
 func (l *Limiter) grant() {
 	for w := l.waiting.first; w != nil && l.canGrant(w.n); w = l.waiting.first {
 		l.used += w.n

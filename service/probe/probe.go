@@ -230,7 +230,7 @@ func (p *Probe) close() {
 	p.state.close()
 }
 
-// beginTick records the start of a tick and returns its intended length.
+// beginTick records the start of a tick, in time and CPU time, and returns the tick's intended length.
 func (p *Probe) beginTick() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -240,8 +240,8 @@ func (p *Probe) beginTick() time.Duration {
 	return s.interval(&p.opts)
 }
 
-// endTick evaluates a tick with the intended length interval, and reports whether there was
-// a freeze. It does not allocate, except after a move of the process to another cgroup.
+// endTick evaluates a tick with the intended length interval and adds it to the snapshot. It returns the freeze, and true, if the kernel did not run
+// the process for at least Options.Threshold. It does not allocate, except after a move of the process to another cgroup.
 func (p *Probe) endTick(interval time.Duration) (Freeze, bool) {
 	end := time.Now()
 	now := end.Sub(p.started)

@@ -102,7 +102,7 @@ func (s *state) close() {
 	s.stealReader.close()
 }
 
-// interval returns the current interval between ticks.
+// interval returns the present interval between ticks: the short one of Options until fastUntil, else the idle one.
 func (s *state) interval(o *Options) time.Duration {
 	if s.tickStart < s.fastUntil {
 		return o.Interval
@@ -110,7 +110,7 @@ func (s *state) interval(o *Options) time.Duration {
 	return o.IdleInterval
 }
 
-// updateUsualCPUs adds the CPU use of a tick without a freeze to usualCPUs.
+// updateUsualCPUs moves usualCPUs half of the way to the number of CPUs used in a tick without a freeze.
 func (s *state) updateUsualCPUs(usedCPUs float64) {
 	if s.usualCPUs == 0 {
 		s.usualCPUs = usedCPUs
@@ -119,8 +119,8 @@ func (s *state) updateUsualCPUs(usedCPUs float64) {
 	s.usualCPUs += (usedCPUs - s.usualCPUs) / 2
 }
 
-// speedUpNearLimit makes ticks fast until two seconds after now if the process used nearly
-// as many CPUs as procs (GOMAXPROCS) and its quota allow.
+// speedUpNearLimit makes ticks fast until two seconds after now (time since the start) if the process used nearly as many CPUs as procs (GOMAXPROCS)
+// and its quota allow.
 func (s *state) speedUpNearLimit(used, procs float64, now, interval time.Duration) {
 	limit := procs
 	if s.quota > 0 {
@@ -131,7 +131,8 @@ func (s *state) speedUpNearLimit(used, procs float64, now, interval time.Duratio
 	}
 }
 
-// readCounters reads the cgroup's counters, and returns their growth since the previous reading, which it also adds to unsplit.
+// readCounters reads the cgroup's counters, and returns their growth since the previous reading, which it also adds to unsplit. The verdict is
+// unknown if one of the two readings is missing.
 func (s *state) readCounters() cgroup.Throttling {
 	unknown := cgroup.Throttling{Verdict: cgroup.VerdictUnknown, Evidence: "no throttling counter can be read"}
 	if s.sampler == nil {
@@ -190,7 +191,7 @@ func addThrottling(sum *cgroup.Throttling, t cgroup.Throttling) {
 	}
 }
 
-// poll reads the counters, the threads and the limits that are due.
+// poll reads those of the counters, the threads and the limits that are due at now, the time since the start, and adds them to the snapshot.
 func (s *state) poll(o *Options, now time.Duration) {
 	if now < s.nextPoll {
 		return
@@ -230,7 +231,7 @@ func (s *state) readQuota() {
 	}
 }
 
-// readThreads reads the threads' run delays and the stolen time.
+// readThreads adds the growth of the threads' run delays and of the stolen time to the snapshot, and begins a new window of unsplit.
 func (s *state) readThreads(now time.Duration) {
 	s.nextThreadRead = now + pollInterval
 	if _, delay, n, ok := s.threads.Read(); ok {
@@ -251,8 +252,8 @@ func (s *state) readThreads(now time.Duration) {
 	}
 }
 
-// splitRunDelay adds a window's run delay to RunQueue if no quota throttled the process in
-// it, else to Unsplit. Neither falls.
+// splitRunDelay adds a window's run delay to RunQueue if no quota throttled the process in it, else its part beyond the throttled time to Unsplit.
+// Neither sum falls.
 func (s *state) splitRunDelay(delay time.Duration) {
 	quota := s.unsplit.Own + s.unsplit.Ancestor
 	if s.unsplit.Verdict == cgroup.VerdictNone && quota == 0 {

@@ -69,7 +69,7 @@ type Options struct {
 	Key []byte
 }
 
-// Check returns an error for an invalid option.
+// Check returns an error for an option with an unknown mode or other invalid value.
 func (o *Options) Check() error {
 	for _, m := range []Mode{o.Logs, o.Tasks, o.Routes, o.Parents} {
 		if m == Trim || m > Drop {

@@ -96,7 +96,7 @@ func (s *scanner) number() uint64 {
 	return v
 }
 
-// addUse adds a use of the text id in a role, in which with has its function or key.
+// addUse adds to the uses of the text id a role r. with has the id of the function of a file, or of the key of a message, else 0.
 func (t *generationTexts) addUse(id uint64, r role, with use) {
 	u := t.uses[id]
 	u.role |= r
@@ -109,7 +109,7 @@ func (t *generationTexts) addUse(id uint64, r role, with use) {
 	t.uses[id] = u
 }
 
-// readUses records the texts of a batch, or the uses of texts in its events.
+// readUses adds the texts of a batch of strings to byID, or the uses of texts in the events of another batch. It fails for a damaged one.
 func (t *generationTexts) readUses(b *tracebatch.Batch) error {
 	if b.Type != tracebatch.Events || len(b.Data) == 0 {
 		return nil
@@ -178,7 +178,7 @@ func (t *generationTexts) readEvents(data []byte) {
 	}
 }
 
-// forEachText calls f for the texts of a batch of strings.
+// forEachText calls f for each text of a batch of strings, until f fails. text aliases data.
 func (t *generationTexts) forEachText(data []byte, f func(id uint64, text []byte) error) error {
 	s := scanner{b: data[1:]}
 	for len(s.b) > 0 {
@@ -224,7 +224,8 @@ func (t *generationTexts) rewrite(b *tracebatch.Batch) (out []byte, err error) {
 	return out, err
 }
 
-// redacted returns the text to write for a text.
+// redacted returns the text to write instead of the text id, hidden as the options say for its uses: of several or unknown uses the strictest mode
+// applies. All uses of the generation must have been read.
 func (t *generationTexts) redacted(id uint64, text string) string {
 	o := t.opts
 	u := t.uses[id]

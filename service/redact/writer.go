@@ -29,7 +29,7 @@ func NewWriter(w io.Writer, o Options) *Writer {
 	return &Writer{w: w, opts: o.WithKey(), err: o.Check()}
 }
 
-// Write takes the next bytes of a trace.
+// Write takes the next bytes of a trace, and passes on each generation when it is complete. It keeps no reference to p.
 func (w *Writer) Write(p []byte) (int, error) {
 	if w.err != nil {
 		return 0, w.err
@@ -60,7 +60,7 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-// parseBatches parses complete batches, and writes each complete generation.
+// parseBatches parses the complete batches in the buffer, and writes each complete generation.
 func (w *Writer) parseBatches() error {
 	if !w.headerWritten {
 		if len(w.buffer) < tracebatch.HeaderLen {
@@ -108,7 +108,7 @@ func (w *Writer) writeThrough(n int) error {
 	return err
 }
 
-// flush writes the held generation.
+// flush redacts and writes the held batches, which are a whole generation, and forgets them.
 func (w *Writer) flush() error {
 	if len(w.heldBatches) == 0 {
 		return nil

@@ -39,7 +39,7 @@ const (
 	MemoryHigh              Code = "memory-high"
 )
 
-// Codes returns all of them.
+// Codes returns all codes that [Find] may return.
 func Codes() []Code {
 	return []Code{
 		AncestorTighter, HiddenAncestorThrottles, HiddenAncestors, HiddenMemory, RuntimeMissesQuota, Early125MountRoot, OldGoMod, OldGo,
@@ -115,7 +115,7 @@ type Facts struct {
 	Automaxprocs string
 }
 
-// Find returns the traps, the worst first. It reads nothing.
+// Find returns the traps that the facts show, the worst first; nil if there are none. It reads no file and no setting of this process.
 func Find(f Facts) []Trap {
 	j := trapFinder{Facts: f, limits: f.Limits, inside: f.Inside}
 	if j.limits == nil {
@@ -229,7 +229,7 @@ func (j *trapFinder) findQuotaTraps() {
 	}
 }
 
-// findHiddenTraps finds groups that are not visible.
+// findHiddenTraps finds groups that are not visible and may have a quota, unless a visible one has one.
 func (j *trapFinder) findHiddenTraps() {
 	c := &j.limits.CPU
 	if !c.Hidden || c.Quota > 0 {
@@ -338,7 +338,7 @@ func Automaxprocs(l *cgroup.Limits, namespaced bool) (n int, ok bool) {
 	return max(1, int(min(math.Floor(c.Levels[0].CPUs), math.MaxInt32))), true
 }
 
-// ownMemory returns the memory limit of the process's group as text.
+// ownMemory returns the memory limit of the process's own group as text, "none" without one.
 func ownMemory(m *cgroup.Memory) string {
 	if len(m.Levels) > 0 && m.Levels[0].Depth == 0 && m.Levels[0].Limited {
 		return quantity.Binary(m.Levels[0].Max)

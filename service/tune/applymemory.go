@@ -44,7 +44,7 @@ func (t *Tuner) detectForeignMemory() {
 	t.gogc.foreign = t.gogc.foreign || t.gogc.hasForeignValue()
 }
 
-// memoryInput returns memoryFor's input at this poll.
+// memoryInput returns memoryFor's input at this poll, except settled.
 func (t *Tuner) memoryInput() memoryInput {
 	in := memoryInput{
 		limit: t.current.memoryLimit(), noLimitReason: t.current.limits.Memory.SightText, high: t.current.bounds.High, ratio: t.opts.MemoryRatio,
@@ -66,7 +66,8 @@ func (t *Tuner) memoryInput() memoryInput {
 // memory must be less before the limit rises.
 const pollsToSettle = 10
 
-// applyMemory decides about GOMEMLIMIT and sets it.
+// applyMemory decides about GOMEMLIMIT, sets it if the mode is ModeApply or a raised GOGC or a large heap needs it, and records the decision.
+// atInterval is false for a poll after a collection, which does not count for settledPolls.
 func (t *Tuner) applyMemory(atInterval bool) {
 	memory := &t.memory
 	// A raised GOGC needs a limit in every mode.
@@ -121,8 +122,8 @@ func (t *Tuner) outgrown(in memoryInput) bool {
 	return s.overhead+s.live+(s.live+s.stacks+s.globals)*gogc/100 > limit
 }
 
-// measureGC updates the collector's share of CPU time. The runtime updates its CPU classes
-// at the end of a collection, so windows end there.
+// measureGC sets gcShare, the collector's share (0 to 1) of the process's CPU time, and quotaShare, its share of the CPU quota, -1 if unknown. The
+// runtime updates its CPU classes at the end of a collection, so windows end there; before that, it changes nothing.
 func (t *Tuner) measureGC() {
 	s := &t.current.goStats
 	end := gcTimes{gcSeconds: s.gcSeconds, busySeconds: s.totalSeconds - s.idleSeconds, realSeconds: t.current.cpu.Seconds()}
@@ -142,7 +143,7 @@ func (t *Tuner) measureGC() {
 	t.gcTimesStart, t.gcTimesStartAt = end, t.current.readAt
 }
 
-// gcWindow returns the GOGC policy's input, and starts a new window if there was a collection.
+// gcWindow returns the GOGC policy's input since the start of the window, and starts a new window if there was a collection.
 func (t *Tuner) gcWindow() gcWindow {
 	s := &t.current.goStats
 	w := gcWindow{

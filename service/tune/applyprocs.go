@@ -12,7 +12,8 @@ import (
 // the runtime, which follows its limit once a second, has the chance to set it first.
 const pollsToChange = 3
 
-// applyProcs decides about GOMAXPROCS and sets it in ModeApply.
+// applyProcs decides about GOMAXPROCS, sets it if the mode is ModeApply, and records the decision. Another value than the present one has to be
+// wanted at pollsToChange polls in succession, except at the first poll.
 func (t *Tuner) applyProcs() {
 	procs := &t.procs
 	event := procs.event(t.current.cpuSource())
@@ -75,9 +76,9 @@ func (t *Tuner) applyProcs() {
 	t.applyEvent(procs, event, t.opts.Procs == ModeApply)
 }
 
-// detectForeignProcs reports whether other code set GOMAXPROCS to current: it is neither
-// this tuner's value nor one that the runtime may have chosen, such as runtimeChoice. A
-// value that the runtime may still correct counts only after pollsToChange polls.
+// detectForeignProcs reports whether other code set GOMAXPROCS to current: it is neither this tuner's value nor one that the runtime may have chosen,
+// such as runtimeChoice. A value that the runtime may still correct counts only after pollsToChange polls. It counts these polls in
+// procs.differingPolls.
 func (t *Tuner) detectForeignProcs(current, runtimeChoice int64) bool {
 	procs := &t.procs
 	if procs.changed {
@@ -115,7 +116,8 @@ func (t *Tuner) crowdedWindow(current int) latencyWindow {
 	return w
 }
 
-// latencyWindow returns the measurements between the previous poll and this one.
+// latencyWindow returns the measurements between the previous poll and this one, and the limits. current is GOMAXPROCS. measured is false if the
+// counters are missing.
 func (t *Tuner) latencyWindow(current int) latencyWindow {
 	w := latencyWindow{quota: t.current.bounds.Quota, cpus: t.current.cpus, current: current, minProcs: t.opts.MinProcs, maxProcs: t.opts.MaxProcs}
 	wall := t.current.readAt.Sub(t.previous.readAt)
@@ -138,6 +140,7 @@ func (t *Tuner) latencyWindow(current int) latencyWindow {
 	return w
 }
 
+// procsInput returns procsFor's input at this poll.
 func (t *Tuner) procsInput() procsInput {
 	return procsInput{
 		policy: t.opts.Policy, quota: t.current.bounds.Quota, cpus: t.current.cpus, noQuotaReason: t.current.limits.CPU.SightText,

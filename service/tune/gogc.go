@@ -94,6 +94,7 @@ const (
 	cyclesToCalm = 20
 )
 
+// shareText returns a share of CPU time (0 to 1) in percent; "an unknown share" for a negative one.
 func shareText(share float64) string {
 	if share < 0 {
 		return "an unknown share"

@@ -112,7 +112,7 @@ func newSamples() []metrics.Sample {
 	return s
 }
 
-// readGo reads the runtime's metrics.
+// readGo reads the runtime's metrics into samples, in the order of newSamples, and returns them.
 func readGo(samples []metrics.Sample) goStats {
 	metrics.Read(samples)
 	number := func(i int) int64 { return numberOf(&samples[i]) }
@@ -153,8 +153,7 @@ func numberOf(s *metrics.Sample) int64 {
 // runtime/runtime2.go).
 const trackedOneIn = 8
 
-// readMapped returns a function that reads the memory that the runtime has mapped and not
-// released.
+// readMapped returns a function that reads how many bytes of memory the runtime has mapped and not released.
 func readMapped() func() int64 {
 	all := newSamples()
 	s := []metrics.Sample{all[mMapped], all[mReleased]}
@@ -164,8 +163,7 @@ func readMapped() func() int64 {
 	}
 }
 
-// sumOf estimates the sum of a histogram's values from the middles of its
-// buckets, which are narrow.
+// sumOf estimates the sum, in seconds, of a histogram's values from the middles of its buckets, which are narrow.
 func sumOf(h *metrics.Float64Histogram) float64 {
 	sum := 0.0
 	for i, n := range h.Counts {
@@ -222,6 +220,7 @@ func (r *reader) open() {
 	}
 }
 
+// close closes the files of the limits' counters; a later read opens them again.
 func (r *reader) close() {
 	if r.sampler != nil {
 		r.sampler.Close()
@@ -229,7 +228,8 @@ func (r *reader) close() {
 	}
 }
 
-// read reads all inputs of a poll.
+// read overwrites in with all inputs of a poll. numCPU is the number of CPUs where the limits do not have it. The whole limits are read again only
+// every fullReadInterval or if a bound has changed.
 func (r *reader) read(in *inputs, numCPU int) {
 	*in = inputs{readAt: time.Now()}
 	full := r.limits == nil || !in.readAt.Before(r.nextFullRead)
@@ -265,7 +265,7 @@ func (r *reader) read(in *inputs, numCPU int) {
 	in.goStats = readGo(r.samples)
 }
 
-// noLimits returns limits that report nothing but a reason.
+// noLimits returns limits without any value, but with the reason why they could not be read.
 func noLimits(reason string) *cgroup.Limits {
 	return &cgroup.Limits{
 		CPU:    cgroup.CPU{QuotaLevel: -1, Sight: cgroup.SightAbsent, SightText: "no CPU quota is visible: " + reason},
@@ -273,9 +273,8 @@ func noLimits(reason string) *cgroup.Limits {
 	}
 }
 
-// readBounds reads the limits. If files that had limits cannot be read any more, it uses the
-// last complete limits and returns true: a hidden group or a temporary read error is no
-// reason to let the heap grow.
+// readBounds reads the tightest limits. If files that had limits cannot be read any more, it uses the last complete limits and stale is true: a
+// hidden group or a temporary read error is no reason to let the heap grow.
 func (r *reader) readBounds(in *inputs) (stale bool) {
 	if r.sampler != nil {
 		in.bounded = r.sampler.SampleLimits(&in.bounds) == nil
@@ -363,7 +362,7 @@ func (in *inputs) canRuntimeSeeQuota() bool {
 	return false
 }
 
-// cpuSource returns the file of the tightest CPU bound.
+// cpuSource returns the source of the tightest CPU bound as text; "runtime.NumCPU" if no bound is known.
 func (in *inputs) cpuSource() string {
 	for _, b := range in.limits.CPU.Bounds {
 		if b.Won {
@@ -373,7 +372,7 @@ func (in *inputs) cpuSource() string {
 	return "runtime.NumCPU"
 }
 
-// memorySource returns the source of the memory limit.
+// memorySource returns the source of the memory limit as text; "" without a limit.
 func (in *inputs) memorySource() string {
 	if in.providedSource != "" {
 		return in.providedSource

@@ -90,7 +90,7 @@ func (s *gcState) step(w gcWindow) gcDecision {
 	return s.approachTarget(w, d)
 }
 
-// fittingGOGC returns the GOGC with which the process would just reach the memory target.
+// fittingGOGC returns the GOGC with which the process would just reach the memory target: at least the base GOGC, at most maxGOGC.
 func (s *gcState) fittingGOGC(w gcWindow) int {
 	base := float64(w.live + w.stacks + w.globals)
 	if base <= 0 {
@@ -100,8 +100,8 @@ func (s *gcState) fittingGOGC(w gcWindow) int {
 	return max(s.baseGOGC, int(max(0, min(maxGOGC, 100*room/base))))
 }
 
-// recordFit adds the GOGC that fits at present, after this number of further collections,
-// and returns the smallest one of the recent collections.
+// recordFit adds the GOGC that fits at present, after this number of further collections, and returns the smallest one of the last one to two times
+// cyclesToRemember collections.
 func (s *gcState) recordFit(fits int, cycles uint64) int {
 	if s.tightestFit == [2]int{} {
 		s.tightestFit = [2]int{fits, fits}
@@ -150,8 +150,8 @@ func (s *gcState) approachTarget(w gcWindow, d gcDecision) gcDecision {
 	return d
 }
 
-// waitForCalm restores the limit after it would have left enough room for cyclesToCalm
-// collections.
+// waitForCalm returns d with restore set after cyclesToCalm collections in succession for which the lower limit would have left enough room; before
+// that, with GOGC at most at its base.
 func (s *gcState) waitForCalm(w gcWindow, d gcDecision) gcDecision {
 	d.gogc = min(w.gogc, s.baseGOGC)
 	base := float64(w.live + w.stacks + w.globals)

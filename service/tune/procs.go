@@ -241,7 +241,7 @@ func (s *latencyState) step(w latencyWindow) (n int, reason string) {
 	return w.current, ""
 }
 
-// limitText describes the CPU limit of a window.
+// limitText returns the CPU limit of a window as text: the quota, else the number of CPUs.
 func limitText(w latencyWindow) string {
 	if w.quota > 0 {
 		return "a CPU quota of " + quantity.CPUs(w.quota)

@@ -26,8 +26,8 @@ func Runtime() bool {
 	return on("containermaxprocs", built, env) && on("updatemaxprocs", built, env)
 }
 
-// on reports whether a setting whose default is 1 still has that value. Later entries
-// win, and the environment wins over built-in settings.
+// on reports whether the setting key, whose default is 1, is not set to 0 in the lists of GODEBUG, "key=value,...". Later entries and lists win: the
+// environment is the last list.
 func on(key string, lists ...string) bool {
 	value := true
 	for _, list := range lists {

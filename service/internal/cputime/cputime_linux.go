@@ -7,10 +7,9 @@ import (
 	"unsafe"
 )
 
-// Process returns the CPU time of all threads of this process
-// (CLOCK_PROCESS_CPUTIME_ID, clock_gettime(2)). The kernel brings the account
-// of a thread that is running on another CPU up to date at its clock tick, so
-// the answer may lag by a few milliseconds for each.
+// Process returns the CPU time of all threads of this process (CLOCK_PROCESS_CPUTIME_ID, clock_gettime(2)). The kernel brings the account of a thread
+// that is running on another CPU up to date at its clock tick, so the answer may lag by a few milliseconds for each. It is false if the clock cannot
+// be read.
 func Process() (time.Duration, bool) {
 	const clockProcessCPUTime = 2
 	var ts syscall.Timespec

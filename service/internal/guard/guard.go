@@ -42,7 +42,7 @@ func report(task, text, stack string, count uint64) {
 	}()
 }
 
-// clip bounds the length of a text that comes from outside the program.
+// clip cuts a text that comes from outside the program to a length that fits a log.
 func clip(s string) string {
 	if len(s) > 300 {
 		s = s[:300]

@@ -60,8 +60,8 @@ func (x *thread) close() {
 	}
 }
 
-// Read returns how long all threads ran, and how long they were runnable without running, including throttled time. n is the
-// number of threads now.
+// Read returns, summed over all threads of the process since the reader was created, also ended ones, how long they ran and how long they were
+// runnable without running, including throttled time. n is the number of threads now. ok is false if no thread can be read or r is nil.
 func (r *Reader) Read() (run, delay time.Duration, n int, ok bool) {
 	if r == nil {
 		return 0, 0, 0, false
