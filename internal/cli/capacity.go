@@ -61,8 +61,8 @@ func newCapacity(s *streams) *cobra.Command {
 	return cmd
 }
 
-// capacityQuestion returns the question of the command line: the goals of --slo, which it takes from e, and the changes of
-// --what-if.
+// capacityQuestion returns the question of the command line: the goals of --slo, which it moves out of e.options, and the changes of --what-if. The
+// error is one of usage.
 func capacityQuestion(cmd *cobra.Command, e *explainFlags, changes []string) (*capacity.Question, error) {
 	if err := e.validate(cmd); err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func capacityQuestion(cmd *cobra.Command, e *explainFlags, changes []string) (*c
 	return question, nil
 }
 
-// runTwoLoads answers from two recordings of one service at different loads.
+// runTwoLoads answers from two recordings of one service at different loads, in any order, and writes the report of the higher load.
 func (e *explainFlags) runTwoLoads(cmd *cobra.Command, s *streams, args []string) error {
 	old, new, err := e.readBoth(cmd, s, args[0], args[1])
 	if err != nil {

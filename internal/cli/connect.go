@@ -111,7 +111,7 @@ func (c *connectFlags) addProcessFlags(f *pflag.FlagSet) {
 	f.BoolVar(&c.force, "force", false, "with --pid and no URL: record even if that takes more than 5 % of the CPUs that the process may use")
 }
 
-// isRecordFlag reports whether a name or a shorthand is a flag of record that explain does not have.
+// isRecordFlag reports whether a name, or a shorthand of one letter, is that of a flag of record that explain does not have.
 func isRecordFlag(name string) bool {
 	var explain, all pflag.FlagSet
 	new(connectFlags).addExplainFlags(&explain)
@@ -135,7 +135,7 @@ func addInsecure(f *pflag.FlagSet, t *record.TLSFiles, server string) {
 	f.BoolVar(&t.Insecure, "insecure", false, "do not verify the "+server+"'s certificate")
 }
 
-// options reads the files and variables, and returns a function that returns the options for one target.
+// options checks the flags, reads the files and variables that they name, and returns a function that returns the options for one target.
 func (c *connectFlags) options(cmd *cobra.Command) (func(target string) (record.Options, error), error) {
 	opt := c.recording
 	if opt.Duration <= 0 {
@@ -194,7 +194,7 @@ func (c *connectFlags) options(cmd *cobra.Command) (func(target string) (record.
 	}, nil
 }
 
-// processOptions returns the options for recording the process that --pid names from outside.
+// processOptions checks and returns the options for recording the process that --pid names from outside.
 func (c *connectFlags) processOptions(cmd *cobra.Command) (record.Options, error) {
 	opt := c.recording
 	if opt.Duration <= 0 || opt.Duration > maxProcessDuration {
@@ -206,7 +206,7 @@ func (c *connectFlags) processOptions(cmd *cobra.Command) (record.Options, error
 // maxProcessDuration bounds a recording from outside, which costs the process CPU time while it runs.
 const maxProcessDuration = 30 * time.Second
 
-// optionsFor returns the options for the only target.
+// optionsFor returns the options for a command's only target. The error has its exit status.
 func (c *connectFlags) optionsFor(cmd *cobra.Command, target string) (opt record.Options, err error) {
 	options, err := c.options(cmd)
 	if err == nil {

@@ -114,7 +114,8 @@ func newDemoService(s *command.Streams) *cobra.Command {
 	}
 }
 
-// runDemo returns the report about the service, and its client's results.
+// runDemo loads the service, records and explains it, and returns the report and its client's results by path. If keep is not empty, the recording is
+// written to that file.
 func runDemo(ctx context.Context, s *streams, load demoLoad, keep string) (*report.Report, map[string]demo.Result, error) {
 	var file *atomicfile.File
 	if keep != "" {
@@ -163,7 +164,8 @@ func runDemo(ctx context.Context, s *streams, load demoLoad, keep string) (*repo
 	return rep, <-results, nil
 }
 
-// flightDemo returns the report about the recording that the service kept, and the route of the request that caused it.
+// flightDemo loads the service until it has kept a recording, and returns the report about that and the route of the request that caused it, "" if
+// unknown. If keep is not empty, the recording is copied to that file.
 func flightDemo(ctx context.Context, s *streams, load demoLoad, keep string) (rep *report.Report, route string, err error) {
 	dir, err := os.MkdirTemp("", "whylate-demo-")
 	if err != nil {
@@ -249,7 +251,8 @@ func writeFlightStory(w io.Writer, rep *report.Report, route, keep string) error
 	return nil
 }
 
-// startService starts the store of the demo's service, and this program again as the service, whose URL it returns.
+// startService starts the store of the demo's service, and this program again as the service, whose URL it returns when the service is ready.
+// recordings is the directory of its flight recorder, "" for none. stop ends both and waits.
 func startService(ctx context.Context, recordings string) (url string, stop func(), err error) {
 	self, err := os.Executable()
 	if err != nil {

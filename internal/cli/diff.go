@@ -74,7 +74,7 @@ func newDiff(s *streams) *cobra.Command {
 	return cmd
 }
 
-// twoInputs checks that the arguments can be two inputs of one command.
+// twoInputs returns an error of usage if the arguments cannot be inputs of one command: a URL, or standard input twice.
 func twoInputs(cmd *cobra.Command, args []string) error {
 	for i, arg := range args {
 		if isURL(arg) {
@@ -144,7 +144,7 @@ func (e *explainFlags) readSides(cmd *cobra.Command, s *streams, before, after s
 	return reps[0], reps[1], err
 }
 
-// longer returns the longer of two files, or an input that is no regular file. The progress of this input is shown.
+// longer returns the name of the longer of two files, or of an input that is no regular file. The progress of this input is shown.
 func longer(a, b string) string {
 	size := func(name string) int64 {
 		info, err := os.Stat(name)
@@ -202,7 +202,7 @@ func (e *explainFlags) reportOf(ctx context.Context, cmd *cobra.Command, s *stre
 	return e.selectGroups(cmd, rep, nil)
 }
 
-// selectGroups removes groups that --group does not match from a report. It returns err if that is not nil.
+// selectGroups removes, in place, groups that --group does not match from a report, and returns it. If err is not nil, it returns nil and err.
 func (e *explainFlags) selectGroups(cmd *cobra.Command, rep *report.Report, err error) (*report.Report, error) {
 	if err != nil {
 		return nil, err
@@ -217,7 +217,7 @@ func (e *explainFlags) selectGroups(cmd *cobra.Command, rep *report.Report, err 
 	return rep, nil
 }
 
-// mapPaths applies --path-map to the sites of causes and findings of a saved report.
+// mapPaths applies --path-map, in place, to the sites of causes and findings of a saved report.
 func (e *explainFlags) mapPaths(rep *report.Report) {
 	apply := func(site *report.Site) {
 		for _, m := range e.pathMap {

@@ -44,8 +44,8 @@ func newDocs() *cobra.Command {
 	}
 }
 
-// pages returns a page for the program and for each of its verbs, by file name. They contain no date and no version: equal
-// help gives equal pages.
+// pages returns a page for the program and for each of its verbs, by file name, in a format: "markdown" or "man". They contain no date and no
+// version: equal help gives equal pages.
 func pages(root *cobra.Command, format string) map[string][]byte {
 	out := map[string][]byte{}
 	root.InitDefaultHelpFlag()
@@ -68,7 +68,7 @@ func pages(root *cobra.Command, format string) map[string][]byte {
 	return out
 }
 
-// flags calls f for every flag that help shows.
+// flags calls f for every flag that help shows, with its names and argument (head) and its description and default (value).
 func flags(c *cobra.Command, f func(f *pflag.Flag, head, value string)) {
 	c.LocalFlags().VisitAll(func(fl *pflag.Flag) {
 		if fl.Hidden {
@@ -150,7 +150,7 @@ func roff(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// sentence ends a short text with a full stop, unless it is a question.
+// sentence returns a short text with a full stop, unless it is a question.
 func sentence(s string) string {
 	if strings.HasSuffix(s, "?") {
 		return s

@@ -83,7 +83,7 @@ func newExplain(s *streams) *cobra.Command {
 	return cmd
 }
 
-// runInput explains the service at a URL, a file, or standard input.
+// runInput explains the service at a URL, or the recording in a file or on standard input ("-"), and writes the answer.
 func (e *explainFlags) runInput(cmd *cobra.Command, s *streams, conn *connectFlags, arg string) error {
 	if !isURL(arg) {
 		return e.runFile(cmd, s, arg)
@@ -124,8 +124,8 @@ func (e *explainFlags) runReport(cmd *cobra.Command, s *streams, in *input) erro
 	return e.write(cmd.Context(), s, "", rep)
 }
 
-// runURL explains the trace of the service at a target while it records it, or the recording of the service's flight recorder
-// if that has one.
+// runURL explains the trace of the service at a target while it records it, or the recording of the service's flight recorder if that has one, and
+// writes the answer.
 func (e *explainFlags) runURL(cmd *cobra.Command, s *streams, target string, opt record.Options) error {
 	if in, err := s.openFlight(cmd, target, opt); err != nil {
 		return err
@@ -165,7 +165,8 @@ func (e *explainFlags) runSaved(cmd *cobra.Command, s *streams, target string, o
 	return e.explainSaved(cmd, s, name, res, err)
 }
 
-// explainSaved explains a recording in a temporary file, for which record.Save returned res and err.
+// explainSaved explains a recording in a temporary file, for which record.Save returned res and err, and writes the answer. Without a complete
+// generation it returns err.
 func (e *explainFlags) explainSaved(cmd *cobra.Command, s *streams, name string, res *record.Result, err error) error {
 	if res == nil || !res.HasGeneration {
 		return command.RecordError(err)
@@ -232,7 +233,8 @@ func (e *explainFlags) explainShown(ctx context.Context, in *input, bar *progres
 	return e.explain(ctx, in)
 }
 
-// explain runs the engine on an input, and adds the warnings of the recording to the report.
+// explain runs the engine on an input, and adds the warnings of the recording, the lengths of waits in source, and the marks of --ignore to the
+// report. If the input ended early, both results are set.
 func (e *explainFlags) explain(ctx context.Context, in *input) (rep *report.Report, err error) {
 	defer func() { in.addWarnings(rep) }()
 	adjust := e.adjustMemory
@@ -272,7 +274,7 @@ func warnOfExcess(rep *report.Report, excess int64) {
 	}
 }
 
-// slowestCount returns the number of slow requests to show, as the engine and the text expect it: negative for none.
+// slowestCount returns the number of slow requests to show, as the engine and the text expect it: usual without --slowest, negative for none.
 func (e *explainFlags) slowestCount(usual int) int {
 	switch {
 	case !e.slowestGiven:
@@ -283,7 +285,8 @@ func (e *explainFlags) slowestCount(usual int) int {
 	return e.slowest
 }
 
-// writeAndExit writes the report, if there is one, and returns the error that ends the run.
+// writeAndExit writes the report about the argument arg, if rep is not nil, and returns the error that ends the run: of an interrupt, of writing,
+// err, or that nothing matched.
 func (e *explainFlags) writeAndExit(cmd *cobra.Command, s *streams, arg string, rep *report.Report, err error) error {
 	interrupted := cmd.Context().Err() != nil
 	if rep == nil {
@@ -310,7 +313,7 @@ func (e *explainFlags) writeAndExit(cmd *cobra.Command, s *streams, arg string, 
 	return noMatchError(rep)
 }
 
-// noMatchError returns the error for a report in which nothing matches the user's options.
+// noMatchError returns the error for a report without groups in which nothing matches the user's options; nil for any other.
 func noMatchError(rep *report.Report) error {
 	for _, w := range rep.Input.Warnings {
 		if len(rep.Groups) == 0 && (w.Code == explain.NoGroup || w.Code == explain.NoMatch) {

@@ -76,7 +76,7 @@ func (e *explainFlags) addTraceFlags(cmd *cobra.Command) {
 	f.IntVar(&e.slowest, "slowest", 0, "show this many of a group's slowest requests (default: 1 in the text, 3 in JSON)")
 }
 
-// addShared adds flags that have the same meaning for several verbs.
+// addShared adds those of the flags that have the same meaning for several verbs that the names list; it ignores other names.
 func (e *explainFlags) addShared(cmd *cobra.Command, names ...string) {
 	f := cmd.Flags()
 	for _, name := range names {
@@ -125,7 +125,7 @@ func (e *explainFlags) addLength(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&e.summary, "summary", false, "print the answer in one line")
 }
 
-// validate checks the flags before anything is read or recorded.
+// validate checks and parses the flags, and reads the file of --ignore, before any trace is read or recorded.
 func (e *explainFlags) validate(cmd *cobra.Command) error {
 	e.slowestGiven = cmd.Flags().Changed("slowest")
 	if err := e.parse(cmd); err != nil {
@@ -239,7 +239,7 @@ func spanIDs(text string) (trace [16]byte, span [8]byte, err error) {
 	return trace, span, errors.New("write 32 hexadecimal digits for a trace or 16 for a span, not all 0")
 }
 
-// readIgnores reads the file that --ignore names.
+// readIgnores reads the file that --ignore names, if it is set, into e.ignored.
 func (e *explainFlags) readIgnores(cmd *cobra.Command) (err error) {
 	if e.ignore != "" {
 		e.ignored, err = command.ReadOption(cmd, e.ignore, finding.ReadIgnoreEntries)
@@ -247,7 +247,7 @@ func (e *explainFlags) readIgnores(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// writeTo is writeTo of streams, and passes whether the output is coloured, and its width.
+// writeTo calls write for the output that -o names, with whether the output is coloured and its width in columns, 0 if that is not limited.
 func (e *explainFlags) writeTo(s *streams, write func(w io.Writer, color bool, columns int) error) error {
 	return s.WriteTo(e.output, func(w io.Writer) error {
 		if w == s.Out {

@@ -40,7 +40,7 @@ type exporter struct {
 	reopen   func() (*input, error)
 }
 
-// run explains a trace, or the traces of several services, or reads a report, and writes it.
+// run explains a trace, or the traces of several services, or reads a report, and writes it in the exporter's format.
 func (x *exporter) run(cmd *cobra.Command, s *streams, e *explainFlags, args []string) error {
 	arg := args[0]
 	if areServices(args) {
@@ -75,8 +75,8 @@ func (x *exporter) run(cmd *cobra.Command, s *streams, e *explainFlags, args []s
 	return e.writeAndExit(cmd, s, arg, rep, err)
 }
 
-// readTwice returns a function that opens the input again from its beginning. While an input that is no file is read, it is
-// copied to a temporary file.
+// readTwice returns a function that opens the input again from its beginning. An input that is no file is copied to a temporary file while it is
+// read, so the function may be called only after that.
 func (s *streams) readTwice(ctx context.Context, in *input, arg string) (func() (*input, error), error) {
 	if arg != "-" && in.size > 0 {
 		return func() (*input, error) { return s.openInput(ctx, arg) }, nil
@@ -95,7 +95,7 @@ func (s *streams) readTwice(ctx context.Context, in *input, arg string) (func() 
 	}, nil
 }
 
-// write writes a report, or the trace of the report, to the output.
+// write writes a report, or the trace of the report, to the output: an OTLP endpoint, a file, compressed if its name ends in .gz, or standard output.
 func (x *exporter) write(s *streams, output string, rep *report.Report) error {
 	if isEndpoint(output) {
 		return x.send(s, output, rep)
@@ -152,7 +152,7 @@ func (x *exporter) replay(s *streams, sink export.Sink) error {
 	return err
 }
 
-// writeSpans writes OTLP. Requests of a trace are joined to the spans that tracers wrote into it.
+// writeSpans passes messages in OTLP and their numbers of spans to emit. Requests of a trace are joined to the spans that tracers wrote into it.
 func (x *exporter) writeSpans(s *streams, rep *report.Report, emit func([]byte, int) error) error {
 	spans, err := export.NewSpans(rep, x.encoding, x.options.All, emit)
 	if err != nil {
@@ -171,7 +171,8 @@ func (x *exporter) writeSpans(s *streams, rep *report.Report, emit func([]byte, 
 	return nil
 }
 
-// send sends OTLP to an endpoint.
+// send sends the report's spans in OTLP to an endpoint. It is an error if the endpoint refuses or rejects any; warnings of the endpoint go to
+// standard error.
 func (x *exporter) send(s *streams, endpoint string, rep *report.Report) error {
 	var conf *tls.Config
 	if x.tls != (record.TLSFiles{}) {

@@ -23,7 +23,7 @@ const (
 	usualFleet    = "http://127.0.0.1:4319"
 )
 
-// openFleet requests a report from the fleet.
+// openFleet requests the report fleet://SERVICE@VERSION from the fleet whose address is in the environment. The caller closes it.
 func openFleet(ctx context.Context, name string) (io.ReadCloser, error) {
 	service, version, ok := strings.Cut(strings.TrimPrefix(name, fleetScheme), "@")
 	if !ok || service == "" {

@@ -18,7 +18,7 @@ import (
 // flightTimeout is the longest wait for the answer of a service that may have no flight recorder.
 const flightTimeout = 3 * time.Second
 
-// wantsTrace returns the flag that requires a new trace, "" if there is none.
+// wantsTrace returns the name of a flag on the command line that requires a new trace, "" if there is none.
 func wantsTrace(cmd *cobra.Command) string {
 	for _, name := range []string{"duration", "no-cpu", "no-host", "pid"} {
 		if cmd.Flags().Changed(name) {
@@ -28,7 +28,7 @@ func wantsTrace(cmd *cobra.Command) string {
 	return ""
 }
 
-// openFlight fetches the recording of the flight recorder at a URL, and writes a note. It returns nil if a trace must be
+// openFlight fetches the recording of the flight recorder at a URL, and writes a note. The input is nil, without an error, if a trace must be
 // recorded instead.
 func (s *streams) openFlight(cmd *cobra.Command, target string, opt record.Options) (*input, error) {
 	named, may := record.MayServeFlight(target)
@@ -104,7 +104,7 @@ func (l *watchdogWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// isUnreachable reports whether an error implies that a trace cannot be requested from the service, either.
+// isUnreachable reports whether an error of fetching a flight recorder's recording implies that a trace cannot be requested from the service, either.
 func isUnreachable(err error) bool {
 	var e *record.Error
 	if !errors.As(err, &e) {

@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 )
 
-// newGlossary is a topic of the help: the words of reports.
+// newGlossary returns a topic of the help: the words of reports.
 func newGlossary() *cobra.Command {
 	return &cobra.Command{
 		Use:     "glossary",

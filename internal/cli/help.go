@@ -26,8 +26,8 @@ func helpText(name string) string {
 	return strings.TrimRight(string(b), "\n")
 }
 
-// addHelp sets the texts of commands by their names, and adds --help-all. {connect} and other placeholders are replaced by
-// texts that several commands share.
+// addHelp sets the long texts and examples of commands from the help files with their names, and adds --help-all. {connect} and other placeholders
+// are replaced by texts that several commands share.
 func addHelp(commands ...*cobra.Command) {
 	var formats []string
 	for _, f := range export.Formats() {
@@ -134,7 +134,7 @@ func shownFlags(c *cobra.Command) (shown *pflag.FlagSet, hidden int) {
 	return shown, hidden
 }
 
-// reflowList breaks the lines of a list. Each consists of a name and a description, which stays in its column.
+// reflowList breaks the lines of a list at the given width. Each consists of a name and a description, which stays in its column.
 func reflowList(p string, columns int) string {
 	lines := strings.Split(p, "\n")
 	for i, line := range lines {

@@ -49,8 +49,8 @@ func (in *input) Close() {
 	}
 }
 
-// ownFile closes and removes a temporary file with the input. If the system allows to remove an open file, it is removed
-// immediately, so that it never remains.
+// ownFile makes Close of the input close and remove a temporary file. If the system allows to remove an open file, it is removed immediately, so that
+// it never remains.
 func (in *input) ownFile(tmp *os.File) {
 	if os.Remove(tmp.Name()) == nil {
 		in.closers = append(in.closers, tmp.Close)
@@ -59,7 +59,7 @@ func (in *input) ownFile(tmp *os.File) {
 	}
 }
 
-// program returns the recorded build information of the service, or nil.
+// program returns the recorded build information of the service; nil if there is none.
 func (in *input) program() *modules.Build {
 	if in.meta == nil {
 		return nil
@@ -280,7 +280,7 @@ func (f failedReader) Read([]byte) (int, error) { return 0, f.err }
 // hostPort matches a URL without a scheme: svc:6060, :6060, [::1]:6060/debug/pprof.
 var hostPort = regexp.MustCompile(`^([A-Za-z0-9._-]*|\[[0-9A-Fa-f:.%]+\]):[0-9]{1,5}(/.*)?$`)
 
-// isURL reports whether arg names a service. A file of that name takes precedence.
+// isURL reports whether arg names a service: a URL, or host:port unless there is a file of that name.
 func isURL(arg string) bool {
 	if i := strings.Index(arg, "://"); i > 0 {
 		switch strings.ToLower(arg[:i]) {
@@ -295,7 +295,7 @@ func isURL(arg string) bool {
 	return err != nil
 }
 
-// openURL begins a recording and returns its trace as an input, which is decoded while it arrives.
+// openURL begins a recording and returns its trace as an input, which is decoded while it arrives. Closing the input ends the recording.
 func openURL(ctx context.Context, target string, opt record.Options) (*input, error) {
 	watch := record.WatchHost(ctx, target, opt)
 	s, err := record.Open(ctx, target, opt)

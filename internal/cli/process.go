@@ -44,7 +44,8 @@ func processName(pid int) string {
 	return fmt.Sprintf("process %d", pid)
 }
 
-// recordProcess records the process that the options name. After an interrupt it returns the recording until then, and an error.
+// recordProcess records the process that the options name, for opt.Duration, and blocks until then. force records at any cost. bar may be nil. After
+// an interrupt it returns the recording until then, and an error.
 func recordProcess(cmd *cobra.Command, opt record.Options, force bool, bar *progress.Bar) (*processRecording, error) {
 	if !cmd.Flags().Changed("duration") {
 		opt.Duration = processDuration
@@ -91,7 +92,7 @@ func recordProcess(cmd *cobra.Command, opt record.Options, force bool, bar *prog
 	return p, err
 }
 
-// processError gives an error of package uprobes its kind.
+// processError converts an error of package uprobes to a *record.Error of its kind. name stands for the process.
 func processError(name string, err error) error {
 	e := &record.Error{Op: "recording", URL: name, Text: err.Error(), Err: err, Kind: record.NoProcess}
 	switch {

@@ -77,7 +77,7 @@ func newRecord(s *streams) *cobra.Command {
 	return cmd
 }
 
-// flight fetches the recordings of flight recorders.
+// flight fetches the recordings of flight recorders, one file each, or all into one file if the services have names.
 func (r *recorder) flight(cmd *cobra.Command, targets []string) error {
 	if r.json || r.explain {
 		return command.Usage(cmd, "--flight fetches a file and excludes --json and --explain: explain the file")
@@ -198,9 +198,9 @@ type answer struct {
 	err error
 }
 
-// explainWhile explains the data written to the returned writer, until that is closed. It reads all data, even after the
-// engine returned an error, so that a trace that cannot be explained is still recorded. It does not end with ctx, because the
-// end of the recording ends its input.
+// explainWhile explains the data written to the returned writer, until that is closed. The channel gets one answer. It reads all data, even after the
+// engine returned an error, so that a trace that cannot be explained is still recorded. It does not end with ctx, because the end of the recording
+// ends its input.
 func explainWhile(ctx context.Context, opt whylate.Options) (io.WriteCloser, chan answer) {
 	out, in := io.Pipe()
 	done := make(chan answer, 1)
@@ -283,7 +283,8 @@ type recordingError struct {
 	Text string      `json:"text"`
 }
 
-// report writes the results of the jobs, and returns the error that ends the run.
+// report writes the results of the jobs, of which outcomes and answers have one each, and returns the error that ends the run: that of an interrupt
+// before any other.
 func (r *recorder) report(cmd *cobra.Command, jobs []record.Job, outcomes []record.Outcome, answers []answer) error {
 	status := ExitOK
 	raise := func(to int) {
@@ -454,7 +455,7 @@ func (b *recordBar) callback(i int) func(record.Progress) {
 	}
 }
 
-// state sums the recordings: the bytes of all, and the time of the slowest.
+// state combines the recordings: the bytes of all, the longest duration, and the elapsed time of the one that began last and still runs.
 func (b *recordBar) state() progress.State {
 	s := progress.State{Label: b.label, Note: "connecting"}
 	first := true

@@ -17,8 +17,8 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 )
 
-// divideServices returns the URLs of arguments NAME=URL, and keeps the names: all services go into one file. Without a name,
-// each URL gets a file.
+// divideServices returns the URLs of arguments NAME=URL, and sets r.services to the names: all services go into one file. Without any name it returns
+// the arguments, and each URL gets a file.
 func (r *recorder) divideServices(cmd *cobra.Command, args []string) (targets []string, err error) {
 	var names []string
 	isNamed := false
@@ -60,7 +60,8 @@ func withServiceName(attributes map[string]string, name string) map[string]strin
 	return out
 }
 
-// saveServices records the jobs, one for each service, into the file name. version is that of this program, for the metadata.
+// saveServices records the jobs concurrently, one for each service, into the file name. version is that of this program, for the metadata. A service
+// that failed has its error in its outcome; err is about the file.
 func (r *recorder) saveServices(ctx context.Context, jobs []record.Job, name, version string) (outcomes []record.Outcome, err error) {
 	_, err = record.SaveServices(name, version, r.services, func(files []string) []error {
 		for i := range jobs {

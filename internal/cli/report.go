@@ -85,7 +85,7 @@ func isPage(name string) bool {
 	return strings.EqualFold(ext, ".html") || strings.EqualFold(ext, ".htm")
 }
 
-// readBefore reads the report of --before; nil without the flag.
+// readBefore reads the report of --before, which must be JSON and not a trace; nil without the flag.
 func (e *explainFlags) readBefore(ctx context.Context, s *streams) (*report.Report, error) {
 	if e.before == "" {
 		return nil, nil

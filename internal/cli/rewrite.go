@@ -113,7 +113,7 @@ func newRedact(s *streams) *cobra.Command {
 	return cmd
 }
 
-// warnOfLoss writes which parts of the original recording could not be read.
+// warnOfLoss writes to standard error which parts of the original recording, called name, could not be read.
 func (s *streams) warnOfLoss(name string, loss rewrite.Loss) {
 	if loss.Truncated {
 		fmt.Fprintf(s.Err, "whylate: %s is cut or damaged: what was written ends where it can no longer be read\n", name)
@@ -123,7 +123,7 @@ func (s *streams) warnOfLoss(name string, loss rewrite.Loss) {
 	}
 }
 
-// rewrite opens a recording and writes another one from it, which is complete or missing.
+// rewrite opens the recording from and calls write with it and the output to, which is complete at the end or missing.
 func (s *streams) rewrite(cmd *cobra.Command, from, to string, write func(io.Writer, *rewrite.Source) error) error {
 	in, err := s.openInput(cmd.Context(), from)
 	if err != nil {

@@ -60,7 +60,7 @@ func newRules(s *streams) *cobra.Command {
 	return cmd
 }
 
-// writeTranslations writes rules in another language, in a line each if they are a list.
+// writeTranslations writes rules in another language: a line each if asList, else with their texts. Without a translation it is an error of usage.
 func writeTranslations(cmd *cobra.Command, w io.Writer, rules []finding.Rule, language string, asList bool) error {
 	var b strings.Builder
 	for i := range rules {
@@ -82,7 +82,7 @@ func writeTranslations(cmd *cobra.Command, w io.Writer, rules []finding.Rule, la
 	return err
 }
 
-// rulesByName returns the rules with these codes or names.
+// rulesByName returns the rules with these codes or names, in the order of args. An unknown one is an error with suggestions.
 func rulesByName(cmd *cobra.Command, rules []finding.Rule, args []string) ([]finding.Rule, error) {
 	var out []finding.Rule
 	for _, a := range args {
@@ -159,7 +159,7 @@ type ruleJSON struct {
 	finding.Doc
 }
 
-// describe returns the rules with their documentation in the form of --json.
+// describe returns the rules, in the same order, with their documentation in the form of --json.
 func describe(rules []finding.Rule) []ruleJSON {
 	out := make([]ruleJSON, 0, len(rules))
 	for i := range rules {

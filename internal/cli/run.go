@@ -56,7 +56,7 @@ func Main(extraVerbs ...command.Verb) int {
 // lastSecond is the time that an interrupted verb has to write its results.
 const lastSecond = 800 * time.Millisecond
 
-// isPatient reports whether the verb of a command line ends its own work when it is interrupted.
+// isPatient reports whether the verb of a command line ends its own work in good order when it is interrupted, however long that takes.
 func isPatient(args []string, extraVerbs ...command.Verb) bool {
 	verb, _, err := newRoot(new(streams), extraVerbs...).Find(args)
 	if err != nil {

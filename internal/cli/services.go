@@ -28,7 +28,8 @@ func (e *explainFlags) runServices(cmd *cobra.Command, s *streams, args []string
 	return e.writeAndExit(cmd, s, strings.Join(args, " "), rep, err)
 }
 
-// explainServices explains recordings of the same seconds. A file may have the recordings of several services.
+// explainServices explains recordings of several services in the same seconds as one report. A file may have the recordings of several services. One
+// service is explained alone.
 func (e *explainFlags) explainServices(ctx context.Context, cmd *cobra.Command, s *streams, args []string) (*report.Report, error) {
 	var services []*explain.Service
 	var warnings []bundle.Warning
@@ -100,7 +101,7 @@ func (e *explainFlags) explainServices(ctx context.Context, cmd *cobra.Command, 
 // memberSeparator separates a file with the recordings of several services from the name of one.
 const memberSeparator = "#"
 
-// memberArg divides an argument FILE#SERVICE. A file of that name takes precedence.
+// memberArg divides an argument FILE#SERVICE; service is "" for any other, and if a file has the whole name.
 func memberArg(arg string) (file, service string) {
 	i := strings.LastIndex(arg, memberSeparator)
 	if i <= 0 || !bundle.IsServiceName(arg[i+1:]) {
@@ -118,7 +119,8 @@ func memberArg(arg string) (file, service string) {
 // areServices reports whether the arguments are recordings of several services.
 func areServices(args []string) bool { return len(args) > 1 || servicesIn(args[0]) != nil }
 
-// servicesIn returns the recordings of several services in a file, without the recordings themselves; nil for any other file.
+// servicesIn returns the description of a file with the recordings of several services, which cannot be read through it because the file is closed;
+// nil for any other file.
 func servicesIn(name string) *bundle.Services {
 	info, err := os.Stat(name)
 	if err != nil || !info.Mode().IsRegular() {
@@ -140,7 +142,8 @@ func servicesIn(name string) *bundle.Services {
 	return services
 }
 
-// missingMember returns the error for a file with the recordings of several services of which one has to be named.
+// missingMember returns the error for a file with the recordings of several services, of which one has to be named and service ("" for none) is no
+// name.
 func missingMember(file string, services *bundle.Services, service string) error {
 	names := services.Names()
 	if service != "" {
@@ -149,7 +152,7 @@ func missingMember(file string, services *bundle.Services, service string) error
 	return fmt.Errorf("it has the recordings of %s: name one, such as %s, or explain them together with `whylate explain`", words.List(names), words.ShellQuote(file+memberSeparator+names[0]))
 }
 
-// serviceArg divides an argument NAME=FILE; name is "" for any other. A file of that name takes precedence.
+// serviceArg divides an argument NAME=FILE; name is "" for any other, and if a file has the whole name.
 func serviceArg(arg string) (name, file string) {
 	before, after, ok := strings.Cut(arg, "=")
 	if !ok || before == "" || strings.ContainsAny(before, "/\\?") {
@@ -175,7 +178,7 @@ func (in *input) serviceName() string {
 	return name
 }
 
-// uniqueName returns a name that no other service has.
+// uniqueName returns the name, with as many ' behind it that no other service has it.
 func uniqueName(services []*explain.Service, name string) string {
 	for slices.ContainsFunc(services, func(s *explain.Service) bool { return s.Name == name }) {
 		name += "'"

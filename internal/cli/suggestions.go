@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/internal/cli/command"
 )
 
-// flagError rewrites pflag's errors, and adds the flag that was probably intended.
+// flagError converts an error of pflag to an error of usage, with the flag that was probably intended.
 func flagError(cmd *cobra.Command, err error) error {
 	if errors.Is(err, pflag.ErrHelp) {
 		return pflag.ErrHelp
@@ -42,7 +42,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return command.Usage(cmd, "%v", err)
 }
 
-// suggestNames returns which of the names was probably intended by word. It uses cobra's suggestions for verbs.
+// suggestNames returns those of the names that word probably intended, nil if none is similar. It uses cobra's suggestions for verbs.
 func suggestNames(word string, names []string) []string {
 	list := &cobra.Command{SuggestionsMinimumDistance: maxEditDistance}
 	for _, n := range names {

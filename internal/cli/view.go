@@ -180,7 +180,8 @@ type progressServer struct {
 	stop func()
 }
 
-// beginReading begins a reading. It ignores further progress of the one before.
+// beginReading makes s.bar a bar that shows a new reading's progress on the page and on the terminal's bar. It ignores further progress of the
+// reading before.
 func (s *progressServer) beginReading(terminal *progress.Bar) {
 	if s.stop != nil {
 		s.stop()
@@ -265,7 +266,8 @@ func (v *viewFlags) openArgument(cmd *cobra.Command, s *streams, arg string, con
 	return in, nil
 }
 
-// seekableTrace returns a trace of which any part can be read: the file, or a copy that is removed when the input is closed.
+// seekableTrace returns the unpacked trace of an input as something of which any part can be read, and its size in bytes: the file, or a copy of its
+// valid part that is removed when the input is closed.
 func seekableTrace(ctx context.Context, in *input, bar *progress.Bar) (io.ReaderAt, int64, error) {
 	head := bufio.NewReaderSize(in.Reader, readSize)
 	magic, _ := head.Peek(2)
@@ -331,8 +333,8 @@ func (k *copyingReader) Read(p []byte) (int, error) {
 // the memory is decoded generations, which live long and hold no pointers.
 const servingGC = 30
 
-// serve begins to serve the page. The caller must call stop, which ends it; ctx ends only the requests. failed gets the error if
-// serving ends before.
+// serve begins to serve the page and returns at once. The caller must call stop, which ends it within a second; ctx ends only the requests. failed
+// gets the error if serving ends before.
 func (v *viewFlags) serve(ctx context.Context, s *streams, listener net.Listener, handler http.Handler) (stop func(), failed <-chan error) {
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
@@ -359,7 +361,7 @@ func (v *viewFlags) serve(ctx context.Context, s *streams, listener net.Listener
 	}, ended
 }
 
-// openBrowser opens a page in the desktop's browser.
+// openBrowser opens a page in the desktop's browser, without waiting for it.
 func openBrowser(url string) error {
 	name, args := "xdg-open", []string{url}
 	switch runtime.GOOS {

@@ -218,7 +218,7 @@ func (v *watchFlags) run(cmd *cobra.Command, s *streams, targets []string) (err 
 	return command.Exit(ExitFailed, errors.New("no look at any service succeeded: "+trouble))
 }
 
-// removeAll removes a folder in which a goroutine may still create a file. It tries for a tenth of a second.
+// removeAll removes a directory in which a goroutine may still create a file. It tries for a tenth of a second and ignores failure.
 func removeAll(dir string) {
 	for range 10 {
 		if os.RemoveAll(dir) == nil {
@@ -231,7 +231,7 @@ func removeAll(dir string) {
 // maxPollBytes bounds a poll's recording: a second of a very busy service with 30 cores.
 const maxPollBytes = 256 << 20
 
-// send sends an event, or returns false if ctx ends before it is received.
+// send sends an event. It is false if ctx ended before the event was received.
 func send(ctx context.Context, events chan<- event, e event) bool {
 	select {
 	case events <- e:
@@ -241,8 +241,8 @@ func send(ctx context.Context, events chan<- event, e event) bool {
 	}
 }
 
-// follow polls one service until ctx ends, or the number of polls is reached. Only this goroutine changes the service's state,
-// between two events.
+// follow polls service i until ctx ends, the number of polls is reached or the service is given up, and sends an event before and after each poll.
+// dir is for its recordings. Only this goroutine changes the service's state w, between two events.
 func (v *watchFlags) follow(ctx context.Context, s *streams, i int, w *watchedService, dir string, turn chan struct{}, events chan<- event) {
 	answers := 0
 	var result pollResult
@@ -282,8 +282,8 @@ func (v *watchFlags) follow(ctx context.Context, s *streams, i int, w *watchedSe
 	}
 }
 
-// hasGivenUp reports whether a service that has not answered for some time is considered lost, so that a run with a number of
-// polls ends. busy: another program is tracing it.
+// hasGivenUp reports whether a service that failed to answer several polls in succession is considered lost, so that a run with a number of polls
+// ends. busy says that another program is tracing it: then it takes about a minute.
 func hasGivenUp(s *watch.State, busy bool) bool {
 	const tries, minute = 5, 30 // while another program is tracing, there is a poll every 2 s
 	if busy {
@@ -295,7 +295,8 @@ func hasGivenUp(s *watch.State, busy bool) bool {
 // pollTimeoutSlack is the additional time of a poll, for a trace that arrives over a slow connection.
 const pollTimeoutSlack = 10 * time.Second
 
-// poll records and explains once. It ends however slowly the service answers.
+// poll records service i into the file, and explains the recording. A failure is in the result's Problem. turn limits how many services are explained
+// at a time. It ends however slowly the service answers.
 func (v *watchFlags) poll(ctx context.Context, s *streams, i int, w *watchedService, file string, turn chan struct{}, events chan<- event) watch.Poll {
 	failed := func(err error) watch.Poll {
 		l := watch.Poll{Time: time.Now(), Problem: command.OneLine(err.Error())}
@@ -366,8 +367,8 @@ func (v *watchFlags) poll(ctx context.Context, s *streams, i int, w *watchedServ
 	return out
 }
 
-// explainNewPart returns the report and the duration of the part of a snapshot that the last one does not contain, and stores the
-// snapshot's end in w for the next call. file and rep are the whole snapshot and its report.
+// explainNewPart returns the report and the duration of the part of a snapshot that the last one does not contain, and stores the snapshot's end in w
+// for the next call; of the whole snapshot if none of it is known to be old. file and rep are the whole snapshot and its report.
 func (v *watchFlags) explainNewPart(ctx context.Context, s *streams, w *watchedService, file string, rep *report.Report) (*report.Report, time.Duration, error) {
 	all := time.Duration(rep.Input.DurationNS)
 	if rep.Input.Start == nil {
@@ -411,7 +412,8 @@ func saveFlight(ctx context.Context, target string, opt record.Options, name str
 	return record.SaveFlight(ctx, target, opt, name, nil)
 }
 
-// writeLines writes a block, or a line of JSON, for every poll.
+// writeLines writes a block of text, or a line of JSON, for every poll, until each service has had its number of polls, ctx ends or the reader of the
+// output has ended.
 func (v *watchFlags) writeLines(ctx context.Context, s *streams, list []*watchedService, events <-chan event) error {
 	plain := screen.NewPlain(s.Out, width(s.Out), v.color.on(s.Out, os.Getenv))
 	encoder := json.NewEncoder(s.Out)
@@ -523,7 +525,7 @@ func (v *watchFlags) showReport(app *screen.App, w *watchedService, columns int,
 	app.ShowText(w.host+", the last look", b.String())
 }
 
-// showDiff shows the changes since the poll before, and over all polls, wrapped at columns, over the screen.
+// showDiff shows, over the screen, the changes since the poll before the last, and over all polls, wrapped at columns.
 func showDiff(app *screen.App, w *watchedService, columns int, colored bool) {
 	last, before := w.shownResult.last, w.shownResult.before
 	if before == nil {
@@ -543,7 +545,7 @@ func showDiff(app *screen.App, w *watchedService, columns int, colored bool) {
 	app.ShowText(w.host+", the last look and the one before", b.String())
 }
 
-// saveRecording copies the last recording to a new file, and returns a message.
+// saveRecording copies the last recording to a new file in the working directory, and returns a message with its name or the error.
 func saveRecording(w *watchedService) string {
 	if w.shownResult.file == "" {
 		return "there is nothing to save yet"

@@ -41,7 +41,7 @@ func (e *StatusError) Error() string {
 
 func (e *StatusError) Unwrap() error { return e.Err }
 
-// Report prints err, if it is not nil, as one line to w and returns its exit status.
+// Report prints err as one line to w and returns its exit status: that of a *StatusError, ExitOK for nil, else ExitUsage.
 func Report(w io.Writer, err error) int {
 	if err == nil {
 		return ExitOK
@@ -61,7 +61,7 @@ func Usage(cmd *cobra.Command, format string, args ...any) error {
 	return Exit(ExitUsage, fmt.Errorf(format+"; see `%s --help`", append(args, cmd.CommandPath())...))
 }
 
-// RecordError gives an error of package record its exit status. It leaves an error that has a status unchanged.
+// RecordError returns an error of package record, not nil, with its exit status. It returns an error that has a status unchanged.
 func RecordError(err error) error {
 	if _, ok := errors.AsType[*StatusError](err); ok {
 		return err
@@ -82,7 +82,7 @@ func RecordStatus(err error) int {
 	return ExitFailed
 }
 
-// NoArgs refuses arguments.
+// NoArgs returns an error of usage if there are arguments.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return Usage(cmd, "%s takes no arguments, got %q", cmd.Name(), args[0])
@@ -90,7 +90,7 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// AtLeast refuses fewer than n arguments.
+// AtLeast returns a check that refuses fewer than n arguments with the message.
 func AtLeast(n int, message string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < n {
@@ -100,7 +100,7 @@ func AtLeast(n int, message string) cobra.PositionalArgs {
 	}
 }
 
-// Exactly refuses any other number of arguments than n. {n} in the message becomes their number.
+// Exactly returns a check that refuses any other number of arguments than n with the message, in which {n} becomes their number.
 func Exactly(n int, message string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
@@ -110,7 +110,7 @@ func Exactly(n int, message string) cobra.PositionalArgs {
 	}
 }
 
-// RunE returns a cobra RunE. An error without a status means that the work failed, not that the command line was wrong.
+// RunE returns run as a cobra RunE. An error of run without a status gets ExitFailed: the work failed, the command line was not wrong.
 func RunE(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		err := run(cmd, args)

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// OpenFile opens a file, with messages for the usual mistakes.
+// OpenFile opens a file for reading. Errors say in a line what was wrong, with the name.
 func OpenFile(name string) (*os.File, error) {
 	if name == "" {
 		return nil, errors.New("the name of the file is empty")
@@ -28,7 +28,7 @@ func OpenFile(name string) (*os.File, error) {
 	return nil, fmt.Errorf("opening %s: %w", name, WithoutPath(err))
 }
 
-// WithoutPath drops the path, which the message already has, from an error.
+// WithoutPath returns the cause of a *fs.PathError, whose path the message already has; any other error unchanged.
 func WithoutPath(err error) error {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err
@@ -62,7 +62,7 @@ func WaitFor[T any](ctx context.Context, name string, get func() (T, error)) (T,
 	}
 }
 
-// ReadOption reads a small file that a flag names, and ends with cmd's context.
+// ReadOption reads a small file that a flag names by read, and ends with cmd's context.
 func ReadOption[T any](cmd *cobra.Command, name string, read func(r io.Reader, name string) (T, error)) (T, error) {
 	return WaitFor(cmd.Context(), name, func() (got T, err error) {
 		f, err := OpenFile(name)

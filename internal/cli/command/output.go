@@ -38,7 +38,7 @@ func (s *Streams) Bar() *progress.Bar {
 	return progress.NewBar(f, os.Getenv)
 }
 
-// WriteTo calls write for standard output, or for a file that is written completely or not at all.
+// WriteTo calls write for standard output if the name is "" or "-", else for a file that is written completely or not at all.
 func (s *Streams) WriteTo(name string, write func(w io.Writer) error) error {
 	if name == "" || name == "-" {
 		return write(s.Out)

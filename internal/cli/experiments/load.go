@@ -56,7 +56,7 @@ func (l *loadFlags) add(cmd *cobra.Command) {
 	f.BoolVar(&l.remote, "allow-remote", false, "allow other hosts: you confirm that you may load them")
 }
 
-// options makes the options of a run against a URL. Pace and schedule are the caller's.
+// options makes the options of a run against a URL, and reads the files that the flags name. Pace and schedule are the caller's.
 func (l *loadFlags) options(cmd *cobra.Command, target string) (load.Options, error) {
 	o := l.Options
 	o.Pace = ""
@@ -124,7 +124,8 @@ func (l *loadFlags) options(cmd *cobra.Command, target string) (load.Options, er
 	return o, nil
 }
 
-// paceFor decides how the generator waits. hasOwnCPUs says that it has CPUs that the service does not use.
+// paceFor returns how the generator waits for the next request: as the flag says, else spinning if it has CPUs that the service does not use
+// (hasOwnCPUs), else sleeping.
 func (l *loadFlags) paceFor(hasOwnCPUs bool) load.Pace {
 	switch {
 	case l.Pace != paceAuto:
@@ -278,7 +279,7 @@ func newLoad(s *command.Streams, startRecording Recorder) *cobra.Command {
 // loadedService is the value of --explain without a URL: the service that is loaded serves its profiles itself.
 const loadedService = "that of the load"
 
-// serviceOf returns the address of the service in a URL.
+// serviceOf returns the scheme and host of a URL; text that is none unchanged.
 func serviceOf(target string) string {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -287,6 +288,7 @@ func serviceOf(target string) string {
 	return u.Scheme + "://" + u.Host
 }
 
+// pathOf returns the escaped path of a URL, "" for text that is none.
 func pathOf(s string) string {
 	if u, err := url.Parse(s); err == nil {
 		return u.EscapedPath()

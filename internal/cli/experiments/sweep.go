@@ -100,7 +100,7 @@ func newSweep(s *command.Streams) *cobra.Command {
 	return cmd
 }
 
-// read makes the options of the flags that are not options themselves.
+// read sets the options that flags and the arguments (the service's command) have to be parsed for, and checks all options.
 func (v *sweeping) read(cmd *cobra.Command, args []string) (err error) {
 	v.Command, v.Env, v.Seed = args, os.Environ(), v.load.Seed
 	for _, e := range v.env {
@@ -201,7 +201,7 @@ func (v *sweeping) run(cmd *cobra.Command, s *command.Streams) error {
 	return nil
 }
 
-// newSweepGuard is the process that starts a sweep's service and ends all of it.
+// newSweepGuard returns the hidden verb of the process that starts a sweep's service and ends all of its processes.
 func newSweepGuard(s *command.Streams) *cobra.Command {
 	return &cobra.Command{
 		Use:    "sweep-guard",
@@ -211,7 +211,7 @@ func newSweepGuard(s *command.Streams) *cobra.Command {
 	}
 }
 
-// resumeFrom reads an earlier result, unless the file does not exist yet.
+// resumeFrom adds the earlier result in a file to o, so that its runs are not repeated; a file that does not exist yet is no error.
 func resumeFrom(ctx context.Context, o *sweep.Options, name string) error {
 	r, err := command.WaitFor(ctx, name, func() (*sweep.Result, error) {
 		f, err := os.Open(name)
@@ -233,7 +233,7 @@ func resumeFrom(ctx context.Context, o *sweep.Options, name string) error {
 	return nil
 }
 
-// list splits values at commas.
+// list returns the values between commas, without blanks around them.
 func list(s string) []string {
 	parts := strings.Split(s, ",")
 	for i := range parts {
@@ -242,7 +242,7 @@ func list(s string) []string {
 	return parts
 }
 
-// parseCPUs reads a list of CPUs: 0-2,5. Of an empty one it makes none.
+// parseCPUs reads a list of CPUs: 0-2,5. The result is nil for an empty one.
 func parseCPUs(s string) ([]int, error) {
 	if s == "" {
 		return nil, nil

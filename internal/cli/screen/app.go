@@ -80,7 +80,7 @@ The cost is an estimate: 100 ns for each event of the trace, over the
 time between looks, as a share of the CPUs available to the service.
 whylate looks less often to stay within the budget.`
 
-// HandleKey handles a key, or returns the action that it requests from the program.
+// HandleKey changes the screen by a key, or returns the action that the key requests from the program, else NoAction.
 func (a *App) HandleKey(k Key) Action {
 	if a.page != nil {
 		switch k {

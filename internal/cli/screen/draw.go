@@ -91,7 +91,7 @@ func (a *App) Draw(columns, lines int, now time.Time) []string {
 	return append(out, a.footer(columns, now))[:min(len(out)+1, lines)]
 }
 
-// visibleWidth returns the width of a drawn line without its colours.
+// visibleWidth returns how many columns a drawn line takes: its text without the sequences of colours.
 func visibleWidth(text string) int {
 	for {
 		escape := strings.IndexByte(text, 0x1b)
@@ -106,7 +106,7 @@ func visibleWidth(text string) int {
 	}
 }
 
-// footer shows the keys, or the message about the last one.
+// footer returns the last line: the message, until its end, else the keys.
 func (a *App) footer(columns int, now time.Time) string {
 	l := newLine(columns, a.color)
 	if a.message != "" && now.Before(a.messageEnd) {
@@ -143,7 +143,7 @@ func (a *App) summaryLine(i, columns int, now time.Time) string {
 	return l.String()
 }
 
-// doingText returns the present activity of a pane, with the time until the next one if that is known.
+// doingText returns the present activity of a pane, with the time until the next one if that is known; "" without one.
 func doingText(p *Pane, now time.Time) string {
 	if p.DoingUntil.IsZero() {
 		return p.Doing
@@ -155,7 +155,7 @@ func doingText(p *Pane, now time.Time) string {
 	return p.Doing + " in " + seconds(remaining)
 }
 
-// seconds formats a duration in whole seconds, minutes and hours.
+// seconds formats a duration in whole seconds, at least one, minutes and hours: "1m30s", "2h".
 func seconds(d time.Duration) string {
 	text := max(d.Round(time.Second), time.Second).String()
 	if strings.HasSuffix(text, "m0s") {
@@ -248,7 +248,7 @@ func (a *App) pane(i, columns, lines int, now time.Time) []string {
 // narrow is the width below which a group takes two lines.
 const narrow = 72
 
-// pollText describes the last poll and its cost.
+// pollText describes the last poll and its cost; more of it from 60 columns on.
 func pollText(s *watch.State, columns int) string {
 	source := words.Rough(s.DurationNS) + " of trace"
 	if s.Snapshot {
@@ -265,7 +265,7 @@ func pollText(s *watch.State, columns int) string {
 	return text
 }
 
-// cost returns a share of the service's CPUs as a percentage with two digits.
+// cost returns a share (0 to 1) of the service's CPUs as a percentage with two significant digits.
 func cost(share float64) string {
 	switch {
 	case share <= 0:
@@ -278,7 +278,7 @@ func cost(share float64) string {
 
 const unknown = "–"
 
-// median returns a group's p50.
+// median returns a group's p50 as text, or the sign for an unknown value.
 func median(g *watch.Group) string {
 	if g.P50NS == nil {
 		return unknown
@@ -286,7 +286,7 @@ func median(g *watch.Group) string {
 	return words.Duration(*g.P50NS)
 }
 
-// slowLatency returns a group's p99, or its slowest request if that is unknown.
+// slowLatency returns a group's p99 as text; if that is unknown, its slowest request after "≤", or the sign for an unknown value.
 func slowLatency(g *watch.Group) string {
 	switch {
 	case g.P99NS != nil:
@@ -297,8 +297,8 @@ func slowLatency(g *watch.Group) string {
 	return unknown
 }
 
-// groupLines returns a table of groups: requests per second, p50, p99 and causes of slow requests, as far as columns allow. Its
-// head also has the number of hidden groups.
+// groupLines returns a table of groups: requests per second, p50, p99 and causes of slow requests, as far as columns allow. hidden is the number of
+// groups that are not in the list, for the head.
 func (a *App) groupLines(list []watch.Group, hidden, columns int) []string {
 	var out []string
 	two := columns < narrow
@@ -362,7 +362,7 @@ func (a *App) groupLines(list []watch.Group, hidden, columns int) []string {
 	return out
 }
 
-// addLargestCause adds the largest cause and its place: in words if they fit, else by the names in reports.
+// addLargestCause adds the share, the cause and the place of c to the line: the cause in words if they fit, else by its name in reports.
 func addLargestCause(l *line, c *watch.Part, look style) {
 	l.add(look, words.Percent(c.Share)+" ")
 	name := c.Words
@@ -372,7 +372,7 @@ func addLargestCause(l *line, c *watch.Part, look style) {
 	l.add(look, name+" ").add(dim, names.SiteText(c.Site.OwnLine(), max(l.room(), 8)))
 }
 
-// perSecond returns the requests per second of a group in the last poll as text, or a sign if there were none.
+// perSecond returns the requests per second of a group in the last poll as text, or the sign for an unknown value if there were none.
 func perSecond(g *watch.Group) string {
 	if g.Count == 0 {
 		return unknown
@@ -386,7 +386,7 @@ func perSecond(g *watch.Group) string {
 // shades distinguish the parts of a bar without colours, the largest first.
 var shades = [...]string{"█", "▓", "▒", "░"}
 
-// bar adds the causes as parts of the given number of cells.
+// bar adds a bar of the given number of cells to the line, in which each cause takes its share and dots the rest.
 func (a *App) bar(l *line, causes []watch.Part, cells int) {
 	drawn, sum := 0, 0.0
 	for i, c := range causes {
@@ -529,7 +529,7 @@ func (a *App) findingLines(list []watch.Finding, columns, lines int, now time.Ti
 	return out
 }
 
-// inGroups returns a phrase with the groups of a finding, from ", in" on; "" if it has none.
+// inGroups returns a phrase with the groups of a finding, which begins with ", in"; "" if it has none.
 func inGroups(f *watch.Finding) string {
 	switch len(f.Groups) {
 	case 0:

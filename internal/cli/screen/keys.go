@@ -60,8 +60,8 @@ func parseKeys(data []byte) []Key {
 	return out
 }
 
-// sequenceLen returns the length of the sequence at the beginning of data: ESC [ parameters letter, or ESC O letter (ECMA-48,
-// 5.4).
+// sequenceLen returns the length in bytes of the control sequence at the beginning of data, which is an escape: ESC [ parameters letter, or ESC O
+// letter (ECMA-48, 5.4); 1 if no sequence follows, all of data if its end is missing.
 func sequenceLen(data []byte) int {
 	if len(data) < 2 || data[1] != '[' && data[1] != 'O' {
 		return 1

@@ -26,7 +26,7 @@ type line struct {
 // newLine returns an empty line of at most columns columns. Without color, styles are ignored.
 func newLine(columns int, color bool) *line { return &line{max: columns, color: color} }
 
-// add adds text as far as it fits. No text can disturb the terminal.
+// add appends text in a style, as far as it fits, and returns l. Control characters are escaped, so that no text can disturb the terminal.
 func (l *line) add(s style, text string) *line {
 	text = termtext.Head(text, l.max-l.used)
 	if text == "" {
@@ -55,7 +55,7 @@ func (l *line) room() int { return l.max - l.used }
 
 func (l *line) String() string { return l.b.String() }
 
-// breakText breaks plain text into at most maxLines lines of the given width.
+// breakText breaks plain text into at most maxLines lines of at most columns columns; what does not fit is cut.
 func breakText(text string, columns, maxLines int) []string {
 	if columns < 1 || maxLines < 1 {
 		return nil

@@ -37,7 +37,8 @@ func CanDraw(in, out *os.File, getenv func(string) string) bool {
 	return in != nil && out != nil && getenv("TERM") != "dumb" && term.IsTerminal(int(in.Fd())) && term.IsTerminal(int(out.Fd()))
 }
 
-// OpenTerminal switches the terminal to drawing. Close restores it, and must be called however the program ends.
+// OpenTerminal switches the terminal to raw mode and starts to read keys and draw frames. Close restores it, and must be called however the program
+// ends.
 func OpenTerminal(in, out *os.File) (*Terminal, error) {
 	before, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
@@ -61,7 +62,8 @@ func (t *Terminal) Size() (columns, lines int) {
 	return columns, lines
 }
 
-// Draw shows lines, and drops earlier ones that were not shown yet. It does not wait: a terminal may be stopped, or slow.
+// Draw passes lines, which it keeps, to the goroutine that shows them, and drops earlier ones that were not shown yet. It does not wait: a terminal
+// may be stopped, or slow.
 func (t *Terminal) Draw(lines []string) {
 	for {
 		select {
@@ -91,7 +93,7 @@ func (t *Terminal) Close() {
 	})
 }
 
-// write draws frames, and of each only the changed lines.
+// write draws frames, of each only the changed lines, until Close or an error of writing.
 func (t *Terminal) write() {
 	defer close(t.stopped)
 	if _, err := io.WriteString(t.out, enter); err != nil {
@@ -117,7 +119,7 @@ func (t *Terminal) write() {
 	}
 }
 
-// changes returns the control sequences and lines that turn the shown frame into another one. With all set, every line is
+// changes returns the control sequences and lines that turn the shown frame into another one. If all is true, the screen is erased and every line
 // drawn.
 func changes(shown, frame []string, all bool) string {
 	var b strings.Builder
@@ -140,7 +142,7 @@ func changes(shown, frame []string, all bool) string {
 	return b.String()
 }
 
-// read reads keys until there is nothing to read any more. At the end of the program it is left to itself.
+// read passes keys to t.keys until reading fails. It is not stopped at the end of the program, because a blocked read of a terminal cannot be.
 func (t *Terminal) read() {
 	defer close(t.keys)
 	buf := make([]byte, 256)
