@@ -109,7 +109,7 @@ func addSizeFlag(flags *flag.FlagSet, destination *int64, name string, value int
 	})
 }
 
-// parseConfig reads flags, environment and file, checks them, and returns the arguments after the flags.
+// parseConfig reads flags, environment and file, checks them, and returns the arguments that are no flags.
 func parseConfig(args []string) (*config, []string, error) {
 	c := new(config)
 	flags := newFlagSet(c)
@@ -119,7 +119,7 @@ func parseConfig(args []string) (*config, []string, error) {
 	return c, flags.Args(), c.check()
 }
 
-// flagsFirst moves flags before the verb and its argument, because package flag reads none after them.
+// flagsFirst returns the arguments with the flags and their values before the verb and its argument, because package flag reads none after them.
 func flagsFirst(flags *flag.FlagSet, args []string) []string {
 	var first, rest []string
 	for i := 0; i < len(args); i++ {
@@ -146,7 +146,7 @@ func flagsFirst(flags *flag.FlagSet, args []string) []string {
 	return slices.Concat(first, []string{"--"}, rest)
 }
 
-// check returns all errors in the values of flags.
+// check returns all errors in the values of flags, joined, and reads the files that they name; nil if there are none.
 func (c *config) check() error {
 	var errs []error
 	rejectIf := func(invalid bool, format string, args ...any) {

@@ -146,7 +146,7 @@ type stock struct {
 	page   [64 << 10]byte
 }
 
-// reserve does the work of one request: a short computation, in a locked stock after 4 ms with the lock held.
+// reserve does the work of one request: a short computation. In a locked stock (version v2) it holds the lock for 4 ms before that.
 func (s *stock) reserve() {
 	if s.locked {
 		s.mu.Lock()

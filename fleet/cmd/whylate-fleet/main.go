@@ -55,7 +55,8 @@ func main() {
 	}
 }
 
-// endWithParent ends this process soon after its parent, which may have been killed.
+// endWithParent waits until this process has another parent than the one with the given process id, because that was killed, and ends this process
+// with status 3.
 func endWithParent(parent int) {
 	for os.Getppid() == parent {
 		time.Sleep(time.Second)
@@ -63,7 +64,7 @@ func endWithParent(parent int) {
 	os.Exit(3)
 }
 
-// run parses args and runs the verb.
+// run parses args (without the program's name) and runs the verb, until it is done or ctx ends.
 func run(ctx context.Context, args []string) error {
 	if len(args) == 4 && args[0] == demoService {
 		return runDemoService(ctx, args[1], args[2], args[3])

@@ -73,7 +73,7 @@ func (e *Engine) startForTest() *Engine {
 // FreePort returns a port of this machine that is free now.
 func FreePort(t testing.TB) string { return freePorts(t, 1)[0] }
 
-// freePorts returns n free ports. The test fails if there are not as many.
+// freePorts returns n different free ports of this machine as text. The test fails if there are not as many.
 func freePorts(t testing.TB, n int) []string {
 	t.Helper()
 	ports, err := freeport.Find(n)

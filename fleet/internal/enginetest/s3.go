@@ -72,7 +72,7 @@ func (b *Bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// list lists the objects directly below a prefix.
+// list writes, as S3's XML, the objects directly below a prefix, and the directories there as common prefixes.
 func (b *Bucket) list(w io.Writer, prefix string) {
 	type object struct {
 		Key          string
@@ -97,7 +97,7 @@ func (b *Bucket) list(w io.Writer, prefix string) {
 	_ = xml.NewEncoder(w).Encode(result)
 }
 
-// unchunk decodes a body in AWS' signed chunks, which clients send without TLS.
+// unchunk returns the body of a request; AWS' signed chunks, which clients send without TLS, are decoded.
 func unchunk(r *http.Request) ([]byte, error) {
 	if !strings.HasPrefix(r.Header.Get("X-Amz-Content-Sha256"), "STREAMING") {
 		return wire.ReadAll(r.Body, 1<<30)

@@ -80,7 +80,7 @@ type Group struct {
 	Site  string         `json:"site"`
 }
 
-// Run polls and delivers until ctx ends.
+// Run polls for events and delivers messages until ctx ends, while this process is the store's notifier. Errors are only logged.
 func (n *Notifier) Run(ctx context.Context) {
 	delivery, nextCheck := n.newSender(), time.Time{}
 	for ctx.Err() == nil {
@@ -116,7 +116,8 @@ const (
 	stateSlower   = "slower"
 )
 
-// EnqueueEvents puts messages about new events into the outbox. The first check of a store only saves marks: it reports nothing.
+// EnqueueEvents puts messages about new events into the outbox. The first check of a store only saves marks: it reports nothing. While maxUnsent
+// messages wait, it does nothing.
 func (n *Notifier) EnqueueEvents(ctx context.Context, now time.Time) error {
 	if waiting, err := n.Store.CountUnsent(ctx); err != nil || waiting >= maxUnsent {
 		return err

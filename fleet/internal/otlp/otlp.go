@@ -89,7 +89,8 @@ func attributes(list ...string) (out []*common.KeyValue) {
 // histogramScale gives 8 buckets for each power of two, as many as the rows have.
 const histogramScale = 3
 
-// metricsOf returns the rows as metrics. The time of a cause has no latency bucket, since each bucket would be a series.
+// metricsOf returns the rows as metrics: deltas over the time of the recording, in seconds. The time of a cause has no latency bucket, since each
+// bucket would be a series.
 func metricsOf(r *rows.Rows) []*metrics.Metric {
 	start, end := uint64(r.Start.UnixNano()), uint64(r.Start.UnixNano()+r.DurationNS)
 	type key struct{ group, cause string }

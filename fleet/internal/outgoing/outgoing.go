@@ -34,7 +34,7 @@ var specialRanges = func() (out AllowedRanges) {
 // AllowedRanges are private ranges that may be reached.
 type AllowedRanges []netip.Prefix
 
-// ParseRanges parses ranges that are separated by commas.
+// ParseRanges parses ranges such as 10.0.0.0/8 that are separated by commas; none for "".
 func ParseRanges(list string) (out AllowedRanges, err error) {
 	for s := range strings.SplitSeq(list, ",") {
 		if s = strings.TrimSpace(s); s == "" {

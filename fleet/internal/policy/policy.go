@@ -39,7 +39,7 @@ type Mute struct {
 	end time.Time
 }
 
-// Read reads and checks a file.
+// Read reads and checks a file in YAML. An unknown field is an error.
 func Read(file string) (*Policy, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -79,7 +79,7 @@ func matches(pattern, name string) bool {
 	return pattern == "" || pattern == name
 }
 
-// OwnerOf returns the owner of a service, "" if there is none.
+// OwnerOf returns the owner in the first line that matches a service, "" if there is none.
 func (p *Policy) OwnerOf(service string) string {
 	for _, o := range p.Owners {
 		if matches(o.Service, service) {

@@ -55,8 +55,8 @@ const unfinishedPrefix = "new-"
 
 func (d Dir) CreateTemp() (*os.File, error) { return os.CreateTemp(string(d), unfinishedPrefix+"*") }
 
-// Save moves the temporary file f to its name, after a sync of the file, and before one of the directory, so the file survives
-// a crash.
+// Save renames the temporary file f to its name in the directory, after a sync of the file, and before one of the directory, so the file survives a
+// crash.
 func (d Dir) Save(_ context.Context, f *os.File, name string) error {
 	if err := f.Sync(); err != nil {
 		return err
@@ -83,6 +83,7 @@ func (d Dir) LocalPath(_ context.Context, name string) (string, func(), error) {
 	return path, func() {}, err
 }
 
+// Remove removes a file; a missing one is no error.
 func (d Dir) Remove(_ context.Context, name string) error {
 	if err := os.Remove(filepath.Join(string(d), name)); err != nil && !os.IsNotExist(err) {
 		return err

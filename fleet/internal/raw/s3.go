@@ -84,8 +84,8 @@ func (s *S3) Ping(ctx context.Context) error {
 
 func (s *S3) CreateTemp() (*os.File, error) { return s.spool.CreateTemp() }
 
-// Save uploads a file. It sends an MD5 sum, which the server compares before it answers, and stores a SHA-256 sum, which Open
-// compares.
+// Save uploads the file f, from its beginning, under a name. It sends an MD5 sum, which the server compares before it answers, and stores a SHA-256
+// sum, which Open compares.
 func (s *S3) Save(ctx context.Context, f *os.File, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, uploadTimeout)
 	defer cancel()
@@ -108,8 +108,8 @@ func (s *S3) Save(ctx context.Context, f *os.File, name string) error {
 // contentSumKey is the key of the object's metadata that holds the SHA-256 sum of its content.
 const contentSumKey = "Whylate-Sha256"
 
-// Open opens a file for reading. The last Read fails if the content differs from the stored SHA-256 sum. A recording that an
-// earlier version uploaded has no stored sum; its id is the first half of that sum.
+// Open opens a file for reading; fs.ErrNotExist if there is none. The last Read fails, with fs.ErrInvalid, if the content differs from the stored
+// SHA-256 sum. A recording that an earlier version uploaded has no stored sum; its id is the first half of that sum.
 func (s *S3) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	body, info, _, err := (minio.Core{Client: s.client}).GetObject(ctx, s.bucket, s.prefix+name, minio.GetObjectOptions{})
 	if err != nil {
@@ -144,7 +144,7 @@ func (c *checksumReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// LocalPath downloads an object to a temporary file and returns its path; release removes the file.
+// LocalPath downloads an object to a temporary file and returns its path; release removes the file. Errors are those of Open and Read.
 func (s *S3) LocalPath(ctx context.Context, name string) (path string, release func(), err error) {
 	body, err := s.Open(ctx, name)
 	if err != nil {

@@ -17,7 +17,7 @@ func AddClamped(a, b int64) int64 { return Clamp(Clamp(a, MaxSum)+Clamp(b, MaxSu
 // Clamp returns n, bounded to 0 and limit.
 func Clamp(n, limit int64) int64 { return max(0, min(n, limit)) }
 
-// clampFloat is Clamp for a number that may exceed 64 bits or be NaN, for which it returns 0.
+// clampFloat is Clamp for a number that may exceed 64 bits. It returns 0 for NaN.
 func clampFloat(v float64, limit int64) int64 {
 	if !(v > 0) {
 		return 0

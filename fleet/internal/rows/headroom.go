@@ -20,7 +20,7 @@ type Headroom struct {
 // maxTimes bounds a headroom: a process that does nearly nothing has no limit worth a number.
 const maxTimes = 1e6
 
-// headroomOf returns the headroom of the recorded process; only the reason if it does not show.
+// headroomOf returns the headroom of the recorded process. If the report does not show any, Times is 0 and Reason says why.
 func headroomOf(rep *report.Report) (out Headroom) {
 	c := rep.Capacity
 	if c == nil || !(c.LoadPerS > 0) {

@@ -243,7 +243,7 @@ func PredictedWin(f *report.Finding, g *report.Group) int64 {
 	return clampFloat(min(meanGain*float64(g.Count), f.Share*float64(g.TotalNS)), maxNS)
 }
 
-// siteOf returns function, file and line. It drops the directory, which differs between builds of a service.
+// siteOf returns a site as "function (file:line)"; "" for nil. It drops the directory, which differs between builds of a service.
 func siteOf(s *report.Site) string {
 	if s == nil {
 		return ""
@@ -262,8 +262,8 @@ func CleanText(s string, maxBytes int) string {
 	}, strings.ToValidUTF8(s[:min(len(s), maxBytes)], ""))
 }
 
-// VisitSums calls visitSum for each sum, and visitProblem for the recording itself, which is the problem "", and for each
-// finding.
+// VisitSums calls visitSum for each sum, then visitProblem for the recording itself, as the problem "" with its requests and duration, and for each
+// finding, with its requests and win. n is 1, the number of recordings; ns is a duration.
 func (r *Rows) VisitSums(visitSum func(*Sum), visitProblem func(problem string, n, requests, ns int64)) {
 	for i := range r.Sums {
 		visitSum(&r.Sums[i])

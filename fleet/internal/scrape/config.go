@@ -81,8 +81,8 @@ func ReadConfig(file string) (*Config, error) {
 	return c, nil
 }
 
-// recordOptions returns the credentials and TLS files for targets of the job. It reads files with credentials at each call,
-// because they change.
+// recordOptions returns the credentials and, for the scheme https, the TLS files for targets of the job. It reads files with credentials at each
+// call, because they change.
 func (j *Job) recordOptions(scheme string) (opt record.Options, err error) {
 	secret := func(text config.Secret, file string) (string, error) {
 		if file == "" {

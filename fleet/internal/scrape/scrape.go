@@ -219,8 +219,8 @@ func (s *Scraper) roundInterval(pods int) time.Duration {
 	return time.Duration(float64(time.Hour) * float64(pods) * float64(s.TraceLength) / float64(s.HourlyBudget))
 }
 
-// startRound returns the pods to trace now, which are those whose last trace is the oldest, and marks the service as in a round.
-// It returns nil if no round is due.
+// startRound returns the pods to trace now, the share PodShare of the service's with the oldest last trace, sets that to now, and marks the service
+// as in a round. It returns nil if no round is due.
 func (s *Scraper) startRound(svc *service, now time.Time) []*target {
 	if svc.inRound || now.Before(svc.nextRound) || len(svc.targets) == 0 {
 		return nil
@@ -237,7 +237,7 @@ func (s *Scraper) startRound(svc *service, now time.Time) []*target {
 	return pods
 }
 
-// recordTarget waits for a slot, records a target, and counts the outcome.
+// recordTarget waits for a slot, records a target, and counts the outcome. A failure is logged.
 func (s *Scraper) recordTarget(ctx context.Context, t *target) {
 	select {
 	case s.traceSlots <- struct{}{}:
@@ -255,7 +255,8 @@ func (s *Scraper) recordTarget(ctx context.Context, t *target) {
 	}
 }
 
-// traceAndAccept records a target and passes the recording to Accept. The outcome is a label of the metric.
+// traceAndAccept records a target, which takes TraceLength, and passes the recording to Accept. outcome is a label of the metric, also if err is not
+// nil.
 func (s *Scraper) traceAndAccept(ctx context.Context, t *target) (outcome string, err error) {
 	opt, err := t.job.recordOptions(t.url.Scheme)
 	if err != nil {

@@ -40,7 +40,7 @@ type legendEntry struct {
 	NS    int64 // mean of a request over the whole period
 }
 
-// causeClass returns the class of a cause's color.
+// causeClass returns the CSS class of a cause's color, "c-other" for an unknown cause.
 func causeClass(cause string) string {
 	if slices.Contains(report.Causes(), report.CauseName(cause)) {
 		return "c-" + cause
@@ -48,7 +48,7 @@ func causeClass(cause string) string {
 	return "c-other"
 }
 
-// causeColors returns the rules for the classes, with the colors that causes have on the pages of reports.
+// causeColors returns the CSS rules for the classes of causeClass, with the colors that causes have on the pages of reports.
 func causeColors() template.CSS {
 	var rules strings.Builder
 	for _, cause := range html.CauseColors() {

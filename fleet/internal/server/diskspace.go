@@ -29,7 +29,8 @@ func (s *Server) reserve(length int64) (*reservation, error) {
 	return reserved, reserved.extend(min(max(length, reserveStep), maxFileBytes))
 }
 
-// extend reserves n more bytes, or refuses with status 507 if they are not free.
+// extend reserves n more bytes of disk space for the recording, or refuses with status 507 if less than that is free beyond what is reserved and must
+// stay free.
 func (r *reservation) extend(n int64) error {
 	server := r.server
 	server.diskSpace.mu.Lock()
@@ -49,7 +50,7 @@ func (r *reservation) extend(n int64) error {
 // release returns the bytes that were not written.
 func (r *reservation) release() { r.consume(r.unwritten) }
 
-// consume subtracts n written bytes from the reserved ones.
+// consume subtracts n bytes that were written from the reserved ones, at most to 0.
 func (r *reservation) consume(n int64) {
 	n = min(n, r.unwritten)
 	r.server.diskSpace.mu.Lock()
@@ -67,7 +68,7 @@ type reservedWriter struct {
 	reservation *reservation
 }
 
-// Write writes p after the reservation covers it, and fails without writing if the disk has no room for that.
+// Write extends the reservation if it does not cover p, and writes p. It fails without writing if the disk has no space for that.
 func (w *reservedWriter) Write(p []byte) (int, error) {
 	if missing := int64(len(p)) - w.reservation.unwritten; missing > 0 {
 		if err := w.reservation.extend(max(missing, reserveStep)); err != nil {

@@ -26,7 +26,7 @@ type listedFinding struct {
 	Trend *trend // nil if all is of one day
 }
 
-// listFindings divides the findings of a selection into lists. Findings and versions are those of Overview, in its order.
+// listFindings divides the findings of a selection into lists. problems and versions are those of Overview, in its order.
 func (s *Server) listFindings(ctx context.Context, sel store.Selection, problems []store.Problem, versions []store.Version) (lists findingLists, err error) {
 	ids := make([]string, len(problems))
 	for i := range problems {
@@ -91,7 +91,7 @@ type trend struct {
 	Bars  []struct{ X, Y, Height float64 }
 }
 
-// newTrend returns the trend of the wins in each second of recorded time, by day; nil if only one day has any.
+// newTrend returns the trend of the wins in each second of recorded time, in seconds, by day, the oldest first; nil if at most one day has a win.
 func newTrend(wins []float64) *trend {
 	var days []string
 	for _, win := range wins {

@@ -56,7 +56,7 @@ type limiters struct {
 	byService map[string]*limiter // bounded by the number of services with a token
 }
 
-// limiterOf returns the limiter of a service, and creates it with these bounds at the first call.
+// limiterOf returns the limiter of a service, and creates it with the bounds b at the first call; later calls ignore b.
 func (l *limiters) limiterOf(service string, b Bounds) *limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,7 +149,8 @@ func (s *Server) Accept(ctx context.Context, service string, body io.Reader) (id
 	return s.acceptBody(ctx, service, body, -1, nil)
 }
 
-// acceptBody receives a recording, stores the file and adds it to the queue. length is below 0 if unknown.
+// acceptBody receives a recording, stores the file and adds it to the queue, unless it is known already. length, in bytes, is below 0 if unknown. A
+// refusal is an error with a status.
 func (s *Server) acceptBody(ctx context.Context, service string, body io.Reader, length int64, header http.Header) (id string, err error) {
 	now := time.Now()
 	limit := s.limiters.limiterOf(service, s.Bounds)
@@ -209,7 +210,7 @@ func (s *Server) acceptBody(ctx context.Context, service string, body io.Reader,
 	return rec.ID, s.Store.AddRecording(ctx, rec)
 }
 
-// serviceOf returns the service that the token of a request belongs to.
+// serviceOf returns the service that the token of a request belongs to. Without a valid token the error has status 401.
 func (s *Server) serviceOf(r *http.Request, now time.Time) (service string, err error) {
 	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
 		if service, err = s.Store.TokenName(r.Context(), token, store.SendScope, now); err != nil {
@@ -222,7 +223,8 @@ func (s *Server) serviceOf(r *http.Request, now time.Time) (service string, err 
 	return service, nil
 }
 
-// unpackBody unpacks a body into out, and returns the id of the recording and its unpacked size.
+// unpackBody writes a body, unpacked by its Content-Encoding, to out, and returns the id of the recording, a hash of it, and its unpacked size in
+// bytes. The error has a status, or is one of writing.
 func unpackBody(body io.Reader, encoding string, out io.Writer) (id string, n int64, err error) {
 	switch encoding {
 	case "gzip":

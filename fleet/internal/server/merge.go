@@ -110,7 +110,7 @@ type merger struct {
 	count  int
 }
 
-// add merges a report that is newer than all before.
+// add merges a report that is newer than all before. It does not change newer, but may keep parts of it.
 func (m *merger) add(newer *report.Report) {
 	if m.count++; m.count == 1 {
 		m.merged.Schema, m.merged.Input.Go, m.merged.Input.GOMAXPROCS, m.merged.Input.Start = newer.Schema, newer.Input.Go, newer.Input.GOMAXPROCS, newer.Input.Start
@@ -147,7 +147,7 @@ func (m *merger) add(newer *report.Report) {
 	}
 }
 
-// addBuckets adds two histograms: pairs of upper bound and count.
+// addBuckets returns the sum of two histograms, pairs of upper bound and count, in the order of bounds.
 func addBuckets(a, b [][2]int64) [][2]int64 {
 	sums := make(map[int64]int64)
 	for _, list := range [][][2]int64{a, b} {
@@ -163,7 +163,7 @@ func addBuckets(a, b [][2]int64) [][2]int64 {
 	return out
 }
 
-// addCauses adds the times of causes with equal kind and site.
+// addCauses adds, to to, the number of requests and the causes of from; times of causes with equal name, kind and site add up.
 func addCauses(to, from *report.Band) {
 	to.Count = int(rows.AddClamped(int64(to.Count), int64(from.Count)))
 	for _, c := range from.Causes {

@@ -56,7 +56,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"or": cmp.Or[string],
 }).ParseFS(files, "pages/*.html"))
 
-// formatDuration formats a duration in ns, rounded for display.
+// formatDuration formats a duration in ns with three to four digits.
 func formatDuration(ns int64) string {
 	d := time.Duration(ns)
 	switch {
@@ -70,7 +70,7 @@ func formatDuration(ns int64) string {
 	return d.Round(10 * time.Nanosecond).String()
 }
 
-// formatTimes formats a factor.
+// formatTimes formats a factor, such as 1.5×.
 func formatTimes(factor float64) string {
 	if factor < 9.95 {
 		return fmt.Sprintf("%.1f×", factor)
@@ -93,7 +93,7 @@ type view struct {
 // TimeSpans returns the periods that a page links to.
 func (v *view) TimeSpans() []string { return []string{"1h", "24h", "168h", "720h"} }
 
-// LinkSince returns the address of this page with another begin of the period.
+// LinkSince returns the address of this page with another begin of the period, such as "24h".
 func (v *view) LinkSince(from string) string {
 	var params []string
 	for name := range v.query {
@@ -307,7 +307,8 @@ func (s *Server) fillRecording(ctx context.Context, v *view, r *http.Request) er
 	return err
 }
 
-// openFile opens a file of the requested recording, or answers with an error and returns false.
+// openFile opens the file of the requested recording whose name the function name returns for the recording's id. If that fails, it has answered with
+// an error and returns false.
 func (s *Server) openFile(w http.ResponseWriter, r *http.Request, name func(id string) string) (io.ReadCloser, bool) {
 	id := requestedID(r)
 	f, err := s.Files.Open(r.Context(), name(id))
@@ -367,7 +368,7 @@ func (s *Server) serveComparison(w http.ResponseWriter, r *http.Request) {
 	s.writePage(w, page, err)
 }
 
-// renderReport returns the HTML page of a report. It passes on an error of the caller.
+// renderReport returns the HTML page of a report, or err if that is not nil.
 func renderReport(rep *report.Report, err error, opts html.Options) ([]byte, error) {
 	var out bytes.Buffer
 	if err == nil {
@@ -376,7 +377,7 @@ func renderReport(rep *report.Report, err error, opts html.Options) ([]byte, err
 	return out.Bytes(), err
 }
 
-// writePage writes a page of package html, whose own policy permits its script.
+// writePage answers with a page of package html, whose own policy permits its script, or with err if that is not nil.
 func (s *Server) writePage(w http.ResponseWriter, page []byte, err error) {
 	if err != nil {
 		s.writeError(w, err)

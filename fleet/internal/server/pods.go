@@ -30,7 +30,7 @@ const (
 	minRequests     = 20
 )
 
-// judgedPods returns the pods of a selection, those with most differences first.
+// judgedPods returns the pods of a selection, each judged among those of its version, those with most differences first.
 func (s *Server) judgedPods(ctx context.Context, sel store.Selection) ([]PodAnswer, error) {
 	pods, err := s.Store.Pods(ctx, sel)
 	if err != nil {
@@ -51,7 +51,8 @@ func (s *Server) judgedPods(ctx context.Context, sel store.Selection) ([]PodAnsw
 	return out, nil
 }
 
-// judgePods compares the pods of one version with each other.
+// judgePods compares the pods of one version with each other. The answers, in the order of pods, list the causes that take notably longer in a pod
+// than in the middle one. Nothing differs with fewer than minPods pods of minRequests requests.
 func judgePods(pods []store.Pod) []PodAnswer {
 	out := make([]PodAnswer, len(pods))
 	causeMeans := make(map[string][]int64) // by cause, one mean for each judged pod

@@ -134,7 +134,7 @@ func (s *Server) serveReadiness(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "ready\n")
 }
 
-// writeError answers with the status of err. An error without a status is logged, and the answer is 500.
+// writeError answers with the status and text of err. An error without a status is logged, and the answer is 500 without its text.
 func (s *Server) writeError(w http.ResponseWriter, err error) {
 	if status, ok := errors.AsType[huma.StatusError](err); ok {
 		http.Error(w, status.Error(), status.GetStatus())

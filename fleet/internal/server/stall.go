@@ -43,8 +43,8 @@ func (p *stallWriter) Write(b []byte) (n int, err error) {
 // Unwrap is called by http.ResponseController.
 func (p *stallWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-// bufferAnswer writes an answer after its handler has returned. A handler that limits its concurrency must not wait for a client
-// that reads slowly.
+// bufferAnswer returns a handler that keeps the answer of next in memory and writes it when next has returned. A handler that limits its concurrency
+// must not wait for a client that reads slowly.
 func bufferAnswer(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b := &bufferedWriter{header: w.Header(), status: http.StatusOK}

@@ -49,7 +49,8 @@ type viewer struct {
 
 var errViewersInUse = errors.New("all viewers are in use: try again later")
 
-// acquire returns the viewer of a recording. If there is none, it starts one, which run runs. The caller calls release after its request.
+// acquire returns the viewer of a recording, which may still be starting (v.listens). If there is none, it starts one, which run runs; the error is
+// errViewersInUse if too many are in use. The caller calls release after its request.
 func (l *viewers) acquire(id string, run func(context.Context, *viewer)) (v *viewer, release func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +88,7 @@ func (l *viewers) acquire(id string, run func(context.Context, *viewer)) (v *vie
 	}, nil
 }
 
-// endOldest ends the viewer without requests that was used longest ago. It reports whether there was one.
+// endOldest ends the viewer without requests that was used longest ago, with l.mu held. It reports whether there was one.
 func (l *viewers) endOldest() bool {
 	oldest := ""
 	for id, v := range l.byID {
@@ -217,8 +218,8 @@ func (s *Server) redirectToView(w http.ResponseWriter, r *http.Request) {
 	}), http.StatusFound)
 }
 
-// fragment returns what to show of the requested recording, with a leading #, if its report has the finding that the parameter problem
-// names, else "".
+// fragment returns a URL's fragment, with #, of what show returns for the report of the requested recording and its finding that the parameter
+// problem names; "" if there is no such finding.
 func (s *Server) fragment(r *http.Request, show func(*report.Report, *report.Finding) string) string {
 	problem, id := r.FormValue("problem"), requestedID(r)
 	if problem == "" || id == "" {

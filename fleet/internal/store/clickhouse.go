@@ -41,7 +41,8 @@ func openClickHouse(ctx context.Context, address string) (*sql.DB, error) {
 // A block holds the rows of recordings that are written together.
 type block struct{ explained, headrooms, problems, series [][]any }
 
-// addRecording adds the rows of a recording. Of several versions of a row, the one with the largest written counts.
+// addRecording appends the rows of a recording to the block; insert writes them. Of several versions of a row, the one with the largest written
+// counts.
 func (b *block) addRecording(rec *Recording, c *contribution, written int64) {
 	labels, recordingRows := &c.Labels, &c.Rows
 	var problems []string
@@ -73,7 +74,7 @@ func (b *block) addRecording(rec *Recording, c *contribution, written int64) {
 	}
 }
 
-// mapSlice returns value of each element.
+// mapSlice returns the results of value for each element.
 func mapSlice[T, V any](list []T, value func(*T) V) []V {
 	out := make([]V, len(list))
 	for i := range list {
@@ -214,8 +215,8 @@ type period struct {
 	lastReceived int64
 }
 
-// changedPeriods returns the periods with rows that were written after a time, by their begin. seconds is the length of a
-// period.
+// changedPeriods returns the periods with rows that were written after a time, by their begin. Times are in s since 1970, and so is the length of a
+// period, seconds.
 func (s *Store) changedPeriods(ctx context.Context, after, seconds int64) (map[int64]*period, error) {
 	periods := make(map[int64]*period)
 	err := eachRow(ctx, s.clickhouse, func(scan func(...any) error) error {

@@ -18,7 +18,7 @@ type clickhouseFacts struct {
 
 type seriesKey struct{ version, environment, pod, node, group string }
 
-// recordingStates returns the states of recordings by id, without those that have none.
+// recordingStates returns the states of recordings by id, without those that have none. There must be at least one id.
 func (c *clickhouseFacts) recordingStates(ctx context.Context, ids []string) (map[string]recordingState, error) {
 	condition, args := inCondition("id", ids)
 	out := make(map[string]recordingState)
@@ -69,8 +69,8 @@ func (c *clickhouseFacts) writeStates(ctx context.Context, flights []*flight) er
 	return insertRows(ctx, c.db, "recordings_rows (id, service, version, environment, pod, node, received, bytes, state, tries, error, raw, class, written)", list)
 }
 
-// foldSeries bounds the series of a service, and reports whether it replaced any. Concurrent workers may exceed the bound a
-// little.
+// foldSeries changes labels and groups in the contribution to (other) if the service has too many series, and reports whether it did. New series are
+// added to b. Concurrent workers may exceed the bound a little.
 func (c *clickhouseFacts) foldSeries(ctx context.Context, contribution *contribution, b *block) (bool, error) {
 	day := time.Now().Unix() / 86400
 	if c.day != day {
@@ -114,8 +114,8 @@ func (c *clickhouseFacts) foldSeries(ctx context.Context, contribution *contribu
 	return folded, err
 }
 
-// foldFindings bounds the findings of a service, and reports whether it replaced any. Concurrent workers may exceed the bound a
-// little.
+// foldFindings changes findings in the contribution to (other) if the service has too many, and reports whether it did. Concurrent workers may exceed
+// the bound a little.
 func (c *clickhouseFacts) foldFindings(ctx context.Context, contribution *contribution) (bool, error) {
 	knownProblems := c.problems[contribution.Service]
 	if knownProblems == nil {

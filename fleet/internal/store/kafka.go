@@ -150,7 +150,8 @@ func (t *topic) add(ctx context.Context, messages ...queueMessage) error {
 	return t.client.ProduceSync(ctx, records...).FirstErr()
 }
 
-// poll returns up to limit waiting messages. If none waits, it waits for new ones until the timeout.
+// poll returns up to limit waiting messages and removes them from the waiting ones. If none waits, it waits for new ones until the timeout; then the
+// result may be empty.
 func (t *topic) poll(ctx context.Context, limit int, timeout time.Duration) []*flight {
 	t.pollMutex.Lock()
 	defer t.pollMutex.Unlock()
@@ -180,7 +181,7 @@ func (t *topic) poll(ctx context.Context, limit int, timeout time.Duration) []*f
 	return out
 }
 
-// putBack returns messages to the front of the waiting ones.
+// putBack returns messages to the front of the waiting ones, except those whose partition another member has taken over.
 func (t *topic) putBack(flights ...*flight) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -193,7 +194,7 @@ func (t *topic) putBack(flights ...*flight) {
 	t.waiting = waiting
 }
 
-// markFinished marks a message as finished, and marks for commit all finished messages at the start of its partition.
+// markFinished marks a message as finished, and marks for commit the finished messages of its partition that no unfinished one precedes.
 func (t *topic) markFinished(f *flight) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -211,7 +212,7 @@ func (t *topic) markFinished(f *flight) {
 	}
 }
 
-// losePartitions discards the messages of partitions that another member takes over.
+// losePartitions discards the waiting messages of partitions that another member takes over, and marks all of their messages as lost.
 func (t *topic) losePartitions(partitions []int32) {
 	if slices.Contains(partitions, 0) {
 		t.hasFirstPartition.Store(false)

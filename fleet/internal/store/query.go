@@ -19,8 +19,8 @@ type Selection struct {
 	Service, Environment string
 }
 
-// selectionCondition returns the SQL condition of a selection for a table, and its arguments. The begin of the period is rounded
-// down to a multiple of unit.
+// selectionCondition returns the SQL condition of a selection for a table, and its arguments. The begin of the period is rounded down to a multiple
+// of unit; its end is not part of it.
 func (s *databases) selectionCondition(table string, sel Selection, unit time.Duration) (string, []any) {
 	column, from := map[string]string{"seen": "day"}[table], sel.From.Truncate(unit).Unix()
 	if column == "" {
@@ -94,7 +94,7 @@ type Mute struct {
 	Reason  string `json:"reason"`
 }
 
-// applyPolicy sets the owners and mutes of problems.
+// applyPolicy sets the owners and present mutes of problems, in place.
 func (s *Store) applyPolicy(problems []Problem) {
 	current := s.Policy.Current()
 	for i := range problems {
@@ -109,7 +109,7 @@ func (s *Store) applyPolicy(problems []Problem) {
 // newStamp joins a time and a recording id into a text that sorts by time.
 func newStamp(start time.Time, id string) string { return fmt.Sprintf("%019d", start.UnixNano()) + id }
 
-// parseStamp splits a stamp into time and recording id; both are zero for a text that is too short.
+// parseStamp splits a stamp into time and recording id; both are zero for a text that is shorter than a stamp's time.
 func parseStamp(stamp string) (time.Time, string) {
 	if len(stamp) < 19 {
 		return time.Time{}, ""
@@ -321,7 +321,7 @@ func (s *Store) rankProblems(ctx context.Context, sums []problemSum, version fun
 	return out, s.addDescriptions(ctx, out)
 }
 
-// addDescriptions sets group, code, cause, site, severity and texts of problems.
+// addDescriptions sets group, code, cause, site, severity and texts of problems, in place, by their ids.
 func (s *Store) addDescriptions(ctx context.Context, list []Problem) error {
 	if len(list) == 0 {
 		return nil
@@ -345,7 +345,7 @@ func (s *Store) addDescriptions(ctx context.Context, list []Problem) error {
 	}, `SELECT problem, grp, code, cause, site, severity, title, fix FROM `+s.tableExpr("problems")+` WHERE `+condition, args...)
 }
 
-// addQuantiles sets requests and latency quantiles of versions.
+// addQuantiles sets requests and latency quantiles of the versions that version finds by their names; it may return nil.
 func (s *Store) addQuantiles(ctx context.Context, sel Selection, version func(service, environment, version string) *Version) error {
 	inSelection, args := s.selectionCondition("days", sel, day)
 	type bucket struct{ upper, n int64 }
@@ -497,7 +497,7 @@ type Moment struct {
 	Trace       string    `json:"trace"`
 }
 
-// Moments returns the slowest requests of a selection, or those with a trace id.
+// Moments returns requests of a selection, the slowest first, at most limit; with a trace id ("" for any) only those of that trace.
 func (s *Store) Moments(ctx context.Context, sel Selection, trace string, limit int) ([]Moment, error) {
 	condition, args := "moment>=? AND moment<?", []any{sel.From.UnixNano(), sel.To.UnixNano()}
 	if s.clickhouse != nil { // uses the key: no recording is longer than an hour
@@ -516,7 +516,7 @@ func (s *Store) Moments(ctx context.Context, sel Selection, trace string, limit 
 	}, `SELECT recording, request, service, environment, version, pod, node, grp, moment, ns, cause, site, trace FROM `+s.tableExpr("slow")+` WHERE `+condition+` ORDER BY ns DESC LIMIT `+strconv.Itoa(limit), args...)
 }
 
-// VisitSums calls visit with the sums over all recordings, by group, cause and bucket.
+// VisitSums calls visit with the number of requests (n) and their time (ns) over all recordings, by group, cause and bucket.
 func (s *Store) VisitSums(ctx context.Context, visit func(group, cause string, bucket, n, ns int64)) error {
 	return eachRow(ctx, s.rowReader, func(scan func(...any) error) error {
 		var group, cause string

@@ -31,7 +31,7 @@ type Recording struct {
 
 const recordingColumns = `id, service, version, environment, pod, node, received, bytes, state, tries, error, raw`
 
-// scanRecording reads the columns recordingColumns of a row.
+// scanRecording returns the recording in a row with the columns recordingColumns, which scan reads.
 func scanRecording(scan func(...any) error) (r Recording, err error) {
 	var received int64
 	err = scan(&r.ID, &r.Service, &r.Version, &r.Environment, &r.Pod, &r.Node, &received, &r.Bytes, &r.State, &r.Tries, &r.Error, &r.Raw)
@@ -39,6 +39,7 @@ func scanRecording(scan func(...any) error) (r Recording, err error) {
 	return r, err
 }
 
+// AddRecording adds a recording to the queue; one whose id is known changes nothing.
 func (s sqliteLedger) AddRecording(ctx context.Context, r Recording) error {
 	_, err := s.writer.ExecContext(ctx, `INSERT INTO recordings (id, service, version, environment, pod, node, received, bytes, state, tries, lease, error, raw, class)
 		VALUES (?,?,?,?,?,?,?,?,'waiting',0,0,'',1,'') ON CONFLICT (id) DO NOTHING`,
@@ -55,7 +56,7 @@ func (s sqliteLedger) Recording(ctx context.Context, id string) (*Recording, err
 	return optionalRecording(scanRecording(s.reader.QueryRowContext(ctx, `SELECT `+recordingColumns+` FROM recordings WHERE id=?`, id).Scan))
 }
 
-// optionalRecording returns nil instead of an error if a query had no row.
+// optionalRecording returns the recording that a query returned; nil, without an error, if the query had no row.
 func optionalRecording(r Recording, err error) (*Recording, error) {
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
@@ -140,7 +141,7 @@ func (s sqliteLedger) CountByState(ctx context.Context) (map[string]int64, error
 	return s.queryStateCounts(ctx, `SELECT state, n FROM states WHERE n>0`)
 }
 
-// queryStateCounts returns the number of recordings by state, from a query with both columns.
+// queryStateCounts returns the number of recordings by state, from a query with these two columns.
 func (s sqliteLedger) queryStateCounts(ctx context.Context, query string) (map[string]int64, error) {
 	out := make(map[string]int64)
 	err := eachRow(ctx, s.reader, func(scan func(...any) error) error {

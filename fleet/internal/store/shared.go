@@ -213,7 +213,7 @@ func (s *sharedLedger) releaseFlight(f *flight) {
 	s.topic.putBack(f)
 }
 
-// endFlight ends a claim and puts its duplicates back into the queue.
+// endFlight ends this process's claim and puts other messages about the recording back into the queue.
 func (s *sharedLedger) endFlight(f *flight) {
 	s.mu.Lock()
 	if s.flights[f.ID] == f {
@@ -285,7 +285,7 @@ func (s *sharedLedger) Finish(ctx context.Context, r *Recording, newRows *rows.R
 	return outcome.folded, err
 }
 
-// writeOutcome adds an outcome to the next batch and waits until the batch is written, for stopGrace after ctx has ended.
+// writeOutcome adds an outcome to the next batch and waits until the batch is written. After the end of ctx it waits for stopGrace at most.
 func (s *sharedLedger) writeOutcome(ctx context.Context, o *outcome) error {
 	o.result = make(chan error, 1)
 	s.mu.Lock()
@@ -395,7 +395,8 @@ func (s *sharedLedger) Requeue(ctx context.Context, service string, from time.Ti
 	return int64(len(list)), err
 }
 
-// CountByState takes the number of waiting recordings from the topic, if Kafka answers.
+// CountByState returns the number of recordings by state. The number of waiting ones comes from the topic, and is missing if Kafka does not answer
+// within five seconds.
 func (s *sharedLedger) CountByState(ctx context.Context) (map[string]int64, error) {
 	out, err := s.queryStateCounts(ctx, `SELECT state, toInt64(count()) FROM recordings_rows FINAL GROUP BY state`)
 	if err != nil {

@@ -79,7 +79,7 @@ func (t *tokenFiles) add(ctx context.Context, hash string, token Token) error {
 	return t.files.Save(ctx, f, fmt.Sprintf("%s.%s.%d.%d.%s", hash, token.Scope, token.Created.Unix(), token.Expires.Unix(), base64.RawURLEncoding.EncodeToString([]byte(token.Name))))
 }
 
-// list returns the tokens by hash. It may use an earlier listing up to maxAge old.
+// list returns the tokens by hash, in a map that callers share and must not change. It may use an earlier listing up to maxAge old.
 func (t *tokenFiles) list(ctx context.Context, maxAge time.Duration) (map[string]fileToken, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -105,8 +105,8 @@ func (s sqliteLedger) Finish(ctx context.Context, r *Recording, newRows *rows.Ro
 
 var errClaimLost = errors.New("the claim is another worker's")
 
-// markDone stores the contribution of a recording and marks it as done, if the claim is still held. The first recording of its
-// retention class gets the class.
+// markDone stores the contribution of a recording and marks it as done, if the claim is still held. It gets its retention class if no other recording
+// has that.
 func (s sqliteLedger) markDone(ctx context.Context, tx *sql.Tx, r *Recording, c *contribution) error {
 	blob, err := encodeContribution(c)
 	if err != nil {
@@ -174,7 +174,8 @@ func foldSeriesSQLite(ctx context.Context, tx *sql.Tx, c *contribution) (ids map
 	})
 }
 
-// foldFindings replaces findings that are new to the service by (other) if the service has too many.
+// foldFindings replaces findings in c that isKnown reports to be new to the service by (other) if the service has too many, and reports whether it
+// did. It calls countProblems at most once.
 func foldFindings(c *contribution, isKnown func(problem string) (bool, error), countProblems func() (int, error)) (folded bool, err error) {
 	if len(c.Rows.Findings) == 0 {
 		return false, nil
@@ -193,9 +194,9 @@ func foldFindings(c *contribution, isKnown func(problem string) (bool, error), c
 	return folded, err
 }
 
-// foldSeries returns the ids of the series of all groups, and under the name "" the id of the series of the service's days,
-// which has no pod and node. If the service has too many series, it changes labels and groups that are new to (other). An
-// environment that the service already has stays.
+// foldSeries returns the ids of the series of all groups, and under the name "" the id of the series of the service's days, which has no pod and
+// node. find returns the id of a series, 0 if it does not exist, and insert creates it. If the service has too many series (seriesCount), it changes
+// labels and groups in c that are new to (other), and folded is true. An environment that the service already has stays.
 func foldSeries(c *contribution, seriesCount int, find, insert func(labels *rows.Labels, group string) (id int64, err error), hasEnvironment func(string) (bool, error)) (ids map[string]int64, folded bool, err error) {
 	labels := &c.Labels
 	// The group "" marks the series of the recording's pod. It has no points.

@@ -46,7 +46,7 @@ func CheckFiles(ctx context.Context, st *store.Store, files raw.Store) error {
 	return err
 }
 
-// Retain calls RetainOnce every five minutes until ctx ends, and once an hour with rows and orphans.
+// Retain calls RetainOnce every five minutes until ctx ends, once an hour with rows and orphans, and logs errors.
 func (w *Worker) Retain(ctx context.Context, retention Retention) {
 	for round := 0; ctx.Err() == nil; round++ {
 		if err := w.RetainOnce(ctx, retention, time.Now(), round%12 == 0); err != nil && ctx.Err() == nil {

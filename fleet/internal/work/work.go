@@ -90,7 +90,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// explainNext explains the next recording of the queue. It reports whether there was one.
+// explainNext claims and explains the next recording of the queue, and ends the claim. It reports whether there was one; a recording that cannot be
+// explained is no error.
 func (w *Worker) explainNext(ctx context.Context) (found bool, err error) {
 	r, err := w.Store.Claim(ctx, time.Now(), lease)
 	if r == nil || err != nil {
@@ -154,8 +155,8 @@ func (w *Worker) explainNext(ctx context.Context) (found bool, err error) {
 	return true, nil
 }
 
-// runExplain explains a recording in a child and returns the report. During that time it renews the claim, and it stops when
-// another worker holds the claim.
+// runExplain explains a recording, whose file is at path, in a child and returns the report as JSON. It waits for one of the slots for children.
+// During that time it renews the claim, and it stops when another worker holds the claim.
 func (w *Worker) runExplain(ctx context.Context, r *store.Recording, path string) ([]byte, error) {
 	var renewing sync.WaitGroup
 	defer renewing.Wait()
@@ -201,7 +202,7 @@ func (w *Worker) export(ctx context.Context, r *store.Recording, recordingRows *
 	return nil
 }
 
-// saveReport stores the report next to the recording.
+// saveReport stores the report, compressed, next to the recording.
 func (w *Worker) saveReport(ctx context.Context, id string, rep *report.Report) error {
 	f, err := w.Files.CreateTemp()
 	if err != nil {
@@ -219,7 +220,8 @@ func (w *Worker) saveReport(ctx context.Context, id string, rep *report.Report) 
 	return w.Files.Save(ctx, f, raw.ReportName(id))
 }
 
-// VerbCommand returns a child that runs a verb of whylate with one CPU and bounded memory. messages receives its error output.
+// VerbCommand returns the command of a child, not yet started, that runs a verb of whylate with one CPU and bounded memory until ctx ends. messages
+// receives the beginning of its error output.
 func VerbCommand(ctx context.Context, args ...string) (c *exec.Cmd, messages *bounded.Buffer, err error) {
 	executable, err := os.Executable()
 	if err != nil {

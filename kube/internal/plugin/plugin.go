@@ -297,7 +297,7 @@ func (r *run) printMessage(format string, args ...any) {
 	fmt.Fprintln(r.streams.Err, "kubectl whylate: "+cleanText(fmt.Sprintf(format, args...), maxLine))
 }
 
-// record records a pod into a file.
+// record records a pod into a file. A failure is printed and, with its exit status, in the answer, which is never nil.
 func (r *run) record(ctx context.Context, t *target) *answer {
 	a := &answer{Pod: t.pod.Name}
 	failed := func(err error) *answer {

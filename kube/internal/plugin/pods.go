@@ -85,7 +85,7 @@ func (c *cluster) selectTargets(ctx context.Context, args []string, selector, co
 	return targets, note, nil
 }
 
-// podState returns a pod's phase, with the reason if a container does not run.
+// podState returns a pod's phase as text, with the reason if a container waits, or that it is being deleted.
 func podState(p *corev1.Pod) string {
 	if p.DeletionTimestamp != nil {
 		return "being deleted"
@@ -182,7 +182,7 @@ func (c *cluster) explainError(err error, kind, name string) error {
 	return fmt.Errorf("asking the cluster for %s: %s: does kubectl get pods work?", kind, text)
 }
 
-// newTarget returns the pod as a target, with the named container or else the pod's default one.
+// newTarget returns the pod as a target, with the named container, or, for "", the pod's default one. A missing container is an error.
 func (c *cluster) newTarget(p *corev1.Pod, name string) (*target, error) {
 	named := name != ""
 	name = cmp.Or(name, p.Annotations["kubectl.kubernetes.io/default-container"], p.Spec.Containers[0].Name)
@@ -206,7 +206,7 @@ func (t *target) containerStatus(p *corev1.Pod) *corev1.ContainerStatus {
 	return &p.Status.ContainerStatuses[i]
 }
 
-// selectContainer selects the container that declares the port, unless the user named a container.
+// selectContainer makes the container that declares the port the target's, unless the user named a container or none declares it.
 func (t *target) selectContainer(port int) {
 	for i := range t.pod.Spec.Containers {
 		c := &t.pod.Spec.Containers[i]
@@ -216,7 +216,7 @@ func (t *target) selectContainer(port int) {
 	}
 }
 
-// attributes describes the pod with OpenTelemetry's names.
+// attributes describes the pod and its container with OpenTelemetry's names, without those that are empty.
 func (t *target) attributes() map[string]string {
 	out := map[string]string{
 		"k8s.namespace.name":      t.pod.Namespace,

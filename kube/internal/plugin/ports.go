@@ -84,7 +84,7 @@ func candidatePorts(pod *corev1.Pod, flag string) (ports []int, isSpecified bool
 // portHandlers are the handlers that a port serves.
 type portHandlers struct{ pprof, flight bool }
 
-// probe finds out which handlers a port serves. The error has the reason if there is none.
+// probe returns which handlers a port serves. If it serves none, the error has the reason.
 func (t *target) probe(ctx context.Context, port int) (handlers portHandlers, err error) {
 	transport := wire.Transport(&http.Transport{DialContext: t.dial, DisableCompression: true})
 	defer transport.CloseIdleConnections()
