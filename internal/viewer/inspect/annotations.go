@@ -61,8 +61,8 @@ type Annotation struct {
 	Depth      int    `json:"depth"` // number of regions around it
 }
 
-// AnnotationsIn returns annotations of goroutines that overlap [from, to), in order of their start: all log messages, and regions of
-// at least minLength. There are more if all is false.
+// AnnotationsIn returns at most limit annotations of the given goroutines that overlap [from, to), in order of their start: all log messages, and
+// regions of at least minLength. Times are in ns from the trace's start. If all is false, there are more.
 func (t *Trace) AnnotationsIn(from, to, minLength int64, goroutines []uint64, limit int) (out []Annotation, all bool) {
 	wanted := make(map[uint64]bool, len(goroutines))
 	for _, id := range goroutines {

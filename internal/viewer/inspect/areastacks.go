@@ -70,7 +70,7 @@ func (t *Trace) AreaStacks(ctx context.Context, from, to int64, goroutines []uin
 	return out, nil
 }
 
-// samplesIn returns the stacks of the goroutines' CPU samples in [from, to), ns from the trace's start.
+// samplesIn returns the stacks, one for each, of the goroutines' CPU samples in [from, to), ns from the trace's start.
 func (t *Trace) samplesIn(ctx context.Context, from, to int64, goroutines map[uint64]bool) (stacks []tracefmt.StackID, err error) {
 	first, last := t.generationsIn(from+t.start, to+t.start)
 	for i := first; i <= last; i++ {
@@ -121,7 +121,7 @@ func (t *Trace) addStack(root *StackNode, k stackKey, ns int64) {
 	}
 }
 
-// child returns the first child that is wanted, or else adds a copy of other.
+// child returns the first child for which isWanted is true, or else adds a copy of other and returns that.
 func (n *StackNode) child(isWanted func(*StackNode) bool, other StackNode) *StackNode {
 	if i := slices.IndexFunc(n.Children, isWanted); i >= 0 {
 		return n.Children[i]
@@ -130,7 +130,7 @@ func (n *StackNode) child(isWanted func(*StackNode) bool, other StackNode) *Stac
 	return &other
 }
 
-// prune removes nodes with less than smallest ns, sorts the others by decreasing time, and returns their number.
+// prune removes, at all depths, nodes below n with less than smallest ns, sorts the others by decreasing time, and returns their number.
 func (n *StackNode) prune(smallest int64) (nodes int) {
 	n.Children = slices.DeleteFunc(n.Children, func(c *StackNode) bool { return c.NS < smallest })
 	slices.SortFunc(n.Children, func(a, b *StackNode) int {

@@ -26,7 +26,7 @@ const maxCarried = 2 << 20
 
 func (c *carriedSpans) init() { c.spans = make(map[uint64][]carriedSpan) }
 
-// add adds the spans at the begin of generation gen; those beyond maxCarried are left out.
+// add adds the spans that continued at the begin of generation gen, an index; those beyond maxCarried are left out.
 func (c *carriedSpans) add(gen int, carry *timeline.Carry) {
 	carry.EachSpan(func(id uint64, s timeline.Span) {
 		list := c.spans[id]

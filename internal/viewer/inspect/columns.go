@@ -50,7 +50,7 @@ func (c *numbers) add(v int64) {
 	c.store(int32(c.length-1), v)
 }
 
-// encodeNear returns the word for a number, false if the number is far.
+// encodeNear returns the word that represents a number near the column's base; false if the number is too far from it for a word.
 func (c *numbers) encodeNear(row int32, v int64) (uint32, bool) {
 	if c.relative {
 		v -= c.base[row>>chunkBits]
@@ -167,7 +167,7 @@ func (t *texts) bytesFrom(row int32) []byte {
 	return t.chunks[place>>textBits][place&textMask:]
 }
 
-// release frees the memory of all rows up to the chunk of rows that ends with row.
+// release frees the memory of a whole chunk of rows, of which row is the last, and of earlier ones; their texts must not be read any more.
 func (t *texts) release(row int32) {
 	k := *t.positions.cell(row) >> textBits
 	for ; k > 0 && t.chunks[k-1] != nil; k-- {

@@ -34,7 +34,7 @@ func (c *goroutineColumns) born(row int32) int64 { return c.births.get(row) }
 // lastSeen returns the last instant at which a goroutine was known to be alive.
 func (c *goroutineColumns) lastSeen(row int32) int64 { return c.births.get(row) + c.lifetimes.get(row) }
 
-// addGeneration adds the goroutines of a generation.
+// addGeneration adds the goroutines of a generation, or extends their rows; new ones beyond limit rows are only counted as dropped.
 func (c *goroutineColumns) addGeneration(g *timeline.Gen, limit int) {
 	g.Lives(func(l timeline.Life) {
 		row, ok := c.table.get(l.ID)
@@ -74,8 +74,7 @@ func (c *goroutineColumns) addRun(r *timeline.Run) {
 	}
 }
 
-// name returns the function with which a goroutine started; if that is unknown, the outermost function of its stack; 0 without a
-// stack.
+// name returns the name of the function with which a goroutine started; if that is unknown, the outermost function of its stack; 0 without a stack.
 func (c *goroutineColumns) name(row int32, syms *tracefmt.Symbols) tracefmt.StringID {
 	start := *c.starts.cell(row)
 	frames := syms.Stack(tracefmt.StackID(start &^ anyStackBit))

@@ -59,7 +59,8 @@ func (t *Trace) Goroutines(ctx context.Context, q GoroutineQuery) (page []Gorout
 	return page, len(l.rows), nil
 }
 
-// selectGoroutines returns the goroutines that a query selects.
+// selectGoroutines returns the rows of the goroutines that a query selects, in its order but not reversed, from the cache if possible. The result is
+// shared and must not be changed.
 func (t *Trace) selectGoroutines(ctx context.Context, q GoroutineQuery) (*goroutineSelection, error) {
 	g, end := &t.index.goroutines, t.index.speller.End-t.start+1
 	// Normalize intervals that select the same goroutines.
@@ -138,7 +139,7 @@ func (t *Trace) sortGoroutines(l *goroutineSelection, order string, runTime func
 	}
 }
 
-// goroutine returns the summary of a row.
+// goroutine returns the summary of a row, with the given running time in ns.
 func (t *Trace) goroutine(row int32, runTime int64) Goroutine {
 	g := &t.index.goroutines
 	out := Goroutine{ID: g.id(row), Name: t.index.syms.String(g.name(row, &t.index.syms)), BornNS: -1, LastNS: g.lastSeen(row) - t.start, Pieces: int(*g.pieces.cell(row)), RunNS: runTime}
@@ -153,7 +154,7 @@ func (t *Trace) goroutine(row int32, runTime int64) Goroutine {
 	return out
 }
 
-// groupsOfGoroutines returns for each goroutine the number of its requests' group plus 1, 0 for none. If there are several groups, it
+// groupsOfGoroutines returns for each goroutine, by row, the number of its requests' group plus 1, 0 for none. If there are several groups, it
 // returns the first one, negated.
 func (t *Trace) groupsOfGoroutines() []int32 {
 	t.groupsOnce.Do(func() {
@@ -176,7 +177,7 @@ func (t *Trace) groupsOfGoroutines() []int32 {
 	return t.groups
 }
 
-// DescribeGoroutines returns the summaries of the given goroutines, in the same order.
+// DescribeGoroutines returns the summaries of the given goroutines, in the same order. Of an unknown one it has only the id.
 func (t *Trace) DescribeGoroutines(ids []uint64) []Goroutine {
 	out := make([]Goroutine, 0, len(ids))
 	for _, id := range ids {
@@ -189,8 +190,8 @@ func (t *Trace) DescribeGoroutines(ids []uint64) []Goroutine {
 	return out
 }
 
-// runTimesIn returns the running time from from to to (ns since the trace's start) by row. The index has it for the whole
-// trace. For another interval that is too long for one window, only the first generations of the interval count.
+// runTimesIn returns a function that returns the running time of a row between from and to, all in ns, from the trace's start. The index has it for
+// the whole trace. For another interval that is too long for one window, only the first generations of the interval count.
 func (t *Trace) runTimesIn(ctx context.Context, from, to int64) (func(row int32) int64, error) {
 	if from <= 0 && to >= t.index.speller.End-t.start {
 		return t.index.goroutines.runTimes.get, nil

@@ -81,7 +81,7 @@ func NewIndex(limits Limits) *Index {
 	return x
 }
 
-// Reset empties the Index, because the trace is read again.
+// Reset empties the Index, because the trace is read again. It waits for work in the background.
 func (x *Index) Reset() {
 	x.background.Wait()
 	fresh := NewIndex(x.limits)
@@ -113,7 +113,7 @@ func (x *Index) NewAdder(stage *path.Stage) path.Adder {
 	return b
 }
 
-// Add implements path.Adder.
+// Add implements path.Adder. It keeps a walked request with the times of its causes, except parts of requests and requests that monitor the process.
 func (b *buffer) Add(w *path.WalkResult) {
 	if w.Observer || w.Form != path.Whole && w.Form != path.Joined {
 		return
@@ -181,8 +181,8 @@ func (x *Index) FinishGeneration() {
 	x.requests.dropShortest(x.limits.Requests)
 }
 
-// KeepDropped must be called when explain's window drops generation g. carry has the states when the next
-// generation began. It returns whether the index keeps g for later queries; then the caller must not reuse g.
+// KeepDropped must be called when explain's window drops generation g. carry has the states when the next generation began. It reports whether the
+// index keeps g for later queries; then the caller must not reuse g.
 func (x *Index) KeepDropped(g *timeline.Gen, carry *timeline.Carry) bool {
 	genIndex := x.firstInWindow
 	x.firstInWindow++
@@ -190,9 +190,8 @@ func (x *Index) KeepDropped(g *timeline.Gen, carry *timeline.Carry) bool {
 	return x.keepDecoded(genIndex, g)
 }
 
-// keepDecoded keeps a decoded generation as long as the limit allows to keep all. Beyond the limit it keeps none:
-// queries do not need the first few generations more often than others, and the rows of the others need the
-// memory.
+// keepDecoded keeps a decoded generation, and reports true, as long as the limit allows to keep all. Beyond the limit it drops all of them: queries
+// do not need the first few generations more often than others, and the rows of the others need the memory.
 func (x *Index) keepDecoded(genIndex int, g *timeline.Gen) bool {
 	x.decodedBytes += g.Size()
 	if x.decodedBytes > x.limits.Generations {

@@ -24,7 +24,7 @@ func (s *laneCells) memory() int64 {
 	return n
 }
 
-// addTo adds the cells to a strip's sums. It assumes that a cell's time is evenly distributed over the cell.
+// addTo adds the cells to the sums of a strip of out, those within its interval. It assumes that a cell's time is evenly distributed over the cell.
 func (s *laneCells) addTo(sums *Sums, out *Strips) {
 	for k, cells := range s.cells {
 		for i, ns := range cells {
@@ -60,7 +60,7 @@ type cellsKey struct {
 	lane Lane
 }
 
-// hasCells reports whether the cells of all lanes in a generation are cached.
+// hasCells reports whether the cells of all lanes in generation gen (an index) are cached or known to be empty.
 func (t *Trace) hasCells(gen int, lanes []Lane) bool {
 	from, to := t.extent(gen)
 	for _, l := range lanes {
@@ -107,7 +107,7 @@ func (t *Trace) cellsOf(ctx context.Context, gen int, lanes []Lane) ([]*laneCell
 	return out, nil
 }
 
-// addPieces adds pieces to the cells; states that do not occur have no cells.
+// addPieces adds pieces, cut to [from, to), in ns from the trace's start, to the empty cells; states that do not occur have no cells.
 func (s *laneCells) addPieces(pieces []Piece, from, to int64) {
 	s.first = from / cellWidth
 	for _, p := range pieces {
@@ -163,8 +163,8 @@ func (c *siteCache) siteOf(id tracefmt.StackID) tracefmt.FrameID {
 	return c.sites.SiteOf(id)
 }
 
-// pieceOf converts a span to a piece of a lane, without a site if the cache is nil. ok is false if it has no time
-// in [from, to).
+// pieceOf converts a span to a piece of a lane, cut to [from, to) on the trace's clock, without a site if the cache is nil. ok is false if it has no
+// time in [from, to).
 func (c *siteCache) pieceOf(s *timeline.Span, from, to int64) (Piece, bool) {
 	if s.State == timeline.Unknown || s.State == timeline.NotAlive {
 		return Piece{}, false

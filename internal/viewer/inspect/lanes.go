@@ -80,7 +80,8 @@ type Strips struct {
 // cellWidth is the width of the cells in which long tiles are summed, in ns.
 const cellWidth = 1 << 20
 
-// Strips returns the content of the lanes of a tile.
+// Strips returns the content of the lanes of a tile, in the order of its lanes. It waits for a slot for long queries. A tile with too many lanes or
+// buckets is an error; the part outside of the trace has no content.
 func (t *Trace) Strips(ctx context.Context, tile Tile) (*Strips, error) {
 	switch {
 	case len(tile.Lanes) > MaxLanes:
@@ -149,7 +150,7 @@ func (t *Trace) fineStrips(ctx context.Context, tile Tile, out *Strips) error {
 	return nil
 }
 
-// addPieces adds the content of lanes in [from, to), on the trace's clock; without sites if sites is nil.
+// addPieces appends the content of the strips' lanes in [from, to), on the trace's clock, to the strips; without sites if sites is nil.
 func (t *Trace) addPieces(ctx context.Context, win *timeline.Window, from, to int64, strips []Strip, sites *siteCache) error {
 	procs := make(map[uint64]*Strip)
 	var spans []timeline.Span
@@ -191,8 +192,8 @@ func (t *Trace) addPieces(ctx context.Context, win *timeline.Window, from, to in
 	return nil
 }
 
-// addPiece appends a piece, or extends the last one: events divide runs, and the borders of generations divide all
-// pieces.
+// addPiece appends a piece on the trace's clock, whose start is given, or extends the last one: events divide runs, and the borders of generations
+// divide all pieces.
 func (s *Strip) addPiece(p Piece, start int64) {
 	p.From, p.To = p.From-start, p.To-start
 	if n := len(s.Pieces); n > 0 {
@@ -208,7 +209,7 @@ func (s *Strip) addPiece(p Piece, start int64) {
 	s.Pieces = append(s.Pieces, p)
 }
 
-// sumUp replaces the pieces by sums.
+// sumUp replaces the strip's pieces by sums over the buckets of out.
 func (s *Strip) sumUp(out *Strips, buckets int) {
 	s.Sums = newSums(buckets)
 	for _, p := range s.Pieces {
@@ -269,7 +270,7 @@ func (t *Trace) coarseStrips(ctx context.Context, tile Tile, out *Strips) error 
 	return nil
 }
 
-// extent returns the interval of a generation, up to the begin of the next one, in ns from the trace's start.
+// extent returns the interval of the generation with index i, up to the begin of the next one, in ns from the trace's start.
 func (t *Trace) extent(i int) (from, to int64) {
 	gens := t.index.gens
 	from, to = gens[i].base-t.start, t.index.speller.End-t.start+1

@@ -8,8 +8,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// NameOf returns the function with which a goroutine started; if that is unknown, the outermost function of its
-// stack; 0 if neither is known.
+// NameOf returns the name of the function with which a goroutine started; if that is unknown, the outermost function of its stack; 0 if neither is
+// known.
 func (t *Trace) NameOf(g uint64) tracefmt.StringID {
 	if row, ok := t.index.goroutines.table.get(g); ok {
 		return t.index.goroutines.name(row, &t.index.syms)
@@ -102,8 +102,8 @@ func (t *Trace) MomentAt(ctx context.Context, l Lane, instant int64) (*Moment, e
 	return m, nil
 }
 
-// endedSpan returns span s of a goroutine with its end, which is in generation end or, by the clocks of its threads, at the begin
-// of the next one; s itself if the two do not show it.
+// endedSpan returns span s of a goroutine with its end, which is in generation end (an index) or, by the clocks of its threads, at the begin of the
+// next one; s itself if the two do not show it.
 func (t *Trace) endedSpan(ctx context.Context, g uint64, s timeline.Span, end int) (timeline.Span, error) {
 	next := min(end+1, len(t.index.gens)-1)
 	if t.index.gens[next].afterGap {
@@ -120,7 +120,8 @@ func (t *Trace) endedSpan(ctx context.Context, g uint64, s timeline.Span, end in
 	return s, nil
 }
 
-// wholeRun joins a part of a run with the parts of the same run around it.
+// wholeRun returns a span of running, extended by the parts of the same run before and after it, as far as the window and 64 parts on each side
+// reach.
 func (t *Trace) wholeRun(win *timeline.Window, g uint64, s timeline.Span) timeline.Span {
 	const step = 64
 	for range step {

@@ -94,7 +94,8 @@ func (t *Trace) keyOf(order string) (func(row int32) uint64, error) {
 	return func(row int32) uint64 { return sortKey(c.causeTime(row, k)) }, nil
 }
 
-// selectRequests returns the rows that a query selects, in increasing order.
+// selectRequests returns the rows that a query selects, in its order but not reversed, with sums over them, from the cache if possible. The result is
+// shared and must not be changed.
 func (t *Trace) selectRequests(ctx context.Context, q Query) (*selection, error) {
 	q.Sort = cmp.Or(q.Sort, "time")
 	q.Offset, q.Limit, q.Descending = 0, 0, false // fields of a page, not of the selection
@@ -131,8 +132,8 @@ func (t *Trace) selectRequests(ctx context.Context, q Query) (*selection, error)
 	})
 }
 
-// filter returns a function that reports whether a query selects a row. showing has the rows whose stacks match the query's
-// function, if it names one.
+// filter returns a function that reports whether a query selects a row. showing has the rows whose critical paths show the query's function, if it
+// names one.
 func (t *Trace) filter(q Query, showing bitset) (func(row int32) bool, error) {
 	c := &t.index.requests
 	group := int32(-1)
@@ -172,7 +173,7 @@ func (t *Trace) filter(q Query, showing bitset) (func(row int32) bool, error) {
 	}, nil
 }
 
-// Requests returns a page of the requests that a query selects.
+// Requests returns a page of the requests that a query selects, and sums over all of them.
 func (t *Trace) Requests(ctx context.Context, q Query) (*Page, error) {
 	s, err := t.selectRequests(ctx, q)
 	if err != nil {
@@ -213,7 +214,7 @@ func (t *Trace) row(row int32) Row {
 	return r
 }
 
-// causeShares lists causes by decreasing time.
+// causeShares lists the causes with a time (ns, by cause) by decreasing time.
 func causeShares(ns [cause.Limit]int64) []CauseShare {
 	out := []CauseShare{}
 	for k, v := range ns {

@@ -133,7 +133,7 @@ func (c *requestColumns) gen(row int32) int32 {
 	return c.gens[sort.Search(len(c.gens), func(i int) bool { return c.gens[i].first > row })-1].gen
 }
 
-// add counts a request in total, and adds it unless it is shorter than minLatency.
+// add counts a request, and adds a row for it unless it is shorter than minLatency. gen is the index of the generation in which it was walked.
 func (c *requestColumns) add(v *addedRequest, gen int) {
 	c.total++
 	if v.end-v.start < c.minLatency {
@@ -161,7 +161,7 @@ func (c *requestColumns) append(gen int32, start, latency, g int64, group uint32
 	}
 }
 
-// eachCauseTime calls f for each cause of a row and its time; it may call f several times for one cause.
+// eachCauseTime calls f for each cause of a row and its time in ns; it may call f several times for one cause.
 func (c *requestColumns) eachCauseTime(row int32, f func(k cause.Cause, ns int64)) {
 	var waits []*report.Queue // by number
 	if len(c.queues) > 0 {
@@ -196,7 +196,8 @@ func (c *requestColumns) eachCauseTime(row int32, f func(k cause.Cause, ns int64
 	})
 }
 
-// eachQueuedTime divides each time in a queue of one request into the request's own service time and the time in the queue.
+// eachQueuedTime calls f for each time of one request in a queue (waits has the queues by number), divided into the request's own service time and
+// the time in the queue.
 func eachQueuedTime(times []keyTime, waits []*report.Queue, f func(key timeKey, ownNS, queuedNS int64)) {
 	for i := range times {
 		q, sum := waits[times[i].key/codeLimit], int64(0)
@@ -241,8 +242,8 @@ func (c *requestColumns) causeTime(row int32, k cause.Cause) (ns int64) {
 	return ns
 }
 
-// dropShortest keeps only the limit/2 longest requests if there are more than limit, so that it is rarely necessary. From then on
-// add leaves out shorter ones.
+// dropShortest keeps only the limit/2 longest requests (more if several are equally long) if there are more than limit, so that it is rarely
+// necessary. From then on add leaves out shorter ones.
 func (c *requestColumns) dropShortest(limit int) {
 	if c.rows() <= limit {
 		return

@@ -12,7 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// matchingStrings returns for each string whether it contains a text, ignoring case.
+// matchingStrings returns for each string of the trace, by its id, whether it contains a text, ignoring case.
 func (t *Trace) matchingStrings(text string) []bool {
 	text = strings.ToLower(text)
 	out := make([]bool, t.index.syms.Strings())
@@ -22,8 +22,7 @@ func (t *Trace) matchingStrings(text string) []bool {
 	return out
 }
 
-// stacksShowing returns for each stack whether it shows a function whose name contains a text. found reports
-// whether one does.
+// stacksShowing returns for each stack, by its id, whether it shows a function whose name contains a text. found reports whether one does.
 func (t *Trace) stacksShowing(text string) (wanted []bool, found bool) {
 	fns := t.matchingStrings(text)
 	frames := make([]bool, t.index.syms.Frames())
@@ -50,8 +49,8 @@ type Function struct {
 	Starts int `json:"starts"`
 }
 
-// Functions returns the functions whose names contain a text, ignoring case, ordered by decreasing number of
-// stacks, and their total number.
+// Functions returns the functions whose names contain a text, ignoring case, ordered by decreasing number of stacks, at most limit of them, and their
+// total number.
 func (t *Trace) Functions(text string, limit int) (list []Function, total int) {
 	fns := t.matchingStrings(text)
 	stacks := make(map[tracefmt.StringID]int)
@@ -104,7 +103,7 @@ func (t *Trace) requestsShowing(ctx context.Context, text string) (bitset, error
 	})
 }
 
-// searchRequests walks rows [lo, hi), which ended in one generation, and adds those that show a wanted stack to
+// searchRequests walks rows [lo, hi), which ended in one generation, and adds those whose critical path shows a wanted stack (wanted is by id) to
 // bits.
 func (t *Trace) searchRequests(ctx context.Context, lo, hi int, wanted []bool, bits bitset) error {
 	c := &t.index.requests

@@ -40,9 +40,9 @@ type WaitSum struct {
 	NS     int64  `json:"ns"`
 }
 
-// eachPiece calls, for each piece of the goroutines in [from, to), cut to this interval, the function of a worker, with the piece's stack.
-// If ids is nil, it visits all goroutines. newWorker returns such a function; it is called for each generation and
-// processor.
+// eachPiece calls, for each piece of the goroutines in [from, to), cut to this interval, the function of a worker, with the piece's stack. If ids is
+// nil, it visits all goroutines. newWorker returns such a function, which one goroutine at a time calls; newWorker itself is called for each
+// generation and worker. Times are in ns from the trace's start. If sites is false, pieces have no site.
 func (t *Trace) eachPiece(ctx context.Context, from, to int64, ids []uint64, newWorker func() func(id uint64, p Piece, stack tracefmt.StackID), sites bool) error {
 	leave, err := t.acquireSlot(ctx)
 	if err != nil {
@@ -104,8 +104,8 @@ func (t *Trace) eachPiece(ctx context.Context, from, to int64, ids []uint64, new
 	return nil
 }
 
-// ByFunction sums up the goroutines in [from, to) by start function, ordered by decreasing time not spent waiting.
-// A to of 0 is the end.
+// ByFunction sums up the goroutines in [from, to) by start function, ordered by decreasing time not spent waiting. Times are in ns from the trace's
+// start; a to of 0 is the end. The result is shared and must not be changed.
 func (t *Trace) ByFunction(ctx context.Context, from, to int64) ([]FunctionSum, error) {
 	end := t.index.speller.End - t.start + 1
 	if from = max(from, 0); to <= 0 || to > end {
@@ -206,7 +206,8 @@ type SiteSum struct {
 // maxSites bounds the sites of one state of an area.
 const maxSites = 5
 
-// eachAreaPiece calls f for each piece of up to MaxLanes goroutines in [from, to), one call at a time. Only waits keep their reason.
+// eachAreaPiece calls f for each piece of up to MaxLanes goroutines in [from, to), ns from the trace's start, one call at a time. More goroutines are
+// an error. Only waits keep their reason.
 func (t *Trace) eachAreaPiece(ctx context.Context, from, to int64, goroutines []uint64, sites bool, f func(id uint64, p Piece, stack tracefmt.StackID)) error {
 	if len(goroutines) > MaxLanes { // so few have one worker
 		return fmt.Errorf("at most %d lanes at a time", MaxLanes)

@@ -53,8 +53,7 @@ const (
 // errEmptyIndex is the error for an index without generations.
 var errEmptyIndex = errors.New("the index is empty: the trace was not read to its end")
 
-// Open combines an index with the trace's bytes: the unpacked bytes from which it was filled. They must not
-// change.
+// Open combines an index with the unpacked bytes of the trace, src, from which it was filled. They must not change as long as the Trace is used.
 func Open(x *Index, src io.ReaderAt, size int64) (*Trace, error) {
 	if len(x.gens) == 0 || x.master == nil {
 		return nil, errEmptyIndex
@@ -82,8 +81,8 @@ func Open(x *Index, src io.ReaderAt, size int64) (*Trace, error) {
 	return t, nil
 }
 
-// generation returns a decoded generation. It decodes one generation at a time, because decoding uses all
-// processors.
+// generation returns the decoded generation with index i, from the cache or decoded again. It decodes one generation at a time, because decoding uses
+// all processors.
 func (t *Trace) generation(ctx context.Context, i int) (*timeline.Gen, error) {
 	return t.gens.getOrMake(ctx, i, func() (*timeline.Gen, error) {
 		t.redecoded.Add(1)
@@ -134,8 +133,8 @@ func (t *Trace) generationsIn(from, to int64) (first, last int) {
 // maxWindow bounds the number of generations that one query uses together.
 const maxWindow = 16
 
-// window returns a window of generations first to last, at most the last maxWindow of them. It leaves out generations before a
-// gap, because timelines cannot be joined over a gap.
+// window returns a window of generations first to last (indexes, both included), at most the last maxWindow of them. It leaves out generations before
+// a gap, because timelines cannot be joined over a gap.
 func (t *Trace) window(ctx context.Context, first, last int) (*timeline.Window, error) {
 	first = max(first, last-maxWindow+1)
 	for i := last; i > first; i-- {
@@ -189,7 +188,7 @@ type Facts struct {
 	CPUs []int32 `json:"cpus,omitempty"`
 }
 
-// Facts returns the current facts.
+// Facts returns how much of the trace the index has, and what queries have read so far.
 func (t *Trace) Facts() Facts {
 	c, g := &t.index.requests, &t.index.goroutines
 	f := Facts{

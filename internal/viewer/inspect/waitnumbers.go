@@ -32,7 +32,7 @@ func (t *waitTable) number(wait path.ChainWait) int {
 	return n
 }
 
-// queues returns the queue of each wait in a group, by number; nil where it is none, and without an element if the group has no
+// queues returns, by the number of a wait, the queue of a group that the wait is for: nil if it is for none. The result is nil if the group has no
 // queues.
 func (t *waitTable) queues(group string, sp *spell.Speller) []*report.Queue {
 	if len(sp.Queues[group]) == 0 {

@@ -15,7 +15,7 @@ import (
 // facts answers /api/facts with the facts of the trace (inspect.Facts).
 func (s *Server) facts(*http.Request) (any, error) { return s.trace.Facts(), nil }
 
-// query returns the query for requests in the parameters.
+// query returns the query for requests in the parameters; p.err is set if one of them is invalid.
 func query(p *parameters) inspect.Query {
 	return inspect.Query{
 		Group: p.text("group"), Cause: p.text("cause"), MinShare: p.share("share"),

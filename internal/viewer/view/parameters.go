@@ -37,7 +37,7 @@ type parameters struct {
 // maxText bounds texts in bytes.
 const maxText = 500
 
-// newParameters parses the query of a request.
+// newParameters parses the query of a request. The methods of the result set err for an invalid parameter, unless it is set.
 func newParameters(r *http.Request) *parameters {
 	v, err := url.ParseQuery(r.URL.RawQuery)
 	p := &parameters{values: v}
@@ -67,7 +67,7 @@ func (p *parameters) text(name string) string {
 // maxNumber bounds times and counts, so that sums of a few cannot overflow.
 const maxNumber = 1 << 60
 
-// number returns a number from 0 to maxNumber; usual without the parameter.
+// number returns a number from 0 to maxNumber; usual without the parameter or after an error.
 func (p *parameters) number(name string, usual int64) int64 {
 	v := p.values.Get(name)
 	if v == "" {
@@ -97,7 +97,7 @@ func (p *parameters) offset() int { return int(p.upTo("offset", 0, 1<<31-1)) }
 // limit returns the number of rows of a page.
 func (p *parameters) limit() int { return int(p.upTo("limit", 100, inspect.MaxRows)) }
 
-// id returns an id; 0 without the parameter.
+// id returns an unsigned number; 0 without the parameter or after an error.
 func (p *parameters) id(name string) uint64 {
 	v := p.values.Get(name)
 	if v == "" {
@@ -110,7 +110,7 @@ func (p *parameters) id(name string) uint64 {
 	return n
 }
 
-// share returns a number from 0 to 1; 0 without the parameter.
+// share returns a number from 0 to 1; 0 without the parameter or after an error.
 func (p *parameters) share(name string) float64 {
 	v := p.values.Get(name)
 	if v == "" {

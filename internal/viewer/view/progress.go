@@ -35,8 +35,8 @@ func (r *readingState) isBusy() bool {
 	return r.state.Reading || r.state.Error != "" && !r.state.Before
 }
 
-// set stores the progress of the current reading: the label of its phase, the text of its figures, and the done share, -1 if
-// unknown.
+// set stores the progress of the current reading, and does nothing after its end: the label of its phase, the text of its figures, and the done
+// share, -1 if unknown.
 func (r *readingState) set(label, text string, share float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,7 +53,7 @@ func (r *readingState) begin() {
 	r.state = Progress{Reading: true, Text: "recording", Share: -1, Before: r.state.Before}
 }
 
-// done ends the current reading, with an error if it failed.
+// done ends the current reading: err is nil if its trace is shown now, else the failure to show.
 func (r *readingState) done(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

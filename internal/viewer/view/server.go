@@ -164,7 +164,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// checkAllowed returns an error for a request that must not be answered, whatever its path is.
+// checkAllowed returns an error for a request that another web site may have caused: its host is no address or localhost, or a page of another site
+// sent it. Links to the page itself are allowed.
 func (s *Server) checkAllowed(r *http.Request) error {
 	name := r.Host
 	if host, _, err := net.SplitHostPort(name); err == nil {
@@ -188,7 +189,7 @@ func (s *Server) checkAllowed(r *http.Request) error {
 	return nil
 }
 
-// sendJSON writes an answer as JSON.
+// sendJSON answers with a status and v as JSON.
 func sendJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {

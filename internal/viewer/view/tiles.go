@@ -115,7 +115,8 @@ func (s *Server) tileAnswer(in *inspect.Strips, buckets int) *tileJSON {
 	return out
 }
 
-// quantized converts sums to bytes, state by state. A sum above 0 becomes at least 1.
+// quantized converts the sums of a strip to bytes, state by state and bucket by bucket: 255 is the whole width of a bucket. A sum above 0 becomes at
+// least 1.
 func quantized(in *inspect.Strips, sums *inspect.Sums, buckets int) []byte {
 	out := make([]byte, 0, len(sums)*buckets)
 	for _, bs := range sums {
