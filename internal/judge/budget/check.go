@@ -65,7 +65,8 @@ type Rules struct {
 	Ledger []verify.Verdict
 }
 
-// Check checks a report by rules. Violations are in the order of the rules: limits, findings, baseline.
+// Check checks a report by rules. Violations are in the order of the rules: limits, findings, findings that returned although the ledger has them as
+// fixed, baseline. The notes say what could not be checked.
 func Check(rep *report.Report, rules Rules) *Result {
 	r := &Result{Schema: Schema, Input: rep.Input.Name, Violations: []Violation{}, Notes: []report.Warning{}}
 	if rep.Input.Truncated {
@@ -102,7 +103,7 @@ func (r *Result) addViolation(v Violation) {
 	r.Violations = append(r.Violations, v)
 }
 
-// stableID returns an id computed from values that do not change with a measurement.
+// stableID returns a hash of values that do not change with a measurement, so that an id is the same in every run.
 func stableID(parts ...string) string {
 	h := fnv.New64a()
 	for _, p := range parts {
@@ -162,7 +163,8 @@ func (r *Result) checkLimit(rep *report.Report, l *Limit) {
 	r.addViolation(Violation{ID: stableID(KindGroup, l.Group, l.Metric()), Kind: KindGroup, Group: l.Group, Metric: l.Metric(), Text: noGroupText(rep, l)})
 }
 
-// latencyStat returns a group's latency, the band of the requests that determine it, and the number of requests that it needs.
+// latencyStat returns a group's latency by name, such as "p99" (any other name is the mean; nil if unknown), the band of the requests that determine
+// it, and the number of requests that it needs.
 func latencyStat(g *report.Group, name string) (ns *int64, band report.BandName, need int) {
 	l := &g.LatencyNS
 	switch name {
@@ -242,8 +244,8 @@ func shareViolation(g *report.Group, l *Limit) *Violation {
 // shareRounding is the largest rounding error of a sum of shares: 20% and 10% are 30%.
 const shareRounding = 1e-9
 
-// largestCause returns the row with the most time, of a cause or family, or of all causes except "other"; nil if there is
-// none.
+// largestCause returns the row of a band with the most time, of a cause or family or, for "", of all causes except "other"; nil if there is none or
+// no band.
 func largestCause(b *report.Band, cause report.CauseName) *report.Cause {
 	if b == nil {
 		return nil
@@ -272,7 +274,7 @@ func (r *Result) checkFindings(rep *report.Report, failOn report.Severity) {
 	}
 }
 
-// findingViolation returns the violation of a finding.
+// findingViolation returns the violation of kind that a finding is, with the finding's id.
 func (r *Result) findingViolation(rep *report.Report, f *report.Finding, kind string) Violation {
 	v := Violation{ID: f.ID, Kind: kind, Code: string(f.Code), Severity: f.Severity, Site: f.Site}
 	for k := range rep.Groups {
@@ -312,7 +314,8 @@ func (r *Result) checkBaseline(base, rep *report.Report, tolerance float64) {
 	}
 }
 
-// checkGrowth adds one violation for a group whose latency grew beyond the tolerance, however many of its numbers show it.
+// checkGrowth adds one violation for a group whose latency grew with evidence by more than tolerance, a share, however many of its numbers show it.
+// What cannot be compared is a note.
 func (r *Result) checkGrowth(g *compare.Group, tolerance float64) {
 	var grown []compare.Number
 	v := Violation{ID: stableID(KindBaseline, string(g.Kind), g.Name), Kind: KindBaseline, Group: g.Name, Unit: "ns"}

@@ -52,7 +52,7 @@ func groupNames(rep *report.Report) string {
 	return "the groups are " + strings.Join(names, ", ")
 }
 
-// fewText says that a latency is unknown, because it needs more requests.
+// fewText says that a latency is unknown, because it needs the given number of requests.
 func fewText(g *report.Group, l *Limit, need int) string {
 	s := fmt.Sprintf("%s: %s cannot be known from %s, it needs about %s: record longer, or under more load", words.FuncName(g.Name), l.Stat,
 		words.Count(g.Count, "request", "requests"), words.Number(int64(need)))

@@ -234,7 +234,7 @@ func Reports(old, new *report.Report) *Diff {
 	return d
 }
 
-// withdraw removes the evidence of a group to or from which requests moved.
+// withdraw marks a group as one to or from which requests moved, and removes the intervals and evidence from its numbers and causes.
 func (g *Group) withdraw() {
 	g.Moved, g.Changed = true, false
 	for _, n := range g.Numbers() {
@@ -261,7 +261,8 @@ func refOf(g *report.Group) GroupRef {
 	return GroupRef{ID: g.ID, Name: g.Name, Kind: g.Kind, Count: g.Count, Open: g.Open.Count, LatencyNS: g.LatencyNS}
 }
 
-// matchGroups pairs groups by id, then by kind and name. It returns the others in the order of their report.
+// matchGroups pairs groups by id, then by kind and name. A pair is [old, new]. The others are in the order of their report. All point into old and
+// new.
 func matchGroups(old, new []report.Group) (pairs [][2]*report.Group, onlyOld, onlyNew []*report.Group) {
 	partner := make([]int, len(new)) // index into old, +1
 	used := make([]bool, len(old))
@@ -318,7 +319,7 @@ type test struct {
 	quiet bool    // both recordings are from a quiet machine
 }
 
-// minChange returns the smallest change that is evidence, relative to the latency.
+// minChange returns the smallest change of a latency, such as "p99", that is evidence, as a share of the latency.
 func (t test) minChange(name string) float64 {
 	switch isMiddle := name == "mean" || name == "p50"; {
 	case !t.quiet && isMiddle:
@@ -391,7 +392,7 @@ func roundBound(v float64) *int64 {
 	return new(int64(math.Round(max(min(v, math.MaxInt64/2), math.MinInt64/2))))
 }
 
-// slowestBand returns the band of the slowest 1 %, whose mean Group.Tail divides.
+// slowestBand returns the band of the slowest 1 %, whose mean Group.Tail divides; an empty one if the group has none.
 func slowestBand(g *report.Group) *report.Band {
 	if b := g.Band(report.Band99); b != nil {
 		return b
@@ -437,7 +438,7 @@ func comparabilityWarnings(old, new *report.Report) []report.Warning {
 
 func orUnknown[S ~string](s S) S { return cmp.Or(s, "unknown") }
 
-// requestRate returns how many requests ended per second.
+// requestRate returns how many requests of all groups ended per second; 0 if the duration is unknown.
 func requestRate(r *report.Report) float64 {
 	if r.Input.DurationNS <= 0 {
 		return 0

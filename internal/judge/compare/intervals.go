@@ -77,7 +77,7 @@ func hasInterval(g *report.Group) bool {
 	return filled >= minBlocks && n >= minCount
 }
 
-// sideOf returns the side of a group; nil if it has too few requests or blocks.
+// sideOf returns the side of a group, with empty blocks where the report has none; nil if the group has too few requests or blocks for an interval.
 func sideOf(g *report.Group) *side {
 	if !hasInterval(g) {
 		return nil
@@ -142,8 +142,9 @@ const (
 	lagFactor = 1.3
 )
 
-// variance returns the variance per request of a mean over the side, from the sum's deviations by block. minPart is the smallest part
-// of the blocks' own variance to which their covariances can reduce it.
+// variance returns the variance per request of a mean over the side (divide by n for that of the mean): deviation returns by how much a block's sum
+// differs from its expectation. Blocks may depend on each other up to s.lags blocks apart. minPart is the smallest part of the blocks' own variance
+// to which their covariances can reduce it.
 func (s *side) variance(minPart float64, deviation func(b *sideBlock) float64) float64 {
 	z := make([]float64, len(s.blocks))
 	for i := range s.blocks {
@@ -221,7 +222,7 @@ func (p *sidePair) pooledVariance(oldVariance, newVariance, smallest float64) fl
 	return max((p.old.n*oldVariance+p.new.n*newVariance)/(p.old.n+p.new.n), smallest)
 }
 
-// meanInterval returns the bounds of the difference of the mean latencies, in ns; delta is the measured difference.
+// meanInterval returns the bounds of the difference (new less old) of the mean latencies, in ns; delta is the measured difference.
 func (p *sidePair) meanInterval(delta float64) (low, high float64) {
 	deviation := func(s *side) func(*sideBlock) float64 {
 		return func(b *sideBlock) float64 { return b.total - s.meanNS*b.count }
@@ -263,8 +264,8 @@ func (p *sidePair) percentileInterval(q float64, oldNS, newNS int64) (low, high 
 	return clip(low, high, old, new)
 }
 
-// percentileBounds returns the latencies around ns, the quantile q, at which the share of slower requests can be 1-q.
-// effect is by how much the variance of a share is at least larger than for independent requests.
+// percentileBounds returns the latencies around ns, the quantile q, at which the share of slower requests can be 1-q: within factor standard errors.
+// effect is the smallest ratio of a share's variance to that of independent requests.
 func (s *side) percentileBounds(q, factor, effect, ns float64) (low, high float64) {
 	isPossible := func(threshold float64) bool {
 		share, variance := s.shareAbove(threshold)
@@ -302,7 +303,7 @@ func quantile(bounds, counts []int64, q float64) float64 {
 	return last
 }
 
-// bucketWidth returns the width of the bucket with an upper bound: a report has 32 buckets to each power of two.
+// bucketWidth returns the width, in ns, of the bucket with an upper bound: a report has 32 buckets to each power of two.
 func bucketWidth(upper int64) float64 {
 	if upper <= 64 {
 		return 1
@@ -386,7 +387,7 @@ func (p *sidePair) setRowIntervals(rows []Row, oldBand, newBand *report.Band, al
 	}
 }
 
-// rowError returns the standard error of one row's time per request.
+// rowError returns the standard error of the time per request, ns, of a row on this side, where it has the given site and band; 0 if the time is 0.
 func (s *side) rowError(r *Row, site *report.Site, ns int64, band *report.Band) float64 {
 	if ns == 0 {
 		return 0
@@ -407,7 +408,8 @@ func (s *side) rowError(r *Row, site *report.Site, ns int64, band *report.Band) 
 	return float64(ns) * math.Sqrt(spread)
 }
 
-// maxHiddenTime returns the largest time per request that a row can have that a capped list leaves out.
+// maxHiddenTime returns the largest time, in ns per request, that a row can have that the band's list of causes leaves out; 0 if the list is
+// complete.
 func maxHiddenTime(b *report.Band) float64 {
 	capped := slices.ContainsFunc(b.Causes, func(c report.Cause) bool { return c.Cause == report.CauseOther })
 	if !capped || b.Count == 0 {

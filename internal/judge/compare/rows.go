@@ -16,7 +16,8 @@ type rowPlace struct {
 	callerFunc string // the service's own function that called fn
 }
 
-// placeOf returns the place of a row; callers says whether both reports have the callers of dependencies.
+// placeOf returns what identifies a row in both reports. callers says whether both reports have the callers of dependencies; then the caller is part
+// of it.
 func placeOf(c *report.Cause, callers bool) rowPlace {
 	p := rowPlace{cause: c.Cause, kind: c.Kind, fn: c.Site.LineKey().Func}
 	if c.Cause == report.CauseQueue {
@@ -33,6 +34,7 @@ func hasCallers(b *report.Band) bool {
 	return slices.ContainsFunc(b.Causes, func(c report.Cause) bool { return c.Site != nil && c.Site.CalledFrom != nil })
 }
 
+// lineOf returns the line of a cause's site, 0 without a site.
 func lineOf(c *report.Cause) int {
 	if c.Site == nil {
 		return 0

@@ -24,7 +24,8 @@ func AllRequests(r *report.Report) []report.Group {
 	return out
 }
 
-// membersOf returns the groups of all requests of a kind.
+// membersOf returns the groups of a kind of calls, in the report's order, without those of requests that monitor the process and those of streams;
+// nil for other kinds.
 func membersOf(r *report.Report, kind report.Kind) []*report.Group {
 	var members []*report.Group
 	for i := range r.Groups {
@@ -35,8 +36,8 @@ func membersOf(r *report.Report, kind report.Kind) []*report.Group {
 	return members
 }
 
-// compareServers compares all requests of each kind of which the reports have several groups, and marks in moved the groups whose numbers
-// cannot be compared because requests moved between them.
+// compareServers appends to d.Servers a comparison of all requests of each kind of which the reports have several groups. It sets, in moved, for each
+// of these groups whether its numbers cannot be compared because requests moved between groups.
 func (d *Diff) compareServers(old, new *report.Report, quiet bool, moved map[*report.Group]bool) {
 	var pairs [][2][]*report.Group
 	for _, kind := range report.Kinds() {
@@ -62,7 +63,8 @@ func isOneServer(old, new []*report.Group) bool {
 	})
 }
 
-// memberChanges returns how the requests of a server are divided into groups.
+// memberChanges returns how the requests of a server are divided into groups in both reports (pair has the groups, old and new all requests), the
+// largest change first, and sets in moved whether requests moved to or from a group.
 func memberChanges(pair [2][]*report.Group, old, new *report.Group, moved map[*report.Group]bool) []Member {
 	list := []Member{}
 	indexes := map[string]int{}
@@ -104,7 +106,8 @@ const (
 	movedPart       = 0.1
 )
 
-// mergeGroups returns the requests of several groups as one.
+// mergeGroups returns the requests of several groups of a kind as one group. It does not change the groups, but shares sites and wait chains with
+// them.
 func mergeGroups(kind report.Kind, groups []*report.Group) report.Group {
 	all := report.Group{ID: "all-" + string(kind), Name: "all " + kind.Protocol() + " requests", Kind: kind, Named: true}
 	histogram := map[int64]int64{}
@@ -167,7 +170,8 @@ type rowKey struct {
 	site  report.SiteKey
 }
 
-// mergeBlock adds the requests of a block to that of blocks with the same start.
+// mergeBlock adds the requests of a block to that of blocks, by start, with the same start; a new block is a copy. The histogram may then have
+// several pairs for a bucket.
 func mergeBlock(blocks map[int64]*report.Block, b *report.Block) {
 	into := blocks[b.StartNS]
 	if into == nil {
@@ -182,7 +186,7 @@ func mergeBlock(blocks map[int64]*report.Block, b *report.Block) {
 	}
 }
 
-// addPairs adds pairs of [key, number] to the sums and returns them.
+// addPairs adds pairs of [key, number] to sums, by key, and returns sums.
 func addPairs(sums map[int64]int64, pairs [][2]int64) map[int64]int64 {
 	for _, p := range pairs {
 		sums[p[0]] += p[1]
@@ -200,7 +204,8 @@ func sortedPairs(sums map[int64]int64) [][2]int64 {
 	return pairs
 }
 
-// latencyOf returns the latencies of merged requests. A percentile needs one request beyond it, the median five in all.
+// latencyOf returns the latencies of merged requests by their histogram; maxNS is the longest. A percentile needs one request beyond it, the median
+// five in all; without them it is nil.
 func latencyOf(g *report.Group, maxNS int64) report.Latency {
 	if g.Count <= 0 {
 		return report.Latency{}

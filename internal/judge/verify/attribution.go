@@ -41,7 +41,7 @@ const (
 	leastDirect = 0.1
 )
 
-// attribute returns the time of a finding's own wait in a population.
+// attribute returns the time of a finding's own wait in a population before and after; the zero value without a population.
 func attribute(f *report.Finding, population *compare.Group, before, after *report.Report) attribution {
 	var a attribution
 	if population == nil {
@@ -75,8 +75,8 @@ func (a *attribution) wentAway() bool {
 	return !a.isUntouched && float64(a.isNS) < (1-leastRemoved)*float64(a.wasNS)
 }
 
-// partOf returns the part of a change of a percentile that the wait explains: what requests near it lost of the wait. wasNS is the
-// percentile before. A change for the worse is returned unchanged.
+// partOf returns the part of a change of a percentile (ns, of metric such as "p99") that the wait explains: what requests near it lost of the wait.
+// wasNS is the percentile before. A change for the worse is returned unchanged.
 func (a *attribution) partOf(ns *int64, metric string, wasNS *int64) *int64 {
 	if ns == nil || *ns >= 0 || wasNS == nil || !a.isShown {
 		return ns
@@ -98,7 +98,7 @@ type ownWaits struct {
 	byChain               map[string]int64 // by the functions of the chain of waits
 }
 
-// waitsOf returns a finding's waits in a population.
+// waitsOf returns a finding's waits in the requests of a population in report r.
 func waitsOf(f *report.Finding, population *compare.Group, r *report.Report) ownWaits {
 	var w ownWaits
 	for i := range r.Groups {
@@ -129,7 +129,7 @@ func (w *ownWaits) addBand(f *report.Finding, b *report.Band) {
 	}
 }
 
-// addRow adds the time of a row that belongs to the finding.
+// addRow adds the time of those routes of a row that belong to the finding.
 func (w *ownWaits) addRow(f *report.Finding, c *report.Cause) {
 	isOfCause := f.Cause == "" || c.In(f.Cause)
 	for _, route := range c.AllRoutes() {

@@ -25,7 +25,7 @@ import (
 // maxLedger is the largest ledger that is read, in bytes.
 const maxLedger = 64 << 20
 
-// ReadLedger reads a ledger. A missing file is an empty ledger.
+// ReadLedger reads the verdicts in a ledger, in the order of the file. A missing file is an empty ledger.
 func ReadLedger(name string) ([]Verdict, error) {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,7 +58,8 @@ func ReadLedger(name string) ([]Verdict, error) {
 	return out, nil
 }
 
-// AddToLedger adds verdicts to a ledger, replaces those with the same ids, and returns all verdicts that it then contains.
+// AddToLedger adds verdicts to a ledger, replaces those with the same ids, and returns all verdicts that it then contains, sorted by id. The file is
+// replaced as a whole.
 func AddToLedger(name string, verdicts []Verdict) ([]Verdict, error) {
 	if info, err := os.Stat(name); err == nil && info.Mode()&fs.ModeNamedPipe != 0 {
 		return nil, fmt.Errorf("the ledger %s is a pipe; name a file, which is read and then written", name)
@@ -100,7 +101,7 @@ type Accuracy struct {
 	MedianError *float64 `json:"median_error"`
 }
 
-// SumVerdicts computes the accuracy over verdicts.
+// SumVerdicts counts the verdicts, and those with evidence by their judgement, and computes the median error of predictions; nil without any.
 func SumVerdicts(all []Verdict) *Accuracy {
 	a := &Accuracy{Verdicts: len(all)}
 	var errs []float64
@@ -129,8 +130,8 @@ func SumVerdicts(all []Verdict) *Accuracy {
 	return a
 }
 
-// ReturnedFindings returns the findings of a report that are fixed by their latest verdict, which is PromiseKept or
-// AbovePromise.
+// ReturnedFindings returns the findings of a report, without ignored ones, that their latest verdict in the ledger (PromiseKept or AbovePromise)
+// calls fixed.
 func ReturnedFindings(rep *report.Report, ledger []Verdict) []*report.Finding {
 	type key struct {
 		code        report.RuleCode

@@ -85,7 +85,7 @@ type Result struct {
 	Ledger *Accuracy `json:"ledger,omitempty"`
 }
 
-// Reports compares the promises of one report's findings with another report.
+// Reports judges what the findings of the report before predict by the report after. It skips findings that predict nothing or are ignored.
 func Reports(before, after *report.Report) *Result {
 	diff := compare.Reports(before, after)
 	r := &Result{Schema: Schema, Verdicts: []Verdict{}, Warnings: diff.Warnings}
@@ -209,6 +209,7 @@ func siteOf(f *report.Finding) string {
 	return f.Site.OwnLine().Func
 }
 
+// startOf returns the time of day at which a recording began as text, "" if it is unknown.
 func startOf(r *report.Report) string {
 	if r.Input.Start == nil {
 		return ""

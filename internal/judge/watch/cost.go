@@ -51,8 +51,8 @@ func (c Cost) shareOf(period time.Duration) float64 {
 	return float64(c.CPU) / float64(period) / float64(max(c.Procs, 1))
 }
 
-// Interval returns the time from the start of a poll of this cost to that of the next one. exceeded reports that the cost
-// exceeds the budget even with MaxInterval.
+// Interval returns the time from the start of a poll of this cost to that of the next one: so long that the cost stays within the budget's share of
+// the service's CPUs, but at most MaxInterval; exceeded reports that this would be too short.
 func (b Budget) Interval(c Cost) (interval time.Duration, exceeded bool) {
 	interval = max(b.MinInterval, c.Window)
 	if b.Share > 0 {
@@ -72,8 +72,8 @@ const (
 	busyRetry  = 2 * time.Second
 )
 
-// retryDelay returns the time until the next poll after the given number of consecutive failures. spread, from 0 to 1,
-// prevents several watchers with the same failure from polling simultaneously again.
+// retryDelay returns the time until the next poll after the given number of consecutive failures. spread, from 0 to 1, prevents several watchers with
+// the same failure from polling simultaneously again. busy means that another program is tracing the service.
 func retryDelay(failures int, busy bool, spread float64) time.Duration {
 	wait := firstRetry << min(max(failures-1, 0), 5)
 	if busy {

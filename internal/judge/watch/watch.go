@@ -165,7 +165,7 @@ func (s *Service) addGroups(l Poll) {
 	}
 }
 
-// group returns the group of the same kind and name as rg; a new one if there is none.
+// group returns the group of the same kind and name as rg; if there is none, it adds a new one.
 func (s *Service) group(rg *report.Group) *group {
 	for _, g := range s.groups {
 		if g.kind == rg.Kind && g.name == rg.Name {
@@ -177,7 +177,7 @@ func (s *Service) group(rg *report.Group) *group {
 	return g
 }
 
-// largestCauses returns the largest causes of a group's slow requests.
+// largestCauses returns the causes with the largest shares of the time of a group's slow requests, at most maxParts, the largest first.
 func largestCauses(r *report.Report, g *report.Group) []Part {
 	out := []Part{}
 	sums := verdict.Causes(r, g, g.Tail())
@@ -195,7 +195,8 @@ func largestCauses(r *report.Report, g *report.Group) []Part {
 // maxNameWidth is the largest width of a name or a site in a state.
 const maxNameWidth = 160
 
-// sumPolls sums the last polls until there are enough requests for a percentile, or the polls are too old.
+// sumPolls sums the polls of a group from the last one backwards, until they have the requests that a percentile needs (need), or the next one is
+// older than maxJoinedAge at the given time. looks is the number of polls.
 func (g *group) sumPolls(time time.Time, need int) (sum pollStats, looks int) {
 	counts := map[int64]int64{}
 	for i := len(g.polls) - 1; i >= 0 && sum.count < need && time.Sub(g.polls[i].time) <= maxJoinedAge; i-- {
@@ -219,8 +220,8 @@ func (g *group) sumPolls(time time.Time, need int) (sum pollStats, looks int) {
 	return sum, looks
 }
 
-// quantile returns the quantile by nearest rank, as in the report. It uses the upper bound of a bucket, but at most the
-// longest latency.
+// quantile returns a quantile in ns, given in hundredths, by nearest rank, as in the report. It uses the upper bound of a bucket, but at most the
+// longest latency. It is nil without requests.
 func (p *pollStats) quantile(hundredths int) *int64 {
 	switch {
 	case hundredths == 50 && p.p50 != nil:
@@ -291,6 +292,7 @@ func (s *Service) addFindings(l Poll) {
 
 func severityRank(f *finding) int { return slices.Index(report.Severities(), f.Severity) }
 
+// boolToInt returns 1 for true and 0 for false.
 func boolToInt(b bool) int {
 	if b {
 		return 1
@@ -298,6 +300,7 @@ func boolToInt(b bool) int {
 	return 0
 }
 
+// valueOr0 returns *p, or 0 for nil.
 func valueOr0(p *int64) int64 {
 	if p == nil {
 		return 0
