@@ -79,9 +79,8 @@ func realPath(path string) (string, error) {
 	return filepath.EvalSymlinks(abs)
 }
 
-// resolveFile returns the absolute path, without symbolic links, of a regular file below one of the
-// roots. A relative path is searched below each root in turn. The error for a path outside the roots
-// does not reveal whether the file exists.
+// resolveFile returns the absolute path, without symbolic links, of a regular file below one of the roots. A relative path is searched below each
+// root in turn; the first file found counts. The error for a path outside the roots does not reveal whether the file exists.
 func (a *accessPolicy) resolveFile(path string) (string, error) {
 	if path == "" || strings.ContainsRune(path, 0) {
 		return "", errors.New("name a file")

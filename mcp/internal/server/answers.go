@@ -65,7 +65,7 @@ func escapeTexts(v reflect.Value) {
 	}
 }
 
-// clientError returns a tool's error in a form that is safe to show to a client.
+// clientError returns a tool's error with its text shortened, so that it is safe to show to a client; nil for nil.
 func clientError(err error) error {
 	if err == nil {
 		return nil
@@ -128,7 +128,8 @@ type Group struct {
 	Max   string `json:"max"`
 }
 
-// newExplanation shortens a report until it fits into an answer.
+// newExplanation returns the content of the report with an id as an answer of limited size: it leaves out groups, then findings, then verdicts until
+// it fits.
 func newExplanation(id string, r *report.Report) *Explanation {
 	e := &Explanation{Report: id, Verdict: []Verdict{}, Findings: []Finding{}, Groups: []Group{}}
 	e.Recorded = fmt.Sprintf("%s, Go %s, GOMAXPROCS %d", words.Brief(r.Input.DurationNS), shorten(names.GoVersion(r), 40), r.Input.GOMAXPROCS)
@@ -203,6 +204,7 @@ func newVerdict(r *report.Report, v *report.Verdict) Verdict {
 	return out
 }
 
+// groupName returns the name of the group with an id, shortened; "" if the report has none.
 func groupName(r *report.Report, id string) string {
 	if g := r.Group(id); g != nil {
 		return shorten(g.Name, maxName)
@@ -282,7 +284,7 @@ type Segment struct {
 	WaitChain []string `json:"via,omitempty" jsonschema:"the chain of waits from the request to the goroutine whose time it was"`
 }
 
-// newPath shortens a request until it fits into an answer; the longest segments stay.
+// newPath returns a request q of group g as an answer of limited size; the longest segments stay.
 func newPath(g *report.Group, q *report.Request) *Path {
 	p := &Path{Group: shorten(g.Name, maxName), ID: q.ID, Latency: words.Brief(q.LatencyNS), Start: words.Brief(q.StartNS), Status: shorten(q.Status, 40), TraceID: q.TraceID, Segments: []Segment{}}
 	for i := range g.Slowest {

@@ -8,8 +8,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// askUser returns the question whether the user agrees to a call, or nil once they have. If they refuse, or the client cannot ask
-// them, it returns an error; ownCommand is a command that the user can run instead.
+// askUser returns, as the call's result, the question whether the user agrees to a call, or nil if the call has their consent. If they refuse, or the
+// client cannot ask them, it returns an error; ownCommand is a command that the user can run instead.
 func askUser(req *mcp.CallToolRequest, question, ownCommand string) (*mcp.CallToolResult, error) {
 	answer, isAnswered := req.Params.InputResponses[confirmationKey].(*mcp.ElicitResult)
 	switch {

@@ -140,7 +140,7 @@ func (s *Server) fleetRecordingTool(ctx context.Context, in fleetRecordingIn) (*
 	return &FetchedRecording{file, newExplanation(k.id, k.report)}, nil
 }
 
-// fetchRecording copies a recording of the fleet to a file, completely or not at all.
+// fetchRecording copies a recording of the fleet to a file, completely or not at all. A recording above Config.MaxFile is an error.
 func (s *Server) fetchRecording(ctx context.Context, id, file string) error {
 	body, err := s.queryFleet(ctx, "/recordings/"+id+"/raw")
 	if err != nil {

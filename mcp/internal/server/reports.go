@@ -76,7 +76,7 @@ func (s *Server) explain(ctx context.Context, source string, args []string) (sto
 	return k, nil
 }
 
-// findGroup finds a group by its id, its name, or a unique part of its name; the first one for "".
+// findGroup finds a group by its id, its name, or a unique part of its name; the first one for "". The error lists the names to choose from.
 func (k *storedReport) findGroup(name string) (*report.Group, error) {
 	gs := k.report.Groups
 	if name == "" && len(gs) > 0 {

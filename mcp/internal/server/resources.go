@@ -58,8 +58,8 @@ type ListedRecording struct {
 	Time  string `json:"time"`
 }
 
-// listRecordings returns the newest recordings, at most maxListed, among the first maxFiles files below the roots. It selects
-// files by extension.
+// listRecordings returns the newest recordings, at most maxListed, among the first maxFiles files below the roots. It selects files by extension, and
+// skips hidden directories and files that are too large. It is incomplete if ctx ends.
 func (a *accessPolicy) listRecordings(ctx context.Context) []ListedRecording {
 	out := []ListedRecording{}
 	visited := 0

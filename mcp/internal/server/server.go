@@ -65,7 +65,7 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// ServeStdio serves one session on standard input and output until the session or ctx ends.
+// ServeStdio serves one session on standard input and output until the session or ctx ends, which is no error.
 func (s *Server) ServeStdio(ctx context.Context) error {
 	err := s.mcp.Run(ctx, &mcp.StdioTransport{})
 	if ctx.Err() != nil || errors.Is(err, io.EOF) {

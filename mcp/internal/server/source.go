@@ -78,8 +78,8 @@ func (s *Server) sourceTool(ctx context.Context, in sourceIn) (*Source, error) {
 	return out, nil
 }
 
-// findSource returns the Go source file below a root that corresponds to a report's file name, with a
-// note if it may be another file.
+// findSource returns the path of the Go source file below a root whose path has the longest common end with a report's file name, with a note if it
+// may be another file. If there is none, it is an error.
 func (a *accessPolicy) findSource(ctx context.Context, name string) (path, note string, err error) {
 	if !strings.HasSuffix(name, ".go") {
 		return "", "", fmt.Errorf("%q is not a Go source file", name)

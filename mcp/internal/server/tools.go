@@ -293,7 +293,7 @@ func (s *Server) diffTool(ctx context.Context, in pairIn) (*Comparison, error) {
 	return out, nil
 }
 
-// causeText names the cause of a row; a queue with what requests queue for.
+// causeText returns the name of a row's cause; of a queue, what requests queue for.
 func causeText(row *compare.Row) string {
 	if row.Cause == report.CauseQueue && row.Kind != "" {
 		return "queueing for " + shorten(row.Kind, maxName)

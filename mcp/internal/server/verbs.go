@@ -33,7 +33,8 @@ type verbs struct {
 	slots   chan struct{}
 }
 
-// run runs a verb with arguments and decodes its JSON into v. It takes at most the timeout plus extra.
+// run runs a verb with arguments in a child process, waits for it, and decodes its JSON into v. It first waits for a slot. The child may take the
+// timeout plus extra. If it fails, the error is a *verbError with its message.
 func (r *verbs) run(ctx context.Context, extra time.Duration, v any, args ...string) error {
 	select {
 	case r.slots <- struct{}{}:
