@@ -77,7 +77,7 @@ func Has(fn string, role Role) bool {
 	return byRole[role].applyTo(fn, found).Has(role)
 }
 
-// Named returns, sorted, the functions that have the role by a line of the table without "…".
+// Named returns, sorted, the functions to which the table gives a role by their full name, not by a pattern with "…".
 func Named(role Role) (list []string) {
 	_, byRole := functions()
 	for fn, l := range byRole[role].exact {
@@ -98,7 +98,7 @@ type Index[ID ~int32 | ~uint32] struct {
 // NewIndex returns an Index of the functions that name returns.
 func NewIndex[ID ~int32 | ~uint32](name func(ID) string) Index[ID] { return Index[ID]{name: name} }
 
-// Of returns the roles of the function whose name has an id.
+// Of returns the roles of the function whose name has an id. The first call for an id searches the table, and others are cheap.
 func (x *Index[ID]) Of(id ID) Roles {
 	if int(id) < len(x.roles) {
 		if found := x.roles[id]; found.Has(resolved) {
@@ -108,7 +108,7 @@ func (x *Index[ID]) Of(id ID) Roles {
 	return x.find(id)
 }
 
-// find looks the roles of a function up and stores them.
+// find returns the roles of a function from the table, and stores them for Of.
 func (x *Index[ID]) find(id ID) Roles {
 	if n := int(id) + 1 - len(x.roles); n > 0 {
 		x.roles = append(x.roles, make([]Roles, n)...)
@@ -137,7 +137,7 @@ type group struct {
 	lines   []line
 }
 
-// applyTo returns the roles found after all lines that match a function's name added and removed theirs. Removal wins over
+// applyTo returns found with the roles that all lines that match a function's name add, and without those that they remove. Removal wins over
 // addition, whatever the order of the lines.
 func (t *table) applyTo(fn string, found Roles) Roles {
 	exact := t.exact[fn]

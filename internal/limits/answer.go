@@ -54,8 +54,8 @@ const (
 	setterTune         = "whylate service/tune"
 )
 
-// AutomemlimitBytes returns the GOMEMLIMIT that github.com/KimMachineGun/automemlimit sets with its
-// default ratio: nine tenths of the smallest visible limit (v2) or of hierarchical_memory_limit (v1).
+// AutomemlimitBytes returns the GOMEMLIMIT, in bytes, that github.com/KimMachineGun/automemlimit sets with its default ratio: nine tenths of the
+// smallest visible limit (v2) or of hierarchical_memory_limit (v1); false without a limit.
 func AutomemlimitBytes(l *cgroup.Limits) (n int64, ok bool) {
 	m := &l.Memory
 	if m.Max <= 0 {
@@ -64,8 +64,8 @@ func AutomemlimitBytes(l *cgroup.Limits) (n int64, ok bool) {
 	return int64(float64(m.Max) * 0.9), true
 }
 
-// AutoProcs returns the GOMAXPROCS of whylate's service/auto: the tightest visible quota rounded up,
-// at least 1, and at most the available CPUs.
+// AutoProcs returns the GOMAXPROCS of whylate's service/auto: the tightest visible quota rounded up, at least 1, and at most the available CPUs;
+// without a quota, those. It is 0 if their number is unknown.
 func AutoProcs(l *cgroup.Limits) int {
 	c := &l.CPU
 	if c.Quota == 0 || c.Parallelism == 0 {
@@ -108,7 +108,7 @@ type judge struct {
 	runtimeProcs   int
 }
 
-// addChoice adds a choice to the answer, without a value unless set is true.
+// addChoice adds a choice to the answer, with the value only if set is true. A GOMAXPROCS in force determines j.procsSetter.
 func (j *judge) addChoice(c Choice, value int64, set bool) {
 	if set {
 		c.Value = &value
@@ -119,7 +119,7 @@ func (j *judge) addChoice(c Choice, value int64, set bool) {
 	j.answer.Choices = append(j.answer.Choices, c)
 }
 
-// godebugSetting returns the value in force of a GODEBUG key; "" means the toolchain's default.
+// godebugSetting returns the value of a GODEBUG key in the environment, else in the program's build; "" means the toolchain's default.
 func (j *judge) godebugSetting(key string) string {
 	if v, ok := parseGodebug(j.Env["GODEBUG"])[key]; ok {
 		return v
@@ -188,8 +188,8 @@ func (j *judge) chooseMemory() {
 	}
 }
 
-// parseMemLimit parses GOMEMLIMIT as the runtime does: "off", or a number with B, KiB, MiB, GiB, TiB
-// or no unit.
+// parseMemLimit parses GOMEMLIMIT, in bytes, as the runtime does: "off", or a number with B, KiB, MiB, GiB, TiB or no unit; false for other text.
+// "off" is math.MaxInt64.
 func parseMemLimit(s string) (int64, bool) {
 	if s == "off" {
 		return math.MaxInt64, true
@@ -203,7 +203,7 @@ func parseMemLimit(s string) (int64, bool) {
 	return n << shift, true
 }
 
-// findTraps calls package traps, which service/debugz uses, too.
+// findTraps sets the answer's traps by package traps, which service/debugz uses, too.
 func (j *judge) findTraps() {
 	f := traps.Facts{
 		Limits: j.limits, Inside: j.inside, Namespaced: j.Namespaced, Throttling: j.Throttling,

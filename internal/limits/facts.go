@@ -131,8 +131,7 @@ func Gather(pid int) (*Facts, error) {
 	return f, nil
 }
 
-// environment returns the variables that affect limits from /proc/PID/environ, the environment at the
-// start of the process.
+// environment returns those variables that affect limits from the content of /proc/PID/environ, the environment at the start of the process.
 func environment(b []byte) map[string]string {
 	env := map[string]string{}
 	for _, kv := range bytes.Split(b, []byte{0}) {
@@ -199,7 +198,7 @@ func buildOf(info *debug.BuildInfo) *modules.Build {
 // maxProgram bounds the searched part of a file.
 const maxProgram = 1 << 30
 
-// fileContains reports whether a file contains a text.
+// fileContains reports whether the first maxProgram bytes of a file contain a text; false if it cannot be read.
 func fileContains(file, text string) bool {
 	f, err := os.Open(file)
 	if err != nil {

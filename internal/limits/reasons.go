@@ -76,8 +76,7 @@ func reasonEnvMemory(valid bool) string {
 	return "GOMEMLIMIT is set in the environment"
 }
 
-// reasonAutomemlimit returns by which limit automemlimit sets GOMEMLIMIT, if it sees one; linked says that the program contains
-// it.
+// reasonAutomemlimit returns by which limit automemlimit sets GOMEMLIMIT, or that it sees none (sees); linked says that the program contains it.
 func reasonAutomemlimit(m *cgroup.Memory, sees, linked bool) string {
 	s := "no memory limit is visible"
 	if sees {
