@@ -40,7 +40,7 @@ func PinSelf(cpus []int) error {
 	return nil
 }
 
-// AllowedCPUs returns the CPUs that this process may run on.
+// AllowedCPUs returns the numbers of the CPUs that the calling thread may run on, in ascending order; nil if unknown.
 func AllowedCPUs() []int {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {

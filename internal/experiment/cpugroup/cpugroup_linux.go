@@ -154,7 +154,7 @@ func OpenDir(dir string) (*Group, error) {
 // Dirs returns the group's directories, which another process can pass to Open.
 func (g *Group) Dirs() []string { return append([]string{g.Dir}, g.otherDirs...) }
 
-// Open returns a group that another process has created.
+// Open returns a group that another process has created, by its directories: first that of the cpu controller.
 func Open(dirs []string) (*Group, error) {
 	if len(dirs) == 0 {
 		return nil, errors.New("a cgroup needs a directory")
@@ -227,7 +227,7 @@ func (g *Group) remove(prepare func() error) (err error) {
 	return err
 }
 
-// PIDs returns the processes in the group.
+// PIDs returns the processes in the group, each once; nil if there are none or they cannot be read.
 func (g *Group) PIDs() []int {
 	var pids []int
 	for _, dir := range g.Dirs() {

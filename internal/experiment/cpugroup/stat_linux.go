@@ -27,7 +27,7 @@ func (a Stat) Plus(b Stat) Stat {
 	return Stat{a.Periods + b.Periods, a.Throttled + b.Throttled, a.ThrottledNS + b.ThrottledNS}
 }
 
-// ReadStat reads the counters of the group in dir.
+// ReadStat reads the CPU counters of the group in dir since it was created.
 func ReadStat(dir string) (Stat, error) {
 	counts, err := readCounters(dir, "cpu.stat")
 	if err != nil {

@@ -16,7 +16,7 @@ type Fault struct {
 	Site        string             // suffix of the name of the function at the cause's site
 }
 
-// Faults returns the faults of the service.
+// Faults returns the faults that the service has.
 func Faults() []Fault {
 	return []Fault{
 		{"a sleep on another goroutine", "/report", "(*service).report", []report.CauseName{"sleep"}, "(*service).backoff"},
@@ -35,9 +35,8 @@ type Verdict struct {
 	Share float64       // share of the group's time, including causes of the same kind at the same site
 }
 
-// Judge searches a report for every fault: the first cause of the fault's group must be one of its
-// causes, at its site. Causes of a fault at one function count as one, by whatever path they are
-// reached.
+// Judge searches a report for every fault: the first cause of the fault's group must be one of its causes, at its site. Causes of a fault at one
+// function count as one, by whatever path they are reached. There is one verdict for each fault, in the order of Faults.
 func Judge(r *report.Report) []Verdict {
 	var out []Verdict
 	for _, f := range Faults() {
@@ -66,7 +65,7 @@ func CountMissed(verdicts []Verdict) int {
 	return n
 }
 
-// addUpCauses sums up the causes of all requests of the group and sets the verdict.
+// addUpCauses adds up the causes of all requests of the group by cause and function, and sets First, Share and Found by the largest sum.
 func (v *Verdict) addUpCauses() {
 	type key struct {
 		cause report.CauseName

@@ -149,7 +149,7 @@ func (s *service) price(w http.ResponseWriter, _ *http.Request) {
 	io.WriteString(w, "42\n")
 }
 
-// batch serves all waiting requests with one round trip to the store.
+// batch serves the waiting requests, again and again, all that wait at a time with one round trip to the store.
 func (s *service) batch(conn net.Conn) {
 	for p := range s.prices {
 		waiting := []price{p}
@@ -166,7 +166,8 @@ func (s *service) batch(conn net.Conn) {
 	}
 }
 
-// queryStore gets its answer at once, but then waits long for a CPU.
+// queryStore sends a query and reads the store's answer, which comes at once; but then the goroutine waits long for a CPU, which batch has filled
+// with other work.
 func (s *service) queryStore(conn net.Conn) error {
 	if _, err := conn.Write([]byte{'p'}); err != nil {
 		return fmt.Errorf("asking the store: %w", err)
@@ -177,7 +178,7 @@ func (s *service) queryStore(conn net.Conn) error {
 	return nil
 }
 
-// useCPU computes for hogTime.
+// useCPU keeps a CPU busy for hogTime.
 func useCPU() {
 	sum := uint64(1)
 	for begin := time.Now(); time.Since(begin) < hogTime; {

@@ -139,7 +139,7 @@ func killRemaining(group *cpugroup.Group, removeGroup bool, pid int, allReaped <
 	}
 }
 
-// Descendants returns the children of a process, their children, and so on.
+// Descendants returns the ids of the children of a process, their children, and so on, without zombies; parents precede their children.
 func Descendants(pid int) []int {
 	children := map[int][]int{}
 	dirs, _ := filepath.Glob("/proc/[0-9]*")

@@ -81,7 +81,7 @@ func Start(guard *exec.Cmd, c Command, onLine func(line string)) (*Process, erro
 	return nil, errors.Join(err, p.Stop())
 }
 
-// readLines passes each line to onLine, cut at the size of its buffer.
+// readLines passes each line to onLine, without its line end and cut at 8 KiB, until the end of r or an error.
 func readLines(r io.Reader, onLine func(string)) {
 	in := bufio.NewReaderSize(r, 8<<10)
 	for {
@@ -114,8 +114,8 @@ func (p *Process) ExitText() string {
 // PIDs returns the processes of the command and their descendants.
 func (p *Process) PIDs() []int { return Descendants(p.guard.Process.Pid) }
 
-// Stop kills the command and its descendants and returns when all have ended. An error means that the
-// guard failed or had to be killed.
+// Stop kills the command and its descendants and returns when all have ended, after 20 s at most. An error means that the guard failed or had to be
+// killed.
 func (p *Process) Stop() error {
 	p.stdin.Close()
 	kill := time.AfterFunc(20*time.Second, func() { _ = p.guard.Process.Kill() })

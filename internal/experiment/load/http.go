@@ -100,7 +100,7 @@ func (h *http2Sender) send(ctx context.Context, target int) Answer {
 	return a
 }
 
-// errorText returns a text that is equal for equal errors: without addresses and ports of this side.
+// errorText returns a text of an error by which errors are counted: equal for equal errors, without addresses and ports of this side.
 func errorText(err error) string {
 	var dns *net.DNSError
 	var n net.Error

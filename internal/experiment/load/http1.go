@@ -82,7 +82,7 @@ func (h *http1Sender) close() {
 	h.idleConns = nil
 }
 
-// acquireConn returns an idle connection, or else opens a new one.
+// acquireConn returns an idle connection to the target (reused is true), or else opens a new one. The caller closes or releases it.
 func (h *http1Sender) acquireConn(ctx context.Context, t *http1Target) (c *http1Conn, reused bool, err error) {
 	key := t.scheme + t.address
 	h.mu.Lock()
@@ -139,8 +139,8 @@ func (h *http1Sender) send(ctx context.Context, target int) Answer {
 	}
 }
 
-// exchange sends a request and reads the answer. answerBegan reports whether any byte of the answer
-// arrived.
+// exchange sends a request on c and reads the answer, and then releases c, or closes it if it cannot be used again. answerBegan reports whether any
+// byte of the answer arrived.
 func (h *http1Sender) exchange(ctx context.Context, t *http1Target, c *http1Conn) (a Answer, answerBegan bool) {
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	reusable := false

@@ -40,7 +40,7 @@ func newPacer(p Pace) *pacer {
 	return &pacer{pace: p, timer: t}
 }
 
-// waitUntil waits for a time. It returns false if ctx ends first.
+// waitUntil waits for a time, in the way of the pace, which may keep a CPU busy. It returns false if ctx has ended.
 func (p *pacer) waitUntil(ctx context.Context, due time.Time) bool {
 	for {
 		remaining := time.Until(due)

@@ -207,8 +207,7 @@ func readUsage() usage {
 	return u
 }
 
-// startMeasuring sets the begin of the measured time: usage before now does not count. The run's start is that of the first
-// call.
+// startMeasuring makes the measured usage begin now. The run's start is that of the first call.
 func (g *generator) startMeasuring() {
 	g.usageBefore = readUsage()
 	g.spinTime = 0
@@ -217,8 +216,8 @@ func (g *generator) startMeasuring() {
 	}
 }
 
-// warmUp sends unrecorded requests at the rate with which the first phase starts, and sets g.start, the time at which the recorded
-// part begins: at once.
+// warmUp sets g.start, the time at which the recorded part begins, and sends unrecorded requests until then, at the rate with which the first phase
+// starts. It returns at that time, or with ctx's error.
 func (g *generator) warmUp(ctx context.Context) error {
 	begin, rate := time.Now(), g.options.Phases[0].StartRate
 	g.start = begin.Add(g.options.Warmup)
@@ -233,7 +232,8 @@ func (g *generator) warmUp(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// sendSchedule sends the requests of a schedule that starts at begin.
+// sendSchedule sends the requests of a schedule that starts at begin, in an open or a closed loop, and returns when the last one is sent, or ctx
+// ends; answers may be missing. recorded is false during the warm-up.
 func (g *generator) sendSchedule(ctx context.Context, s *Schedule, begin time.Time, recorded bool) {
 	if g.options.ClosedClients > 0 {
 		g.runClosedLoop(ctx, s, begin, recorded)
@@ -313,7 +313,7 @@ func (g *generator) parkWorker(w *worker) bool {
 	return !g.isFinished
 }
 
-// finish waits for all answers, at most for the time-out of a request.
+// finish ends the workers, waits for all answers, at most for the time-out of a request, and sets ownUsage.
 func (g *generator) finish() {
 	g.mu.Lock()
 	g.isFinished = true
@@ -396,7 +396,7 @@ func (g *generator) sendRequest(rec *recorder, begin time.Time, due, planned int
 	}
 }
 
-// phaseOf returns the index of the phase that contains a time.
+// phaseOf returns the index of the phase that contains a time, in ns from the begin of the schedule; the last one for a later time.
 func (g *generator) phaseOf(due int64) int {
 	for i := range g.options.Phases {
 		if due -= int64(g.options.Phases[i].Duration); due < 0 {
@@ -406,7 +406,7 @@ func (g *generator) phaseOf(due int64) int {
 	return len(g.options.Phases) - 1
 }
 
-// reportProgress calls Progress until the returned function is called.
+// reportProgress calls Options.Progress, if it is set, every 100 ms from another goroutine, until stop is called, which waits for it.
 func (g *generator) reportProgress() (stop func()) {
 	if g.options.Progress == nil {
 		return func() {}

@@ -158,7 +158,7 @@ func parseTarget(fields []string, base, dir string) (t Target, err error) {
 	return t, err
 }
 
-// ReadBody reads a file with the body of a request.
+// ReadBody reads a file, of at most maxBody bytes, with the body of a request.
 func ReadBody(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -33,8 +33,8 @@ type Advice struct {
 	Price  string `json:"price,omitempty"`  // figures worse than in the first arm, or than in the best one
 }
 
-// choose sets the best arms and the recommendation. An arm with failed runs, or without valid ones, is
-// chosen only if there is no other.
+// choose sets the best arms for each load and for the highest one, the recommendation and the knee. An arm with failed runs, or without valid ones,
+// is chosen only if there is no other.
 func (r *Result) choose() {
 	r.Best, r.Ties, r.ByLoad, r.Recommended = map[string]int{}, map[string][]int{}, map[string]map[string]int{}, nil
 	loads := r.loads()
@@ -75,8 +75,8 @@ func (r *Result) loads() (loads []string) {
 	return loads
 }
 
-// bestArms returns, by criterion, the index of the best arm at a load, and those of the arms without evidence of a difference
-// from it.
+// bestArms returns, by criterion (and "slo" for the goals), the index of the best arm at a load, and, by criterion, those of the other arms without
+// evidence of a difference from it.
 func (r *Result) bestArms(load string) (map[string]int, map[string][]int) {
 	best, ties := map[string]int{}, map[string][]int{}
 	var usable []int
@@ -205,9 +205,8 @@ func (r *Result) recommend() {
 	r.Recommended.Better, r.Recommended.Price = strings.Join(better, ", "), strings.Join(price, ", ")
 }
 
-// lowestP99 returns the arm to recommend for its p99, with the reason. Best is the arm with the lowest
-// p99. The result is the first arm without evidence of a higher p99, or an arm as good that needs less
-// CPU.
+// lowestP99 returns the index of the arm to recommend for its p99, with the reason. best is the arm with the lowest p99. The result is the first arm
+// without evidence of a higher p99, or an arm as good that needs less CPU.
 func (r *Result) lowestP99(best int) (int, string) {
 	equal := append([]int{best}, r.Ties["p99_ns"]...)
 	slices.Sort(equal)
@@ -252,10 +251,9 @@ type Knee struct {
 // fraction of the curve's height.
 const minKneeDistance = 0.1
 
-// findKnee returns the point of the curve of the collector's CPU time over peak memory with the
-// largest distance below the line through the curve's ends (Satopää et al., Finding a "Kneedle" in a
-// Haystack, 2011), with both axes scaled to their range. It needs a sweep in which only GOGC varies,
-// with at least four values.
+// findKnee returns the point of the curve of the collector's CPU time over peak memory with the largest distance below the line through the curve's
+// ends (Satopää et al., Finding a "Kneedle" in a Haystack, 2011), with both axes scaled to their range. It is nil unless only GOGC varies in the
+// sweep, with at least four values, and there is a clear knee.
 func (r *Result) findKnee() *Knee {
 	type point struct {
 		gogc     int

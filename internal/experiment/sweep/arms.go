@@ -79,7 +79,8 @@ func (s Settings) withoutLoad() Settings {
 	return slices.DeleteFunc(slices.Clone(s), func(x Setting) bool { return isLoadSetting(x.Name) })
 }
 
-// Arms returns every combination of the axes' values; the last axis changes fastest.
+// Arms returns every combination of the axes' values; the last axis changes fastest. Invalid or repeated values are an error, and so is not exactly
+// one axis of the load.
 func Arms(axes []Axis) ([]Settings, error) {
 	arms := []Settings{nil}
 	names := map[string]bool{}

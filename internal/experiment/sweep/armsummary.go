@@ -100,6 +100,7 @@ type figure struct {
 
 func figureValue[N int64 | float64](n N) *float64 { return new(float64(n)) }
 
+// optionalValue returns a number as the value of a figure; nil for nil.
 func optionalValue[N int64 | float64](n *N) *float64 {
 	if n == nil {
 		return nil
@@ -130,6 +131,7 @@ func figureNamed(name string) *figure {
 	return &figures[slices.IndexFunc(figures, func(f figure) bool { return f.name == name })]
 }
 
+// newResult returns a result of the arms without measurements.
 func newResult(o *Options, arms []Settings) *Result {
 	return &Result{
 		Schema: Schema, Command: o.Command, RunsEach: o.Runs, Warmup: int64(o.Warmup), Measure: int64(o.Measure), Seed: o.Seed, SLO: o.SLO,
@@ -155,7 +157,7 @@ func (r *Result) warn(code, format string, args ...any) {
 	r.Warnings = append(r.Warnings, Warning{code, fmt.Sprintf(format, args...)})
 }
 
-// runKey identifies a run by its settings and number.
+// runKey returns a text that is equal for runs with equal settings and numbers only.
 func runKey(settings map[string]string, number int) string {
 	var b strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(settings)) {
@@ -164,7 +166,8 @@ func runKey(settings map[string]string, number int) string {
 	return b.String() + strconv.Itoa(number)
 }
 
-// summarize computes the arms and the choice from the measurements.
+// summarize sets Arms and the choice from Measurements; it may be called again after further ones. Changes are relative to the first arm of the same
+// load.
 func (r *Result) summarize() {
 	r.Arms = make([]Arm, len(r.arms))
 	first := map[string]*Arm{}

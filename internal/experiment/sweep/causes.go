@@ -7,9 +7,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// sumCauses adds up the causes of latency in a report, separately for all requests and for the slowest
-// tenth of each group. A group of few requests has no slowest tenth; its causes count in the share of
-// all requests only.
+// sumCauses adds up the causes of latency in a report, by name, separately for all requests and for the slowest tenth of each group. A group of few
+// requests has no slowest tenth; its causes count in the share of all requests only.
 func sumCauses(rep *report.Report) []Cause {
 	sums := map[string]*Cause{}
 	var slow, all int64

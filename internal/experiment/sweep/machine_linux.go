@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/internal/experiment/cpugroup"
 )
 
-// prepare finds out which limits and CPUs are available, and pins this process. restore undoes its
+// prepare finds out which limits and CPUs are available, pins this process to the generator's CPUs and sets its GOMAXPROCS. restore undoes the
 // changes of this process.
 func (s *sweeper) prepare() (restore func(), err error) {
 	if err := s.probeGroups(); err != nil {
@@ -29,7 +29,8 @@ func (s *sweeper) prepare() (restore func(), err error) {
 	}, nil
 }
 
-// probeGroups finds out whether cgroups can be created, and removes those of earlier sweeps.
+// probeGroups removes cgroups of earlier sweeps and sets hasGroups: whether cgroups can be created. That they cannot is an error only with
+// Options.ParentGroup.
 func (s *sweeper) probeGroups() (err error) {
 	if s.options.ParentGroup != "" {
 		if s.parentGroup, err = cpugroup.OpenDir(s.options.ParentGroup); err != nil {
@@ -52,7 +53,8 @@ func (s *sweeper) probeGroups() (err error) {
 	return err
 }
 
-// divideCPUs gives the service and the generator separate CPUs, if there are enough.
+// divideCPUs sets the CPUs of the service and the generator, of all, and pins this process: to the user's choice, else to separate CPUs if there are
+// enough, else it notes that they share.
 func (s *sweeper) divideCPUs(all []int) error {
 	quota, procs := 0.0, 0
 	for _, a := range s.arms {

@@ -83,7 +83,7 @@ func (o *Options) Check() error {
 	return err
 }
 
-// check sets defaults, validates the options, and returns the arms.
+// check sets the default of ReadyTimeout, returns an error for the first option that is invalid, and otherwise the arms.
 func (o *Options) check() ([]Settings, error) {
 	o.ReadyTimeout = cmp.Or(o.ReadyTimeout, 30*time.Second)
 	switch {

@@ -132,8 +132,8 @@ func (r *Result) plots() []plot {
 	return out
 }
 
-// plotByRate plots CPU time per request over the rate, with a line for each combination of the
-// service's settings.
+// plotByRate plots CPU time per request over the rate, with a line for each combination of the service's settings. It is false if no line has two
+// points.
 func (r *Result) plotByRate() (plot, bool) {
 	var all []series
 	var rates []float64
@@ -178,7 +178,8 @@ func newPoint(x float64, f *Figure, label string) point {
 	return p
 }
 
-// draw computes the coordinates of the points. It returns false if there is no point above 0.
+// draw sets the coordinates of the points of all, which it keeps, and of the grid. format and formatX write values on the axes, ticks are on the
+// horizontal one, which reaches from xs[0] to xs[1]. It returns false, for no plot, if there is no point above 0.
 func (p *plot) draw(all []series, format, formatX func(float64) string, ticks []float64, xs [2]float64, logarithmic bool) bool {
 	p.LeftEdge, p.RightEdge, p.Top, p.Bottom, p.Height, p.Width = 76, plotWidth-12, 12, plotHeight-44, plotHeight, plotWidth
 	p.LineY = p.Bottom + 32
@@ -235,7 +236,7 @@ func (p *plot) draw(all []series, format, formatX func(float64) string, ticks []
 	return true
 }
 
-// ticksOf returns some round numbers from low to high.
+// ticksOf returns about three to six round numbers from low to high, ascending.
 func ticksOf(low, high float64) (out []float64) {
 	if high <= low {
 		return []float64{high}

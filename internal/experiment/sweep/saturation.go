@@ -12,7 +12,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// predictedLimit returns the first limit that the runs of an arm predict: that of the run with the median load; nil if none predicts one.
+// predictedLimit returns the limit that saturates first by the runs of an arm: of their predictions, the one with the median load; nil if none
+// predicts one.
 func (r *Result) predictedLimit(a *Arm) *report.Limit {
 	var limits []*report.Limit
 	for i := range r.Measurements {

@@ -30,8 +30,8 @@ type runningService struct {
 	pprof     string
 }
 
-// startService starts the service of an arm and waits until it is ready. The caller must stop the
-// result, also after an error.
+// startService starts the instances of an arm's service one after the other and waits until each is ready. The caller must stop the result, also
+// after an error.
 func (s *sweeper) startService(ctx context.Context, arm Settings) (*runningService, error) {
 	u := &runningService{}
 	n := 1
@@ -99,6 +99,7 @@ func (u *runningService) stop() error {
 	return errors.Join(errs...)
 }
 
+// origin returns the scheme and host of a URL; other text unchanged.
 func origin(address string) string {
 	if u, err := url.Parse(address); err == nil {
 		return u.Scheme + "://" + u.Host
@@ -106,6 +107,7 @@ func origin(address string) string {
 	return address
 }
 
+// redactURL returns a URL with its password masked; "the URL" for other text.
 func redactURL(address string) string {
 	if u, err := url.Parse(address); err == nil {
 		return u.Redacted()
@@ -113,7 +115,7 @@ func redactURL(address string) string {
 	return "the URL"
 }
 
-// environment returns the sweep's environment with an arm's settings.
+// environment returns base with an arm's environment variables, and with GODEBUG=gctrace=1 added, by which the sweep counts collections.
 func environment(base []string, arm Settings) []string {
 	env := slices.Clone(base)
 	debug := "gctrace=1"
@@ -189,7 +191,8 @@ func (in *instance) stop() error {
 	return nil
 }
 
-// waitUntilReady waits until the service answers a request for the URL with a status below 500.
+// waitUntilReady waits until the service answers a request for the URL with a status below 500. It fails after the timeout, or when the instance
+// ends.
 func (in *instance) waitUntilReady(ctx context.Context, address string, timeout time.Duration) error {
 	client := wire.Client(&http.Transport{DisableKeepAlives: true})
 	client.Timeout = 2 * time.Second
@@ -228,7 +231,7 @@ func (in *instance) waitUntilReady(ctx context.Context, address string, timeout 
 	}
 }
 
-// isListening reports whether a process listens at a URL.
+// isListening reports whether a TCP connection to the host and port of a URL succeeds within a second.
 func isListening(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil {

@@ -113,7 +113,7 @@ func (s *sweeper) note(text string) {
 	}
 }
 
-// noteOnce sends a message once for each code, and adds it to the result's warnings.
+// noteOnce passes a message to the user and adds it to the result's warnings, only the first one for each code.
 func (s *sweeper) noteOnce(code, format string, args ...any) {
 	if !s.notedCodes[code] {
 		s.notedCodes[code] = true
@@ -146,8 +146,8 @@ type pendingRun struct {
 	number int
 }
 
-// pendingRuns returns the runs to execute: in each round all arms in a random order, which is equal
-// for equal seeds, without finished runs. It adds the finished runs to the result.
+// pendingRuns returns the runs to execute: in each round all arms in a random order, which is equal for equal seeds, without finished runs. It
+// appends the finished runs of the arms to the result, so it is called once. A failed run is not finished.
 func (s *sweeper) pendingRuns() (out []pendingRun) {
 	done := map[string]bool{}
 	for _, r := range s.options.FinishedRuns {
@@ -183,8 +183,8 @@ func (s *sweeper) reportProgress(i, n int, arm Settings) {
 	s.options.Progress(Progress{Done: i, Total: n, Remaining: time.Duration(n-i) * perRun, Arm: arm})
 }
 
-// measureSaturation measures the capacity of each combination of the service's settings whose load is
-// a share of the capacity.
+// measureSaturation measures the capacity of each combination of the service's settings whose load is a share of the capacity. The result has it, in
+// requests a second, by settings; those that it has already are not measured again.
 func (s *sweeper) measureSaturation(ctx context.Context) error {
 	if s.result.Saturation == nil {
 		s.result.Saturation = map[string]float64{}
@@ -227,7 +227,7 @@ func (s *sweeper) loadOptions(targets []load.Target, number int) load.Options {
 	return o
 }
 
-// phases returns the arm's load for a duration.
+// phases returns the arm's load for a duration; a share of the capacity requires measureSaturation.
 func (s *sweeper) phases(arm Settings, d time.Duration) ([]load.Phase, error) {
 	if v := arm.Get(LoadShare); v != "" {
 		share, err := parseShare(v)
@@ -237,7 +237,7 @@ func (s *sweeper) phases(arm Settings, d time.Duration) ([]load.Phase, error) {
 	return load.ParseRate(arm.Get(Rate), d)
 }
 
-// run executes one run.
+// run starts the service of an arm, executes run number (from 0), and stops the service. A run without answers is an error.
 func (s *sweeper) run(ctx context.Context, arm Settings, number int) (run *Run, err error) {
 	u, err := s.startService(ctx, arm)
 	defer func() { err = errors.Join(err, u.stop()) }()
@@ -296,7 +296,7 @@ func firstReason(r *load.Result) string {
 	return r.Reasons[0].Text
 }
 
-// traceRun records a trace of the service under the same load and adds its causes to the run.
+// traceRun records a trace of the service under the same load and adds its causes to the run. A failure is only a warning.
 func (s *sweeper) traceRun(ctx context.Context, u *runningService, arm Settings, number int, run *Run) {
 	o := s.loadOptions(u.targets, number)
 	o.Seed += 500

@@ -133,7 +133,7 @@ func (r *Result) writeTable(b *strings.Builder, load string, hasSeveralLoads boo
 	}
 }
 
-// rateText returns a load, such as 500 or 80%, with its unit.
+// rateText returns a load as the settings have it, such as 500 or 80%, with its unit.
 func rateText(load string) string {
 	if strings.HasSuffix(load, "%") {
 		return load + " of the service's capacity"
@@ -143,7 +143,7 @@ func rateText(load string) string {
 
 func (a *Arm) figure(name string) *Figure { return *figureNamed(name).field(a) }
 
-// cell returns a figure with half the width of its interval.
+// cell returns a figure with half the width of its interval, in percent of the figure, as text; "-" for nil.
 func cell(f *Figure, format func(float64) string) string {
 	if f == nil {
 		return "-"

@@ -12,8 +12,8 @@ import (
 	"github.com/whylate/whylate/internal/output/termtext"
 )
 
-// watchUsage starts to measure the service's resource usage. The returned function ends that and adds
-// the usage to a run.
+// watchUsage starts to measure the service's resource usage, from another goroutine. The returned function ends that and sets the usage, since the
+// call of watchUsage, in a run.
 func (u *runningService) watchUsage() func(*Run) {
 	before := u.readCounters(false)
 	stop, ended := make(chan struct{}), make(chan struct{})
@@ -61,7 +61,7 @@ type counters struct {
 	oomKills        int64
 }
 
-// readCounters reads the counters. skipThreads leaves out counters that need a read for every thread.
+// readCounters returns the sums over all instances. skipThreads leaves out counters that need a read for every thread, and the control groups'.
 func (u *runningService) readCounters(skipThreads bool) counters {
 	c := counters{hasStat: !skipThreads}
 	for _, in := range u.instances {
@@ -122,7 +122,7 @@ func (in *instance) pids() []int {
 	return in.process.PIDs()
 }
 
-// sumStatus adds up the numbers in a status file whose names end in suffix.
+// sumStatus adds up the numbers of the lines of a status file (/proc/PID/status) whose names end in suffix; 0 if it cannot be read.
 func sumStatus(file, suffix string) (sum int64) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -169,9 +169,8 @@ func (o *output) lastLines() string {
 	return "; its last output: " + termtext.Head(text, 300)
 }
 
-// parseGC reads a line of GODEBUG=gctrace=1 and returns the collection's CPU time in ns, without that
-// of idle Ps (package runtime, "Environment Variables"): gc # @#s #%: #+#+# ms clock, #+#/#/#+# ms
-// cpu, ...
+// parseGC reads a line of GODEBUG=gctrace=1 and returns the collection's CPU time in ns, without that of idle Ps (package runtime, "Environment
+// Variables"): gc # @#s #%: #+#+# ms clock, #+#/#/#+# ms cpu, ... It is false for any other line.
 func parseGC(line string) (int64, bool) {
 	if !strings.HasPrefix(line, "gc ") {
 		return 0, false

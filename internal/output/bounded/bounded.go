@@ -14,7 +14,7 @@ type Buffer struct {
 	IsExceeded bool // more than Limit bytes were written
 }
 
-// Write implements io.Writer.
+// Write keeps p as far as it fits. For the rest it sets IsExceeded and, unless DropsRest is set, returns an error.
 func (b *Buffer) Write(p []byte) (int, error) {
 	n := min(len(p), b.Limit-b.output.Len())
 	b.output.Write(p[:n])

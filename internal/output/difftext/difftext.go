@@ -127,6 +127,7 @@ func latencyValues(g *compare.Group) string {
 	return " (" + strings.Join(texts, ", ") + ")"
 }
 
+// listNames joins names by commas: the first screenNames, and the number of the others.
 func listNames(list []string) string {
 	if len(list) > screenNames {
 		return strings.Join(list[:screenNames], ", ") + fmt.Sprintf(" and %d more", len(list)-screenNames)
@@ -267,8 +268,9 @@ func confidenceText(confidence float64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", 100*confidence), ".0") + "%"
 }
 
-// writeRows writes at most limit of the rows of which a change of subject ("the mean") consists. If there is evidence of the
-// change, it shows rows with a large part of it even without evidence for the single row.
+// writeRows writes the rows of which a change of subject ("the mean") consists: with Options.Full all, else at most limit that have a notable part of
+// it. isSignificant says that a row has evidence; evidence, that the change has. Then rows with a large part are shown even without their own
+// evidence. Without such rows it writes nothing.
 func (p *page) writeRows(subject string, rows []compare.Row, limit int, evidence bool, isSignificant func(*compare.Row) bool) {
 	var totalDelta float64
 	for i := range rows {
@@ -341,6 +343,7 @@ func (p *page) paint(style termtext.Style, s string) string {
 	return style.Paint(s)
 }
 
+// signedDuration returns a duration in ns as text with its sign, also a plus.
 func signedDuration(ns int64) string {
 	if ns > 0 {
 		return "+" + words.Duration(ns)

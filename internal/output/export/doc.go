@@ -75,7 +75,7 @@ func jsonlSink(w io.Writer, r *report.Report, o Options) Sink {
 	return newJSONLines(w, r)
 }
 
-// Find returns the format of that name.
+// Find returns the format of that name. The error for an unknown one lists all.
 func Find(name string) (Format, error) {
 	all := Formats()
 	if i := slices.IndexFunc(all, func(f Format) bool { return f.Name == name }); i >= 0 {

@@ -81,7 +81,7 @@ func (s *Spans) FromReport(r *report.Report) error {
 	return s.Close(0)
 }
 
-// Request implements Sink.
+// Request implements Sink. It ignores requests that NewSpans has not selected.
 func (s *Spans) Request(q *Request) error {
 	if !s.allRequests && !s.slowRequests[q.ID] {
 		return nil

@@ -125,7 +125,8 @@ type interner struct {
 	ids   map[string]uint64
 }
 
-// idOf returns the number of a text, 0 if the text must be written. It adds a new text to interned.
+// idOf returns the number of a text. It adds the definition of a new one to interned. It is 0, and the text must be written itself, if there are
+// maxInterned texts.
 func (i *interner) idOf(text string, interned *message) uint64 {
 	if id, ok := i.ids[text]; ok {
 		return id
@@ -165,7 +166,7 @@ func (p *packets) writeHeader(start int64) {
 // blockBytes is the size of a block before it is compressed.
 const blockBytes = 1 << 18
 
-// writePacket completes a packet and adds it to the block. The writer keeps a write error.
+// writePacket completes a packet and adds it to the block, which it writes when it is full. The writer keeps a write error for flush.
 func (p *packets) writePacket(m message) {
 	m.uint(packetSequence, sequence)
 	if p.block.bytes(tracePacket, m); len(p.block) >= blockBytes {
@@ -173,7 +174,7 @@ func (p *packets) writePacket(m message) {
 	}
 }
 
-// writeBlock writes the packets of the block as one packet.
+// writeBlock writes the packets of the block as one compressed packet, and empties the block.
 func (p *packets) writeBlock() {
 	if len(p.block) == 0 {
 		return

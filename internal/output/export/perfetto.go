@@ -86,7 +86,7 @@ func wallStart(r *report.Report) int64 {
 	return max(0, r.Input.Start.UnixNano())
 }
 
-// writeRuntime writes counters and intervals of the runtime. process is the track of the service, of several.
+// writeRuntime writes counters and intervals of the runtime. process is the track of the service, 0 if there is only one.
 func (p *packets) writeRuntime(process uint64, r *report.Runtime) {
 	p.writeTrack(track{uuid: process + runtimeTrack, parent: process, name: "runtime"})
 	s := r.Series
@@ -101,7 +101,8 @@ func (p *packets) writeRuntime(process uint64, r *report.Runtime) {
 	p.writeIntervals(process, freezeTrack, "freezes", "held back by the kernel", s.Freezes)
 }
 
-// writeCalls writes what other services did for a request, each in its process. path is the track of the request's path.
+// writeCalls writes what other services did for the n-th slowest request of g on tracks from uuid on, each in its process, by the service's name.
+// path is the track of the request's path.
 func (p *packets) writeCalls(path, uuid uint64, processes map[string]uint64, g *report.Group, n int) {
 	r := &g.Slowest[n]
 	for i, c := range servedCalls(r) {
@@ -122,7 +123,7 @@ func (p *packets) writeCalls(path, uuid uint64, processes map[string]uint64, g *
 	}
 }
 
-// writeRequest writes a slow request. process is the track of its service, of several.
+// writeRequest writes the n-th slowest request of g (from 0) on tracks from uuid on. process is the track of its service, 0 if there is only one.
 func (p *packets) writeRequest(uuid, process uint64, g *report.Group, n int) {
 	r := &g.Slowest[n]
 	p.writeTrack(track{uuid: uuid, parent: process, name: fmt.Sprintf("%s: slow request %d (%s)", g.Name, n+1, r.ID), order: explicitOrder})
@@ -175,6 +176,7 @@ func (p *packets) writeWake(time int64, wakerTrack, wokenTrack, waker, woken uin
 	p.writeEvent(&event{time: time, eventType: instant, track: wokenTrack, category: "wake", name: "woken", notes: []note{{key: "goroutine", number: waker}}, flowEnd: p.flow})
 }
 
+// stateText returns a state with its reason in brackets, if it has one.
 func stateText(state, reason string) string {
 	if reason == "" {
 		return state

@@ -23,7 +23,7 @@ func (t *PerfettoTrace) writtenEvents() int64 {
 // isPartial reports whether only a part of the trace's time is written.
 func (t *PerfettoTrace) isPartial() bool { return t.fromNS > 0 || t.toNS != math.MaxInt64 }
 
-// clip cuts an interval (ns from the trace's start) to the written part. It returns false if nothing remains.
+// clip cuts an interval (ns from the trace's start) to the written part. An instant stays one; it is false if nothing remains.
 func (t *PerfettoTrace) clip(from, to int64) (int64, int64, bool) {
 	if from >= t.toNS || to < t.fromNS || to == t.fromNS && from < to {
 		return 0, 0, false

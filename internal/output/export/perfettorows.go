@@ -28,8 +28,8 @@ func (h *laneHeap) Pop() any {
 	return last
 }
 
-// reserve returns a lane that is free at from, and reserves it until to. If it adds a lane, its number is the number of lanes
-// before.
+// reserve returns the number of a lane that is free at from, and reserves it until to. Calls are in the order of from. A number that equals the
+// number of lanes before the call is that of a new lane.
 func (l *laneSet) reserve(from, to int64) int {
 	if len(l.ends) > 0 && l.ends[0].end <= from {
 		no := l.ends[0].lane

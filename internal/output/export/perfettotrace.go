@@ -145,7 +145,8 @@ func (t *PerfettoTrace) writeBeginning(base int64) {
 	}
 }
 
-// Generation implements Sink.
+// Generation implements Sink. It writes the states of the generation before, and what g has in addition to states. joined is false after a missing
+// part of the trace.
 func (t *PerfettoTrace) Generation(g *timeline.Gen, syms *tracefmt.Symbols, joined bool) error {
 	if !t.begun {
 		t.writeBeginning(g.Base)
@@ -219,7 +220,8 @@ func (t *PerfettoTrace) endTime() int64 {
 	return t.start + t.toNS
 }
 
-// IsComplete implements BoundedSink. Requests of the written part may still be missing.
+// IsComplete implements BoundedSink: it reports whether later generations have nothing for the written part. Requests of that part may still be
+// missing.
 func (t *PerfettoTrace) IsComplete() bool {
 	// A goroutine's states are written with the next generation, and a run
 	// lasts until its thread's next event.

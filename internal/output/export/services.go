@@ -14,7 +14,8 @@ type service struct {
 	runtime *report.Runtime
 }
 
-// servicesOf returns the services of a report: one without a name if the report has only one.
+// servicesOf returns the services of a report, with the start of their traces relative to the first one's; one without a name if the report has only
+// one.
 func servicesOf(r *report.Report) []service {
 	if len(r.Services) == 0 {
 		return []service{{input: &r.Input, runtime: &r.Runtime}}
@@ -34,7 +35,8 @@ func servicesOf(r *report.Report) []service {
 	return out
 }
 
-// calledServices returns the services through which a segment's time was spent: the one that the request's own service called first.
+// calledServices returns the names of the services through which a segment's time was spent: first the one that the request's own service called,
+// last the one that spent it. It is nil for the request's own service.
 func calledServices(s *report.Segment) (out []string) {
 	if s.Service == "" {
 		return nil
@@ -56,8 +58,9 @@ type servedCall struct {
 	reader     uint64 // goroutine of the caller that reads the answer, if it read others during the call
 }
 
-// servedCalls returns the calls of other services on a request's path. The goroutine that waits for an answer may read answers to others
-// in between: then the call continues. It has ended when another goroutine of the caller does something.
+// servedCalls returns the calls of other services on a request's path, in order of their start; a parent precedes its children. The goroutine that
+// waits for an answer may read answers to others in between: then the call continues. It has ended when another goroutine of the caller does
+// something.
 func servedCalls(r *report.Request) (out []servedCall) {
 	var open []int // calls that end later or may continue, the innermost last
 	for i := range r.Segments {

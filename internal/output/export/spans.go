@@ -83,7 +83,7 @@ func newSpanMaker(r *report.Report) (*spanMaker, error) {
 	return m, nil
 }
 
-// resource returns the attributes of a service of the report. name is that of the only one; empty: the input's.
+// resource returns the attributes of a service of the report. If service is "", its name is name, or, if that is "" too, the input's.
 func (m *spanMaker) resource(service, name string) []attribute {
 	version := m.r.Input.Go
 	if s, ok := m.services[service]; ok {
@@ -188,7 +188,7 @@ type resourceSpans struct {
 	spans    []span
 }
 
-// divide divides spans by service. name is that of the only service; if it is empty, the input has the name.
+// divide divides spans by service, in the order of each one's first span. name is that of the only service; if it is empty, the input has the name.
 func (m *spanMaker) divide(spans []span, name string) (out []resourceSpans) {
 	numbers := make(map[string]int)
 	for i := range spans {
@@ -374,8 +374,8 @@ func (m *message) attribute(field int, a attribute) {
 	m.bytes(field, pair)
 }
 
-// joinTrace adds a request's span to the trace that a tracing system has of it. The parent is the request's span there, if
-// known, because the tracer exports it; else the caller's span.
+// joinTrace sets, in a request's span, the trace that a tracing system has of the request, its parent there, and its status. The parent is the
+// request's span in that trace, if known, because the tracer exports it; else the caller's span. Without such a trace it keeps the ids.
 func joinTrace(root *span, q *report.Request) {
 	if trace, err := hex.DecodeString(q.TraceID); err == nil && len(trace) == len(root.trace) {
 		copy(root.trace[:], trace)

@@ -125,8 +125,8 @@ func writeMemory(p printf, l *cgroup.Limits) {
 	writeUnseen(p, m.Sight, m.SightText, m.Hidden)
 }
 
-// writeUnseen writes why no limit was found (finding, the text of sight), if neither the table nor the notes do; and, if hidden
-// is set, that groups further up are not visible.
+// writeUnseen writes finding, why no limit was found, if sight says that the table and the notes do not show it; and, if hidden is set, that groups
+// further up are not visible.
 func writeUnseen(p printf, sight cgroup.Sight, finding string, hidden bool) {
 	switch sight {
 	case cgroup.SightUnreadable, cgroup.SightMalformed, cgroup.SightCovered:

@@ -18,7 +18,7 @@ func Evidence(text string, e report.Evidence) string {
 	return text
 }
 
-// Value writes the value of evidence in its unit, "" of a statement.
+// Value writes the value of evidence in its unit; "" for a statement, which has none.
 func Value(e report.Evidence) string {
 	v := e.Value
 	if math.IsNaN(v) || math.Abs(v) >= 1e18 {

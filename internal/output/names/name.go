@@ -95,7 +95,7 @@ func SiteText(s *report.Site, max int) string {
 	return fn + pos
 }
 
-// CallerLead returns the words before the caller of a dependency's site, such as "called from ", with the space.
+// CallerLead returns the words before the caller of a dependency's site, such as "called from ", with the space, by how the caller called it.
 func CallerLead(c *report.Caller) string {
 	switch {
 	case c.OtherGoroutine:
@@ -117,8 +117,8 @@ func CallerParts(s *report.Site, max int) (lead, fn, pos string) {
 	return lead, fn, pos
 }
 
-// GroupName returns the group's name in at most max columns, in the short form if it is a function. In names of tasks, regions
-// and RPC methods, a slash does not separate directories.
+// GroupName returns the group's name in at most max columns, in the short form if it is a function, with its service, of several. In names of tasks,
+// regions and RPC methods, a slash does not separate directories.
 func GroupName(g *report.Group, max int) string {
 	if g.Service != "" {
 		of := *g
@@ -157,7 +157,7 @@ func GoVersion(r *report.Report) string {
 	return r.Input.Go
 }
 
-// Pod describes the Kubernetes pod of a report, "" if there is none.
+// Pod describes the Kubernetes pod of a report in one line, with its node, image and limits if known; "" if there is none. Its texts are not escaped.
 func Pod(r *report.Report) string {
 	service := r.Input.Service
 	pod := service["k8s.pod.name"]
@@ -174,7 +174,7 @@ func Pod(r *report.Report) string {
 	return out
 }
 
-// PeerProcess names the process of a peer.
+// PeerProcess names the process of a peer: by its recording, or as "this process".
 func PeerProcess(p *report.Peer) string {
 	if p.Recording != "" {
 		return "the process of " + p.Recording
@@ -182,7 +182,7 @@ func PeerProcess(p *report.Peer) string {
 	return "this process"
 }
 
-// PeerNames names the groups of a peer.
+// PeerNames returns the short names of a peer's groups, joined by "or".
 func PeerNames(p *report.Peer) string {
 	s := ""
 	for i, n := range p.GroupNames() {

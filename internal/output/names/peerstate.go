@@ -39,8 +39,8 @@ func PeerDoing(states []report.PeerState) string {
 	return text + open + stateList + ")"
 }
 
-// MergePeerDetails returns states that differ only in their details as one, with the detail of most of it or none, the longest
-// first.
+// MergePeerDetails returns a new list in which states that differ only in their details are one, with the detail that most of its time has or none,
+// the longest first.
 func MergePeerDetails(states []report.PeerState) []report.PeerState {
 	var out []report.PeerState
 	detailNS := []int64{} // of the detail of each
@@ -80,7 +80,7 @@ var peerWords = map[report.PeerStateName][2]string{
 	report.PeerArrived:   {"with the answer arrived and not yet read"},
 }
 
-// PeerState says what a peer did, for a sentence about it.
+// PeerState returns the activity of a peer in a state, such as "running", for a sentence about it.
 func PeerState(x *report.PeerState) string {
 	words, ok := peerWords[x.State]
 	if !ok {

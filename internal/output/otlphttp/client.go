@@ -122,8 +122,8 @@ func waitOrCancel(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// post sends a message once. After an error, it returns the time to wait before a retry: 0 if the endpoint names none,
-// negative if a retry is useless.
+// post sends a message once. After an error, it returns the time to wait before a retry: 0 if the endpoint names none, negative if a retry is
+// useless. An error of type *refusal is about this message only.
 func (c *Client) post(ctx context.Context, body []byte) (time.Duration, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.endpoint, bytes.NewReader(body))
 	if err != nil {
@@ -238,8 +238,8 @@ func varintField(b []byte, number uint64) (value uint64, ok bool) {
 	return value, ok
 }
 
-// eachField calls f for the fields of a protocol buffer from another program, as far as it is valid: with the value of a
-// field, or with the bytes of a length-delimited one.
+// eachField calls f for the fields of a protocol buffer from another program, as far as it is valid: in their order, with the value of a field, or
+// with the bytes of a length-delimited one.
 func eachField(b []byte, f func(number, value uint64, raw []byte)) {
 	for len(b) > 0 {
 		key, n := binary.Uvarint(b)

@@ -68,7 +68,8 @@ func IsWanted(terminal bool, getenv func(string) string) bool {
 // interval is the shortest time between two changes of the line.
 const interval = 80 * time.Millisecond
 
-// Set passes a state to the observer and draws it, but not within interval after the last drawing.
+// Set passes a state to the observer and draws it, but not within interval after the last drawing. A nil bar does nothing. It may be called
+// concurrently.
 func (b *Bar) Set(s State) {
 	if b == nil {
 		return

@@ -35,7 +35,8 @@ func Escape(s string) string {
 	return b.String()
 }
 
-// escapeRune appends one rune, decoded from raw, and returns the number of consecutive marks up to it.
+// escapeRune appends one rune, decoded from raw, escaped if necessary. marks is the number of consecutive combining marks before it; it returns that
+// number after it.
 func escapeRune(b *strings.Builder, raw string, r rune, marks int) int {
 	switch {
 	case r >= ' ' && r <= '~': // the most frequent case, before the slower search in Unicode's tables
@@ -87,8 +88,8 @@ func Width(s string) int {
 	return n
 }
 
-// runeWidth follows Unicode's East Asian Width (UAX #11): wide and fullwidth take two columns, combining marks none,
-// ambiguous ones are taken as narrow.
+// runeWidth returns the columns of a rune by Unicode's East Asian Width (UAX #11): wide and fullwidth take two, combining marks none, ambiguous ones
+// are taken as narrow.
 func runeWidth(r rune) int {
 	if r < 0x300 {
 		return 1
@@ -223,8 +224,8 @@ func PadLeft(s string, columns int) string {
 	return s
 }
 
-// Table returns rows of escaped text as lines that begin with indent. The first leftColumns columns are aligned to the left, the
-// others to the right. It pads the cells of rows.
+// Table returns rows of escaped text as lines that begin with indent. The first leftColumns columns are aligned to the left, the others to the right.
+// It overwrites the cells of rows with padded ones.
 func Table(indent string, rows [][]string, leftColumns int) string {
 	var widths []int
 	for _, row := range rows {

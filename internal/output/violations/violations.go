@@ -68,7 +68,7 @@ func escapeProperty(s string) string {
 	return strings.NewReplacer(":", "%3A", ",", "%2C").Replace(escapeData(s))
 }
 
-// severityWord returns the word of those given that a tool has for a severity; high for an unknown one.
+// severityWord returns the word that a tool has for a severity, one of three; high for an unknown severity, low also for info.
 func severityWord(severity report.Severity, high, medium, low string) string {
 	switch severity {
 	case report.SeverityMedium:
@@ -79,7 +79,8 @@ func severityWord(severity report.Severity, high, medium, low string) string {
 	return high
 }
 
-// relativePath returns a file's path relative to root, with slashes, if the file is in root or its path is relative already.
+// relativePath returns a file's path relative to root, with slashes, if the file is in root or its path is relative already. It is false for any
+// other file.
 func relativePath(file, root string) (string, bool) {
 	file, root = withSlashes(file), strings.TrimSuffix(withSlashes(root), "/")
 	if rest, ok := strings.CutPrefix(file, root+"/"); ok && root != "" {
@@ -106,7 +107,7 @@ func hasDrive(file string) bool {
 
 func isAbsolute(file string) bool { return strings.HasPrefix(file, "/") || hasDrive(file) }
 
-// artifactOf returns a file as a URI reference (RFC 3986); relative ones are relative to the checkout.
+// artifactOf returns a file as a URI reference (RFC 3986): relative to the checkout if it is in root or its path is relative, else a file: URL.
 func artifactOf(file, root string) sarifArtifact {
 	if rel, ok := relativePath(file, root); ok {
 		u := (&url.URL{Path: rel}).EscapedPath()
@@ -265,7 +266,7 @@ func WriteSARIF(w io.Writer, r *budget.Result, root, version string) error {
 // rulesPage is the documentation of all rules.
 const rulesPage = "https://github.com/whylate/whylate/blob/main/docs/findings.md"
 
-// describeRule describes the rule of a violation: a finding's rule with its documentation, which viewers show.
+// describeRule describes the rule of a violation: a finding's rule with its documentation, which viewers show; another violation's with a title only.
 func describeRule(v *budget.Violation) sarifRule {
 	r, ok := finding.RuleByCode(finding.All(), report.RuleCode(v.Code))
 	if !ok {

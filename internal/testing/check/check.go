@@ -17,6 +17,7 @@ func Equal[T comparable](t testing.TB, got, want T, format string, args ...any) 
 	return got == want
 }
 
+// difference returns got and want as text: strings of several lines below each other, others in quotes.
 func difference(got, want any) string {
 	text, isString := got.(string)
 	switch {

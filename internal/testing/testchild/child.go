@@ -39,7 +39,7 @@ func Wait() error {
 	return err
 }
 
-// Command returns this test program as a child with a job.
+// Command returns the command, not yet started, that runs this test program as a child with a job ("KIND ARGUMENT"), for Main.
 func Command(job string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), jobEnv+"="+job)
@@ -47,8 +47,8 @@ func Command(job string) *exec.Cmd {
 	return cmd
 }
 
-// Start starts a child and returns the first line that it prints, by which it reports that it is
-// ready.
+// Start starts a child, waits for the first line that it prints, by which it reports that it is ready, and returns the line. stop closes the child's
+// standard input, kills it and waits.
 func Start(cmd *exec.Cmd) (line string, stop func(), err error) {
 	in, err := cmd.StdinPipe()
 	if err != nil {

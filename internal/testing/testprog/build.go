@@ -54,6 +54,7 @@ type missingError struct{ text string }
 
 func (e *missingError) Error() string { return e.text }
 
+// build builds a program and returns its path. The error is a *missingError if a tool is missing.
 func build(pkg string) (string, error) {
 	goTool, err := exec.LookPath("go")
 	if err != nil {
@@ -98,8 +99,8 @@ var sharedDir = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// storeProgram moves a built program to a name derived from its content. So concurrent test processes
-// do not disturb each other, and equal programs are stored once.
+// storeProgram moves the built program exe to a name in dir that is derived from its content, and returns that path. So concurrent test processes do
+// not disturb each other, and equal programs are stored once.
 func storeProgram(dir, exe, pkg string) (string, error) {
 	f, err := os.Open(exe)
 	if err != nil {
@@ -162,6 +163,7 @@ func findRoot() (string, error) {
 	}
 }
 
+// findCC returns a *missingError if there is no C compiler.
 func findCC(goTool string, env []string) error {
 	cmd := exec.Command(goTool, "env", "CC")
 	cmd.Env = env

@@ -92,7 +92,7 @@ type Recorded struct {
 	Client []byte // client.json: the client's measurement of each request; nil if not stored
 }
 
-// Service returns the recording of a service of lab/truth, or of one of Runs, by name.
+// Service returns the recording of a service of lab/truth, or of one of Runs, by name. A missing one fails the test.
 func Service(t testing.TB, name string) *Recorded {
 	t.Helper()
 	trace, metadata := readRecording(t, "truth", name)
@@ -133,7 +133,7 @@ func RunService(t testing.TB, args ...string) (*Recorded, error) {
 	return &r, nil
 }
 
-// run runs a program and returns its output.
+// run runs a program, for runTimeout at most, and returns its standard output; the error has its standard error.
 func run(prog string, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), runTimeout)
 	defer cancel()
@@ -167,6 +167,7 @@ func Recording(t testing.TB, name string) string {
 	return file
 }
 
+// readRecording returns the trace and the metadata of a recording; kind is its directory, such as "truth". A missing one fails the test.
 func readRecording(t testing.TB, kind, name string) (trace []byte, metadata Metadata) {
 	t.Helper()
 	dir := filepath.Join(RecordingsDir(t), kind)

@@ -31,6 +31,7 @@ type Problems struct {
 	byRule map[string]int
 }
 
+// add counts a problem of a rule, and lists it if it is one of the first maxPerRule of that rule.
 func (p *Problems) add(rule, format string, args ...any) {
 	if p.byRule == nil {
 		p.byRule = make(map[string]int)

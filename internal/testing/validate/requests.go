@@ -116,7 +116,7 @@ func (p *requestPart) checkPath(walked *path.WalkResult) {
 	}
 }
 
-// merge returns the counts of all workers and joins their problems.
+// merge returns the counts of all workers by kind, and moves their problems and numbers of requests into v.
 func (v *Requests) merge() countsByKind {
 	kinds := make(countsByKind)
 	for _, p := range v.parts {

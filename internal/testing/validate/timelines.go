@@ -153,6 +153,7 @@ func (v *Timelines) checkOrder(g *timeline.Gen) {
 	})
 }
 
+// checkTimes checks that the n times of a list of a generation do not decrease; list is its name.
 func checkTimes(v *Timelines, g *timeline.Gen, list string, n int, time func(int) int64) {
 	for i := 1; i < n; i++ {
 		if time(i) < time(i-1) {
