@@ -19,7 +19,7 @@ func (r *Report) Group(id string) *Group {
 	return nil
 }
 
-// Foremost returns the first finding above info, or nil. That other processes use the machine's CPUs counts only if nothing else
+// Foremost returns the first finding above info that is not ignored, or nil. That other processes use the machine's CPUs counts only if nothing else
 // is found: that is usual if clients and servers share the machine with the service.
 func (r *Report) Foremost() *Finding {
 	var busy *Finding
@@ -94,8 +94,8 @@ func (c *Cause) AllRoutes() []Route {
 	return c.Routes
 }
 
-// DivideAtServices returns the waits of a chain in the service of the group, and those in the last of the other services to which the
-// chain leads; inner is nil if it leads to none.
+// DivideAtServices returns the waits of a chain in the service of the group, and those in the last of the other services to which the chain leads;
+// inner is nil if it leads to none. Both are parts of via. The waits in other services on the way are in neither.
 func DivideAtServices(via []Via) (outer, inner []Via) {
 	outer = via
 	for i := range via {
@@ -206,7 +206,7 @@ func (s *Site) Compare(o *Site) int {
 // Equal reports whether both are the same kind of wait at the same site. It does not compare Call.
 func (v *Via) Equal(o *Via) bool { return v.Wait == o.Wait && v.Site.Equal(o.Site) }
 
-// ShareError is the largest error of a share of all groups and bands: see Cause.ShareError.
+// ShareError returns the largest error of a share of all groups and bands: see Cause.ShareError. It is 0 if all requests were followed.
 func (r *Report) ShareError() float64 {
 	largest := 0.0
 	for i := range r.Groups {
@@ -219,8 +219,8 @@ func (r *Report) ShareError() float64 {
 	return largest
 }
 
-// CountWithoutHandler returns how many requests of servers have no known handler, and how many requests there are. It returns 0 for
-// withoutHandler if these are at most 5 % of all: then the groups of the others do not appear slower than they are.
+// CountWithoutHandler returns how many requests of servers have no known handler, and how many requests there are. It returns 0 for withoutHandler if
+// these are all requests, or at most 5 % of them: then the groups of the others do not appear slower than they are.
 func (r *Report) CountWithoutHandler() (withoutHandler, all int) {
 	for i := range r.Groups {
 		if g := &r.Groups[i]; g.Kind.IsCall() {

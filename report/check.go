@@ -59,7 +59,7 @@ func (c checker) field(path ...any) checker {
 	return c
 }
 
-// failIf keeps an error about the field if bad is true.
+// failIf keeps an error about the field at the checker's path if bad is true, unless there is one already.
 func (c checker) failIf(bad bool, format string, args ...any) {
 	if !bad || *c.first != nil {
 		return

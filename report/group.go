@@ -99,7 +99,8 @@ type Saturated struct {
 	Inferred bool  `json:"inferred,omitempty"` // in earlier reports: no event shows that the goroutines handle the messages of From
 }
 
-// SenderLatency returns the latency of a group's requests for those who send them: with the time before they are read.
+// SenderLatency returns the latency of a group's requests for those who send them: with the time before they are read, if that is known. It points
+// into g.
 func (g *Group) SenderLatency() *Latency {
 	if g.Backlog != nil {
 		return &g.Backlog.TotalNS

@@ -73,10 +73,10 @@ type Lost struct {
 	PressureNS *int64 `json:"pressure_ns,omitempty"`
 }
 
-// WithoutCPU returns the share of the time in which goroutines showed as running, but their threads had no CPU because others used
-// it. It is a lower bound: running time that the process's CPU time cannot cover, outside of what quotas took, and no more than
-// threads waited. Waiting threads alone prove nothing about running goroutines: most of them wait because they were just woken, even
-// on a machine with idle CPUs. Known is false if that was not measured.
+// WithoutCPU returns the share of the time in which goroutines showed as running, but their threads had no CPU because others used it. It is a lower
+// bound: running time that the process's CPU time cannot cover, outside of what quotas took, and no more than threads waited. Waiting threads alone
+// prove nothing about running goroutines: most of them wait because they were just woken, even on a machine with idle CPUs. With the kernel's events
+// it is exact. measured is false if there is no measurement.
 func (l *Lost) WithoutCPU() (share float64, measured bool) {
 	if l.BusyNS == nil || l.CPUNS == nil || l.RunDelayNS == nil || *l.BusyNS <= 0 {
 		return 0, false

@@ -109,7 +109,7 @@ func readJSON(r io.Reader, maxBytes int64) (*Report, error) {
 
 const schemaFamily = "whylate.report/"
 
-// withoutNil returns a copy of v in which slices and maps that are written are never nil. Values without any are shared with v.
+// withoutNil returns a copy of v in which slices and maps that are written are never nil. Parts that cannot have nil ones are shared with v.
 func withoutNil(v reflect.Value) reflect.Value {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -165,7 +165,8 @@ type nilField struct {
 
 var nilFields sync.Map // of each type of struct, since a report has thousands of some: reflect.Type -> []nilField
 
-// nilFieldsOf returns the fields of the struct type t that may hold a nil slice or map. It keeps the list of each type.
+// nilFieldsOf returns the fields of the struct type t that may hold a nil slice or map. It computes the list of a type once; it may be called
+// concurrently.
 func nilFieldsOf(t reflect.Type) []nilField {
 	if list, ok := nilFields.Load(t); ok {
 		return list.([]nilField)

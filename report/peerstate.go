@@ -36,7 +36,7 @@ const (
 	PeerArrived   PeerStateName = "arrived" // the answer had arrived, and its reader did not run yet
 )
 
-// AddPeerState adds a time to the one of the same state in a list.
+// AddPeerState adds the time of x to the element with the same process, state and detail, in place, or else appends x. It returns the list.
 func AddPeerState(list []PeerState, x PeerState) []PeerState {
 	for i := range list {
 		if y := &list[i]; y.Process == x.Process && y.State == x.State && y.Detail == x.Detail && y.Unread == x.Unread {

@@ -132,7 +132,7 @@ func Kinds() []Kind {
 	return out
 }
 
-// facts returns the row of a kind. A kind without a row has requests.
+// facts returns the row of a kind. An unknown kind gets a row with the noun "request".
 func (k Kind) facts() kindFacts {
 	for i := range kinds {
 		if kinds[i].kind == k {
@@ -268,7 +268,7 @@ const (
 	ChangeQuota      ChangeKind = "quota"      // CPUs
 )
 
-// ChangeKinds returns all of them.
+// ChangeKinds returns all kinds of changes.
 func ChangeKinds() []ChangeKind {
 	return []ChangeKind{
 		ChangeTime, ChangeShare, ChangeSlots, ChangeUnlock, ChangeCalls, ChangeParallel, ChangeReuse,

@@ -117,8 +117,8 @@ type removedFinding struct {
 	Group    string          `json:"group"`
 }
 
-// comparison returns the data of the earlier report, nil if there is none. Groups
-// of the two reports with equal ids correspond, and findings of one fault.
+// comparison returns, for the page's JSON, the data of the earlier report and the ids of findings that are new or in both; nil if there is no earlier
+// report. Groups of the two reports with equal ids correspond, and findings of one fault.
 func (o *Options) comparison(r *report.Report) any {
 	before := o.Before
 	if before == nil {
@@ -163,7 +163,7 @@ func (o *Options) comparison(r *report.Report) any {
 //go:embed page live waiting
 var sources embed.FS
 
-// embedded returns a file of the sources. The name is always valid.
+// embedded returns a file of the sources. A wrong name panics.
 func embedded(name string) []byte {
 	b, err := sources.ReadFile(name)
 	if err != nil {
