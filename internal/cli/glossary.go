@@ -25,6 +25,7 @@ func newGlossary() *cobra.Command {
 	}
 }
 
+// glossary returns the terms of reports with their meanings as text.
 func glossary() string {
 	var b strings.Builder
 	b.WriteString("The words of reports, of the page and of the viewer.\n\n")

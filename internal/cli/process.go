@@ -92,7 +92,7 @@ func recordProcess(cmd *cobra.Command, opt record.Options, force bool, bar *prog
 	return p, err
 }
 
-// processError converts an error of package uprobes to a *record.Error of its kind. name stands for the process.
+// processError converts an error of package uprobes to a *record.Error of its kind. name is in place of the URL.
 func processError(name string, err error) error {
 	e := &record.Error{Op: "recording", URL: name, Text: err.Error(), Err: err, Kind: record.NoProcess}
 	switch {

@@ -144,6 +144,7 @@ func memoryFor(in memoryInput) (limit int64, reason string) {
 	return want, reason
 }
 
+// bytesText returns a number of bytes as text, "none" for noMemoryLimit.
 func bytesText(n int64) string {
 	if n == noMemoryLimit {
 		return "none"

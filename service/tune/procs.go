@@ -128,6 +128,7 @@ func runtimeDefault(ownQuota float64, cpus int) int {
 	return c.RuntimeDefault()
 }
 
+// countText returns a number with its noun, in the plural unless it is 1.
 func countText(n int, noun string) string {
 	if n != 1 {
 		noun += "s"

@@ -29,8 +29,8 @@ func (s *Server) reserve(length int64) (*reservation, error) {
 	return reserved, reserved.extend(min(max(length, reserveStep), maxFileBytes))
 }
 
-// extend reserves n more bytes of disk space for the recording, or refuses with status 507 if less than that is free beyond what is reserved and must
-// stay free.
+// extend reserves n more bytes of disk space for the recording, or refuses with status 507 if less than that is free in addition to other
+// reservations and the minimum.
 func (r *reservation) extend(n int64) error {
 	server := r.server
 	server.diskSpace.mu.Lock()

@@ -158,6 +158,7 @@ func (b *Bundle) Trace() (io.ReadCloser, int64, error) {
 // A traceReader adds context to errors.
 type traceReader struct{ io.ReadCloser }
 
+// Read implements io.Reader.
 func (t traceReader) Read(p []byte) (int, error) {
 	n, err := t.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {

@@ -89,7 +89,7 @@ func WatchHost(ctx context.Context, target string, opt Options) *HostWatch {
 	return w
 }
 
-// warn adds a warning that there are no host samples (and no kernel events, if they were wanted), with the reason text.
+// warn adds a warning: no host samples (and no kernel events, if they were wanted), because of text.
 func (w *HostWatch) warn(text string) {
 	prefix := "no host samples: "
 	if w.startKernel != nil {
@@ -98,8 +98,8 @@ func (w *HostWatch) warn(text string) {
 	w.warnings = append(w.warnings, bundle.Warning{Code: hostsamples.WarnHost, Text: prefix + text})
 }
 
-// onlyKernelWarning adds the warning that there are no kernel events, because of text, and returns w, which has no sampler; nil, without a warning,
-// if kernel events are not wanted.
+// onlyKernelWarning adds the warning about missing kernel events, because of text, and returns w, which has no sampler; nil, without a warning, if
+// kernel events are not wanted.
 func (w *HostWatch) onlyKernelWarning(text string) *HostWatch {
 	if w.startKernel == nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// OpenFile opens a file for reading. Errors say in a line what was wrong, with the name.
+// OpenFile opens a file for reading. Errors are one line with the name and the mistake.
 func OpenFile(name string) (*os.File, error) {
 	if name == "" {
 		return nil, errors.New("the name of the file is empty")

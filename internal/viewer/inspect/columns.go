@@ -15,6 +15,7 @@ type column struct {
 	length int
 }
 
+// add adds a row.
 func (c *column) add(v uint32) {
 	if c.length&chunkMask == 0 {
 		c.chunks = append(c.chunks, new([chunkRows]uint32))
@@ -42,6 +43,7 @@ const (
 	zeroWord = 1 << 30 // the word for a difference of 0
 )
 
+// add adds a row.
 func (c *numbers) add(v int64) {
 	if c.relative && c.length&chunkMask == 0 {
 		c.base = append(c.base, v)
@@ -78,6 +80,7 @@ func (c *numbers) set(row int32, v int64) {
 	c.store(row, v)
 }
 
+// get returns the number of a row.
 func (c *numbers) get(row int32) int64 {
 	word := *c.column.cell(row)
 	switch {
@@ -116,6 +119,7 @@ func (t *rowTable) get(id uint64) (row int32, ok bool) {
 	return row, row >= 0
 }
 
+// put sets the row of a goroutine.
 func (t *rowTable) put(id uint64, row int32) {
 	p, ok := t.pages[id/pageIDs]
 	if !ok {
