@@ -173,7 +173,7 @@ func (g *guardedWriter) Write(p []byte) (n int, err error) {
 }
 
 // storeRecording writes a recording into Dir, or into memory if there is no Dir, and opens it for Sink; recording is nil with a Dir and no Sink. size
-// is in bytes. If the disk is full, it deletes earlier recordings and tries once more.
+// is in bytes. If the disk is full, it deletes earlier recordings and repeats the write once.
 func (r *Recorder) storeRecording(name string, write func(io.Writer) error) (size int64, recording io.Reader, err error) {
 	if r.opts.Dir == "" {
 		var b bytes.Buffer

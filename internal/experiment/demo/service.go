@@ -149,7 +149,7 @@ func (s *service) price(w http.ResponseWriter, _ *http.Request) {
 	io.WriteString(w, "42\n")
 }
 
-// batch serves the waiting requests, again and again, all that wait at a time with one round trip to the store.
+// batch serves requests until s.prices is closed, all that wait at a time with one round trip to the store.
 func (s *service) batch(conn net.Conn) {
 	for p := range s.prices {
 		waiting := []price{p}
