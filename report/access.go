@@ -86,7 +86,8 @@ func (p *Peer) GroupNames() []string { return append([]string{p.Name}, p.MoreNam
 // certain.
 func (p *Peer) Followed() bool { return p != nil && p.Recording == "" && p.Joined }
 
-// AllRoutes returns the chains of waits that led to a cause: Routes, or Via alone where there is one.
+// AllRoutes returns the chains of waits that led to a cause, each with its time: Routes, or, without those, one with Via and the whole time. Routes
+// may not list all chains.
 func (c *Cause) AllRoutes() []Route {
 	if len(c.Routes) == 0 {
 		return []Route{{Via: c.Via, TotalNS: c.TotalNS, AheadWork: c.AheadWork}}
@@ -160,7 +161,7 @@ func (c *Caller) Site() *Site {
 	return &Site{Func: c.Func, File: c.File, Line: c.Line}
 }
 
-// OwnLine returns the line that the service's authors can change: the caller of the site, else the site itself.
+// OwnLine returns the line that the service's authors can change: the caller of the site, else the site itself; nil for nil.
 func (s *Site) OwnLine() *Site {
 	if s != nil && s.CalledFrom != nil {
 		return s.CalledFrom.Site()

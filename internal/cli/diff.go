@@ -92,7 +92,8 @@ func twoInputs(cmd *cobra.Command, args []string) error {
 // instead of 216).
 const minParallelCores = 4
 
-// readBoth reads the reports of two inputs, or explains them. It writes a note if --group matches nothing in either.
+// readBoth returns the reports of two inputs, read or explained, with the groups that --group selects. It writes a note if --group matches nothing in
+// either.
 func (e *explainFlags) readBoth(cmd *cobra.Command, s *streams, before, after string) (old, new *report.Report, err error) {
 	old, new, err = e.readSides(cmd, s, before, after)
 	if err == nil && e.group != "" && len(old.Groups)+len(new.Groups) == 0 {
@@ -101,8 +102,8 @@ func (e *explainFlags) readBoth(cmd *cobra.Command, s *streams, before, after st
 	return old, new, err
 }
 
-// readSides reads the reports of two inputs, before and after, or explains them, concurrently if there are enough cores. If one
-// cannot be read, it stops reading the other.
+// readSides returns the reports of two inputs, before and after, read or explained, concurrently if there are enough cores. If one cannot be read, it
+// stops reading the other.
 func (e *explainFlags) readSides(cmd *cobra.Command, s *streams, before, after string) (*report.Report, *report.Report, error) {
 	if runtime.GOMAXPROCS(0) < minParallelCores {
 		first, err := e.readReport(cmd, s, before)

@@ -89,7 +89,7 @@ func flags(c *cobra.Command, f func(f *pflag.Flag, head, value string)) {
 	})
 }
 
-// markdownPage returns the page of a command's documentation. The page of the root command lists the verbs.
+// markdownPage returns the page of a command's documentation in Markdown. The page of the root command lists the verbs.
 func markdownPage(c *cobra.Command, verbs []*cobra.Command) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# %s\n\n%s\n\n", c.CommandPath(), sentence(c.Short))
@@ -111,7 +111,7 @@ func markdownPage(c *cobra.Command, verbs []*cobra.Command) []byte {
 	return b.Bytes()
 }
 
-// manPage writes a page in the man macros of roff (man(7)).
+// manPage returns the page of a command's documentation in the man macros of roff (man(7)). The page of the root command lists the verbs.
 func manPage(c *cobra.Command, verbs []*cobra.Command) []byte {
 	var b bytes.Buffer
 	name := strings.ReplaceAll(c.CommandPath(), " ", "-")

@@ -153,7 +153,8 @@ func (e *explainFlags) validate(cmd *cobra.Command) error {
 // minMemory is the memory that the program needs for any trace.
 const minMemory = 32 << 20
 
-// parse parses the flags that are patterns, rewrites and changes into e.options.
+// parse parses the texts of flags (patterns, ids, goals, changes) and reads the file of --thresholds into e.options. Errors are those of usage. Call
+// it once, because lists are appended to.
 func (e *explainFlags) parse(cmd *cobra.Command) (err error) {
 	for _, p := range []struct {
 		flag, pattern string

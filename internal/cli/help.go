@@ -116,7 +116,7 @@ func (h *helpAll) Set(string) error {
 	return pflag.ErrHelp
 }
 
-// shownFlags returns the flags that help shows, and the number of the others.
+// shownFlags returns the flags that help shows, which are fewer without --help-all, and the number of the others.
 func shownFlags(c *cobra.Command) (shown *pflag.FlagSet, hidden int) {
 	names, isShortened := c.Annotations[command.UsualFlags]
 	if all := c.Flags().Lookup("help-all"); !isShortened || bool(*all.Value.(*helpAll)) {

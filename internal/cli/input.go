@@ -172,7 +172,7 @@ func (s *streams) openInput(ctx context.Context, arg string) (_ *input, err erro
 
 const readSize = 64 << 10
 
-// readReport reads the report of an input.
+// readReport reads the report of an input that is one; an interrupt is an error of its own.
 func (in *input) readReport(ctx context.Context) (*report.Report, error) {
 	rep, err := report.ReadJSON(in)
 	switch {

@@ -242,7 +242,8 @@ func (v *viewFlags) listenForFile(arg string) (net.Listener, error) {
 	return net.Listen("tcp", v.listen)
 }
 
-// openArgument opens the file that arg names, or records the service at a URL, and shows the progress on server.
+// openArgument opens the file that arg names, or begins to record the service at a URL, and shows the progress on server. The caller closes the
+// input.
 func (v *viewFlags) openArgument(cmd *cobra.Command, s *streams, arg string, conn *connectFlags, server *progressServer) (*input, error) {
 	if !isURL(arg) {
 		return s.openInput(cmd.Context(), arg)

@@ -59,8 +59,8 @@ func (f *finder) readMemory(m *Memory) {
 	m.judgeSight()
 }
 
-// hierarchicalLimit returns v1's minimum over all binding ancestors, visible or not, from memory.stat. noLimit or more means no
-// limit; 0 means that the file has no line for it.
+// hierarchicalLimit returns v1's minimum, in bytes, over all binding ancestors, visible or not, from memory.stat. noLimit or more means no limit; 0
+// means that the file has no line for it.
 func hierarchicalLimit(stat []byte) (n int64) {
 	for k, v := range keyValues(stat) {
 		if string(k) == "hierarchical_memory_limit" {

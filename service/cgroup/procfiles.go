@@ -205,7 +205,7 @@ func statusField(b []byte, name string) (string, bool) {
 	return "", false
 }
 
-// meminfoTotal returns MemTotal of /proc/meminfo in bytes.
+// meminfoTotal returns MemTotal of /proc/meminfo in bytes; false if there is none.
 func meminfoTotal(b []byte) (int64, bool) {
 	v, ok := statusField(b, "MemTotal")
 	if !ok {

@@ -48,8 +48,7 @@ func parseInt(b []byte) (int64, bool) {
 	return n, err == nil
 }
 
-// parseCount is parseInt for the kernel's unsigned 64-bit counters: what does
-// not fit a signed number is held at its maximum (v1 writes 2^64-1 for "no
+// parseCount is parseInt for the kernel's unsigned 64-bit counters: what does not fit a signed number becomes its maximum (v1 writes 2^64-1 for "no
 // limit" in some kernels).
 func parseCount(b []byte) (int64, bool) {
 	if n, err := strconv.ParseUint(string(b), 10, 64); err == nil {

@@ -107,9 +107,8 @@ func (h *headerWriter) version() string {
 	return ""
 }
 
-// describeService returns keys that identify this process: its build information,
-// OpenTelemetry's resource variables, and Kubernetes' downward API under its usual
-// variable names.
+// describeService returns attributes that identify this process, under OpenTelemetry's names: from its build information, OpenTelemetry's resource
+// variables, and Kubernetes' downward API under its usual variable names. Unknown ones are missing.
 func describeService(env func(string) string, build *debug.BuildInfo) map[string]string {
 	identity := map[string]string{"go": runtime.Version(), "gomaxprocs": strconv.Itoa(runtime.GOMAXPROCS(0)), "pid": strconv.Itoa(os.Getpid())}
 	put := func(key, value string) {

@@ -45,9 +45,9 @@ type recordingFile struct {
 	modTime time.Time
 }
 
-// selectSurplus returns the files to delete so that the rest take at most budget bytes: the
-// oldest first, but the newest of each kind stays. latest is the file written last. Files
-// with a later time were written before the clock was set back, and are deleted first.
+// selectSurplus returns the files to delete so that the rest take at most budget bytes: the oldest first, but the newest of each kind stays. latest
+// is the file written last. Files with a later time were written before the clock was set back, and are deleted first. If all others are deleted, the
+// rest may still take more.
 func selectSurplus(files []recordingFile, budget int64, latest string) []recordingFile {
 	files = slices.Clone(files)
 	latestTime := time.Time{}

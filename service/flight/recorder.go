@@ -302,8 +302,8 @@ func (r *Recorder) captureIfDue(next *time.Timer) (sinking bool) {
 	return r.capture(req)
 }
 
-// takeDueTriggers removes the waiting triggers from the plan if a snapshot is due now (wait is 0). Otherwise it returns
-// plan.advance's time to the next call.
+// takeDueTriggers removes the waiting triggers from the plan and returns them, as plan.takeWaiting does, if a snapshot is due now: then wait is 0.
+// Otherwise wait is plan.advance's time to the next call, negative if none waits, and the others are empty.
 func (r *Recorder) takeDueTriggers(now time.Time) (reason moment, otherMoments []moment, heldCounts map[Kind]uint64, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

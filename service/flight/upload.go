@@ -190,8 +190,8 @@ func (u *uploader) sendAll() {
 	}
 }
 
-// listWaiting returns the recordings that are still to be sent, the oldest first. It
-// also renames those that could not be renamed after they were sent.
+// listWaiting returns the names of the recordings that are still to be sent, the oldest first; nil if nothing was kept yet. It also renames those
+// that could not be renamed after they were sent.
 func (u *uploader) listWaiting() (names []string, err error) {
 	files, err := listRecordings(u.dir)
 	if errors.Is(err, os.ErrNotExist) {

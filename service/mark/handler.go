@@ -110,7 +110,7 @@ func (h *handler) endingOf(r *http.Request, class uint8) *ending {
 	return h.addEnding(k)
 }
 
-// addEnding creates the texts for a new key, and stores them unless the map is closed.
+// addEnding returns the texts for a new key, and stores them unless the map is closed. If another goroutine has stored some since, it returns those.
 func (h *handler) addEnding(k routeKey) *ending {
 	name := routeName(k.method, k.pattern)
 	e := &ending{markTexts.endText(HTTP, name, classes[k.class]), name, classes[k.class]}

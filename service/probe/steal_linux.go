@@ -43,9 +43,8 @@ func (s *stealReader) read() (time.Duration, bool) {
 	return parseSteal(s.buf[:n])
 }
 
-// parseSteal reads the eighth number of /proc/stat's first line, in hundredths of
-// a second (proc_stat(5); USER_HZ is 100 on every architecture Go runs on). Kernels
-// before 2.6.11 have fewer.
+// parseSteal reads the eighth number of /proc/stat's first line, in hundredths of a second (proc_stat(5); USER_HZ is 100 on every architecture Go
+// runs on). It is false for kernels before 2.6.11, which have fewer.
 func parseSteal(b []byte) (time.Duration, bool) {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	numbers, ok := bytes.CutPrefix(line, []byte("cpu "))

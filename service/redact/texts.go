@@ -198,8 +198,7 @@ func (t *generationTexts) forEachText(data []byte, f func(id uint64, text []byte
 	return nil
 }
 
-// rewrite returns a batch of strings with hidden texts, as one batch, or several if it
-// has become too large.
+// rewrite returns a batch of strings with its texts hidden, with head and length: one batch, or several in succession if it has become too large.
 func (t *generationTexts) rewrite(b *tracebatch.Batch) (out []byte, err error) {
 	data := []byte{evStrings}
 	emit := func() {

@@ -55,7 +55,7 @@ type Event struct {
 // Value returns To in the knob's notation.
 func (e Event) Value() string { return valueText(e.Knob, e.To) }
 
-// valueText formats a knob's value.
+// valueText formats a knob's value: bytes for GOMEMLIMIT, "off" for a negative GOGC.
 func valueText(k Knob, v int64) string {
 	switch {
 	case k == KnobGOMEMLIMIT:

@@ -343,8 +343,7 @@ func (in *inputs) otherMemory() int64 {
 	return max(0, in.binding.Unreclaimable()+in.binding.Swap-in.mappedAtBinding)
 }
 
-// memoryLimit returns the limit at which the kernel kills, or the one of
-// Options.MemoryLimit; 0 is none.
+// memoryLimit returns the limit, in bytes, at which the kernel kills, or the one of Options.MemoryLimit; 0 is none.
 func (in *inputs) memoryLimit() int64 {
 	if in.providedSource != "" {
 		return in.providedLimit

@@ -57,7 +57,7 @@ const (
 	minMoveDown, minMoveUp = 0.02, 0.05
 )
 
-// ceiling returns the most that Go and other memory may use; noMemoryLimit without a limit. Above memory.high the kernel slows
+// ceiling returns the most, in bytes, that Go and other memory may use together; noMemoryLimit without a limit. Above memory.high the kernel slows
 // the process down but does not kill it, so the distance to it is half as large.
 func (in *memoryInput) ceiling() int64 {
 	ceiling := int64(noMemoryLimit)
@@ -88,7 +88,7 @@ func wholeMiB(n int64) int64 {
 	return n
 }
 
-// memoryFor returns the GOMEMLIMIT to set, which may be noMemoryLimit, and the reason.
+// memoryFor returns the GOMEMLIMIT to set, in bytes, which may be noMemoryLimit, and the reason.
 //
 // GOMEMLIMIT bounds the memory that the runtime has mapped and not released, so it must
 // leave room for the group's other memory. But a limit near the live heap makes the

@@ -21,8 +21,8 @@ import (
 // A Secret is a key that the receiver shares with the fleet.
 type Secret []byte
 
-// ReadSecrets reads a file with one key in each line: 24 to 64 bytes in base64, with the prefix whsec_ under which receivers
-// issue them.
+// ReadSecrets reads a file with one key in each line: 24 to 64 bytes in base64, with the prefix whsec_ with which receivers issue them, or without. A
+// file without keys is an error.
 func ReadSecrets(file string) (out []Secret, err error) {
 	text, err := record.ReadSecretFile(file, nil)
 	if err != nil {

@@ -74,7 +74,8 @@ type SlowRequest struct {
 	NS                                 int64
 }
 
-// FromReport returns the rows of a report. They begin at received if the report has no start, or one after received.
+// FromReport returns the rows of a report: sums in order, the slowest requests first, findings, and headroom, with all numbers and texts bounded.
+// They begin at received if the report has no start, or one after received.
 func FromReport(labels Labels, received time.Time, rep *report.Report) *Rows {
 	out := &Rows{Start: received, DurationNS: Clamp(rep.Input.DurationNS, maxNS)}
 	// A start after received, by a wrong clock, would hide the recordings that come later. A time before 1970 may not fit in 64
@@ -141,8 +142,8 @@ func FromReport(labels Labels, received time.Time, rep *report.Report) *Rows {
 	return out
 }
 
-// findingsOf returns the first finding of each problem. If a problem has several, its win is the largest, as one fix removes all
-// of them.
+// findingsOf returns the first finding of each problem, without ignored ones and those of severity info. If a problem has several, its win is the
+// largest, as one fix removes all of them.
 func findingsOf(labels Labels, rep *report.Report) (out []Finding) {
 	for i := range rep.Findings {
 		f := &rep.Findings[i]

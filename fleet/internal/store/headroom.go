@@ -68,8 +68,8 @@ func (s *Store) addHeadrooms(ctx context.Context, sel Selection, versions []Vers
 	return nil
 }
 
-// medianHeadroom returns the headroom of the recording with the median, of those that show one. Of an even number it is the lower
-// one of both in the middle. The list has the newest recording first.
+// medianHeadroom returns the headroom of the recording with the median, of those that show one; if none does, only the reason. Of an even number it
+// is the lower one of both in the middle. The list has the newest recording first.
 func medianHeadroom(list []recordingHeadroom) *Headroom {
 	if len(list) == 0 {
 		return &Headroom{Reason: "explained by an earlier version of whylate-fleet; whylate-fleet backfill explains again"}

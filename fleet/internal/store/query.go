@@ -171,7 +171,7 @@ func (s *Store) Overview(ctx context.Context, sel Selection) (problems []Problem
 	return problems, versions, nil
 }
 
-// problemSums returns sums of each problem by version, for the rows of a selection that meet a condition.
+// problemSums returns sums of each problem by version, in no order, for the rows of a selection that meet a condition (SQL, with extraArgs).
 func (s *Store) problemSums(ctx context.Context, sel Selection, condition string, extraArgs ...any) ([]problemSum, error) {
 	inSelection, args := s.selectionCondition("seen", sel, day)
 	// Over a week, pods replace each other. The factor is the number of pods on the day with most, not all pods of the week.
@@ -264,8 +264,8 @@ func (s *Store) Finding(ctx context.Context, sel Selection, problem string) (*Pr
 // maxListedProblems bounds the findings that Overview returns.
 const maxListedProblems = 200
 
-// rankProblems adds up the sums of each problem over its versions and orders the problems for Overview. version returns the version of a
-// sum. If a problem has current versions, replaced ones do not add to its win.
+// rankProblems adds up the sums of each problem over its versions and returns the first maxListedProblems in Overview's order. version returns the
+// version of a sum, nil if the sum does not count. If a problem has current versions, replaced ones do not add to its win.
 func (s *Store) rankProblems(ctx context.Context, sums []problemSum, version func(*problemSum) *Version) ([]Problem, error) {
 	problems := make(map[string]*Problem)
 	var oldestFirst []*problemSum
@@ -386,7 +386,7 @@ type Point struct {
 	NS       int64     `json:"ns"`
 }
 
-// Series returns the numbers of requests and their time in ns, by interval of length step, version and cause.
+// Series returns the numbers of requests and their time in ns, by interval of length step, version and cause. Points without requests are missing.
 func (s *Store) Series(ctx context.Context, sel Selection, step time.Duration) ([]Point, error) {
 	table := "costs"
 	if step >= day {

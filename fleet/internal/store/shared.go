@@ -123,8 +123,9 @@ func (s *sharedLedger) CountQueued(ctx context.Context, _ string) (int, error) {
 	return int(lag), err
 }
 
-// Claim polls up to claimBatch messages, writes their claims together, and returns them one by one. It finishes messages of recordings
-// that are done, and attaches messages of a recording in work to its claim. A recording with riskyTries tries is claimed alone.
+// Claim polls up to claimBatch messages, writes their claims together, and returns them one by one; nil if there is no recording now, after a short
+// wait. It finishes messages of recordings that are done, and attaches messages of a recording in work to its claim. A recording with riskyTries
+// tries is claimed alone.
 func (s *sharedLedger) Claim(ctx context.Context, _ time.Time, _ time.Duration) (*Recording, error) {
 	s.claimMutex.Lock()
 	defer s.claimMutex.Unlock()

@@ -9,8 +9,8 @@ import (
 // maxTrendDays bounds the days of DailyWins.
 const maxTrendDays = 31
 
-// DailyWins returns, for each problem of a selection, by how much a fix would have shortened the waits in each second of recorded time, in
-// seconds, by day: the last maxTrendDays days, the oldest first.
+// DailyWins returns, for each problem of a selection, by how much a fix would have shortened the waits in each second of recorded time, in seconds,
+// by day: the last maxTrendDays days, the oldest first. Problems without a win are missing.
 func (s *Store) DailyWins(ctx context.Context, sel Selection, problems []string) (map[string][]float64, error) {
 	if len(problems) == 0 {
 		return nil, nil

@@ -82,9 +82,8 @@ func readTCP(fsys fs.FS, dir string) ([]tcpEntry, error) {
 	return list, nil
 }
 
-// listeningInodes returns the inodes of the sockets that accept connections to the port at one of the
-// addresses. As in the kernel, sockets bound to one of the addresses win over sockets bound to a
-// wildcard.
+// listeningInodes returns the inodes of the sockets in the list that accept connections to the port at one of the addresses. As in the kernel,
+// sockets bound to one of the addresses win over sockets bound to a wildcard.
 func listeningInodes(list []tcpEntry, addrs []netip.Addr, port uint16) []uint64 {
 	var exact, wildcard []uint64
 	for _, e := range list {

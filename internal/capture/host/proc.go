@@ -98,8 +98,8 @@ func (s *procStat) target(n int) *int64 {
 
 const tickNS = 10_000_000
 
-// parseRetransmitted reads, from net/snmp, the number of segments that a network namespace has
-// retransmitted. The file has two lines that begin with "Tcp:", one with names and one with values.
+// parseRetransmitted reads, from net/snmp, the number of segments that a network namespace has retransmitted since it was created; false if the file
+// does not have it. The file has two lines that begin with "Tcp:", one with names and one with values.
 func parseRetransmitted(b []byte) (int64, bool) {
 	column := -1
 	for line := range bytes.Lines(b) {

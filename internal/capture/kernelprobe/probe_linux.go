@@ -300,7 +300,7 @@ func (p *Probe) close() {
 	p.closers = nil
 }
 
-// facts describes the recording.
+// facts returns the description of the recording for its metadata.
 func (p *Probe) facts() *bundle.Kernel {
 	return &bundle.Kernel{
 		Schema: kernelevents.Schema, Events: p.log.writer.Events, Lost: p.log.lost, Late: p.log.writer.Late, Programs: p.programs,

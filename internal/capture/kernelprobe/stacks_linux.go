@@ -93,7 +93,7 @@ func resolve(list io.Reader, stacks [][]uint64) map[uint64]string {
 	return names
 }
 
-// parseHex parses a hexadecimal number of at most 16 lower-case digits, without 0x. No digits are 0.
+// parseHex parses a hexadecimal number of at most 16 lower-case digits, without 0x. No digits are 0. It is false for other text.
 func parseHex(digits []byte) (n uint64, ok bool) {
 	for _, c := range digits {
 		switch {

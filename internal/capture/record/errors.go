@@ -208,8 +208,8 @@ func (c *client) describeRequest(ctx context.Context, op, url string, err error)
 	return e
 }
 
-// statusError converts an answer with another status than 200 to an Error about the operation op. It reads the start of the
-// body. seconds is the length of the recording that was requested.
+// statusError converts an answer with another status than 200 to an Error about the operation op. It reads the start of the body, which the caller
+// closes. seconds is the length of the recording that was requested.
 func (c *client) statusError(op string, resp *http.Response, seconds int) *Error {
 	u := resp.Request.URL
 	body := c.readErrorBody(resp)

@@ -142,7 +142,8 @@ func (s *Stream) warn(code, text string) {
 
 const opTrace = "recording a trace from"
 
-// request starts the profiles, requests the trace, and checks its header.
+// request starts the profiles, requests the trace, and checks its header; it blocks until that has arrived. If the service refuses the length of the
+// recording, the error names the longest that fits.
 func (s *Stream) request() *Error {
 	profilesCtx, cancel := context.WithTimeoutCause(s.ctx,
 		time.Duration(s.seconds+1)*time.Second+2*s.client.options.ConnectTimeout+s.client.options.Grace, errNoProgress)

@@ -72,7 +72,7 @@ func Write(out io.Writer, r *Recording) error {
 	return w.write(out)
 }
 
-// threadOf returns the thread with a kernel thread id; a new one has no P.
+// threadOf returns the thread with a kernel thread id, which it adds if it is new; a new one has no P.
 func (w *writer) threadOf(id uint64) *thread {
 	t := w.threads[id]
 	if t == nil {
@@ -82,7 +82,7 @@ func (w *writer) threadOf(id uint64) *thread {
 	return t
 }
 
-// goroutineOf returns a goroutine. One that was not seen before existed before the recording, with the given state.
+// goroutineOf returns the goroutine with an id. It adds one that was not seen before, as existing before the recording with the given state.
 func (w *writer) goroutineOf(id uint64, initial state) *goroutine {
 	g := w.goroutines[id]
 	if g == nil {

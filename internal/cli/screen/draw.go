@@ -167,7 +167,8 @@ func seconds(d time.Duration) string {
 	return text
 }
 
-// pane draws the service with index i in at most lines lines of at most columns columns.
+// pane returns the lines that show the service with index i: at most lines of at most columns columns. Findings and groups share them, and findings
+// have at least a third.
 func (a *App) pane(i, columns, lines int, now time.Time) []string {
 	p := &a.panes[i]
 	var out []string
@@ -405,7 +406,8 @@ func (a *App) bar(l *line, causes []watch.Part, cells int) {
 // eighths are the heights of a point.
 var eighths = []rune("▁▂▃▄▅▆▇█")
 
-// historyLines draws the latency of a group's slow requests over time, in the colours of their largest causes.
+// historyLines returns two lines: a label with the range, and a row of bars, one a poll, of the latency of a group's slow requests, in the colours of
+// their largest causes.
 func (a *App) historyLines(g *watch.Group, columns int, now time.Time) []string {
 	points := g.History[max(len(g.History)-(columns-1), 0):]
 	var smallest, largest int64
@@ -456,8 +458,8 @@ func shownFindings(s *watch.State) []watch.Finding {
 	return out
 }
 
-// findingLines returns a line for each finding and, if there are free lines, the rest of the sentence and the fix of the first
-// ones.
+// findingLines returns at most lines lines, a head first: one for each finding, as far as they fit, and, if lines are free, the rest of the sentence
+// and the fix of the first ones. For an empty list it is one line.
 func (a *App) findingLines(list []watch.Finding, columns, lines int, now time.Time) []string {
 	if len(list) == 0 {
 		return []string{newLine(columns, a.color).add(dim, "no finding in the last look").String()}

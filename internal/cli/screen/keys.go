@@ -26,7 +26,8 @@ var sequences = map[string]Key{
 	"[H": Home, "[F": End, "OH": Home, "OF": End, "[1~": Home, "[4~": End, "[7~": Home, "[8~": End, "[Z": Tab,
 }
 
-// parseKeys parses data that arrived together. An escape alone is the key Esc; unknown sequences are ignored completely.
+// parseKeys returns the keys in data that arrived together, in order. An escape alone is the key Esc; unknown sequences and characters beyond ASCII
+// are ignored completely.
 func parseKeys(data []byte) []Key {
 	var out []Key
 	for len(data) > 0 {

@@ -261,7 +261,7 @@ func (g *Group) Kill() error {
 	return fmt.Errorf("killing the processes %v in %s: they do not end", g.PIDs(), g.Dir)
 }
 
-// findMount returns the hierarchy of a controller. It prefers v1, because v2 lacks a controller that
+// findMount returns the directory of the hierarchy of a controller; v2 says of which version it is. It prefers v1, because v2 lacks a controller that
 // is mounted with v1.
 func findMount(controller string) (dir string, v2 bool, err error) {
 	b, err := os.ReadFile("/proc/self/mountinfo")

@@ -44,7 +44,7 @@ func ReadStat(dir string) (Stat, error) {
 	return s, nil
 }
 
-// readCounters reads a file of a group with a name and a number on each line.
+// readCounters returns the numbers in a file of a group with a name and a number on each line, by name.
 func readCounters(dir, file string) (map[string]int64, error) {
 	b, err := os.ReadFile(filepath.Join(dir, file))
 	if err != nil {

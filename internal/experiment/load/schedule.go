@@ -39,8 +39,8 @@ func (p Phase) timeOf(count float64) float64 {
 	return min(2*count/(p.StartRate+root), p.Duration.Seconds())
 }
 
-// ParseRate parses "500" (constant), "100..1000" (a ramp), or "100,200,100..400" (steps, each for an
-// equal part of d).
+// ParseRate parses the rate of a run of length d, in requests a second: "500" (constant), "100..1000" (a ramp), or "100,200,100..400" (steps, each
+// for an equal part of d).
 func ParseRate(s string, d time.Duration) ([]Phase, error) {
 	if d <= 0 || d > MaxDuration {
 		return nil, fmt.Errorf("a duration of %v is too long: the longest is %v", d, MaxDuration)

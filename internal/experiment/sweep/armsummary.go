@@ -225,8 +225,8 @@ func (r *Result) summarize() {
 	r.choose()
 }
 
-// roundFigure rounds times and sizes to whole numbers and other figures to six significant digits. It
-// limits a share to 1.
+// roundFigure returns a figure with times and sizes rounded to whole numbers and other figures to six significant digits; it rounds the bounds in
+// place. It limits a share to 1.
 func roundFigure(name string, f Figure) *Figure {
 	for _, v := range []*float64{&f.Est, f.Low, f.High} {
 		switch {

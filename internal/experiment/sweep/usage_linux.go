@@ -114,7 +114,7 @@ func (in *instance) addCounters(c *counters, skipThreads bool) {
 	c.gcCPU += in.output.gcCPU
 }
 
-// pids returns the processes of the instance: those of its control group, if it has one.
+// pids returns the processes of the instance: those of its control group, if it has one, else the command and its descendants.
 func (in *instance) pids() []int {
 	if in.group != nil {
 		return in.group.PIDs()

@@ -157,7 +157,7 @@ type Row struct {
 	AheadWork *report.Work `json:"behind,omitempty"`
 }
 
-// Site returns the site on the side on which the row takes more time.
+// Site returns the site on the side on which the row takes more time. It may be nil.
 func (r *Row) Site() *report.Site {
 	if r.NewSite == nil || r.OldSite != nil && r.OldNS > r.NewNS {
 		return r.OldSite
@@ -165,7 +165,7 @@ func (r *Row) Site() *report.Site {
 	return r.NewSite
 }
 
-// Populations returns the servers, then the groups.
+// Populations returns the servers, then the groups, as pointers into d.
 func (d *Diff) Populations() []*Group {
 	var list []*Group
 	for i := range d.Servers {

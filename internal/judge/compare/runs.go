@@ -63,9 +63,9 @@ type RunsChange struct {
 	Evidence bool `json:"evidence"`
 }
 
-// CompareRuns compares arm b with arm a. There is evidence of a difference if a 99 % interval does not contain zero. The
-// degrees of freedom are Welch's (The generalization of Student's problem when several different population variances are
-// involved, 1947).
+// CompareRuns compares the runs of arm b with those of arm a: the difference b less a, or b/a less 1 on the scale Ratio. Without two runs each it has
+// no interval. There is evidence of a difference if a 99 % interval does not contain zero. The degrees of freedom are Welch's (The generalization of
+// Student's problem when several different population variances are involved, 1947).
 func CompareRuns(a, b []float64, scale Scale) RunsChange {
 	x, _ := toScale(scale, a, b)
 	out := RunsChange{Relative: scale == Ratio && allPositive(a) && allPositive(b)}

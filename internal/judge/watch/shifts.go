@@ -22,8 +22,8 @@ const (
 	minPolls    = 2
 )
 
-// Shifts returns the shifts of the groups that had requests in enough polls. The points are those of Group.History: p99 of a
-// poll, or its slowest request.
+// Shifts returns the shifts of the groups that had requests in enough polls, in the order of Groups; nil if there are none. The points are those of
+// Group.History: p99 of a poll, or its slowest request.
 func (s *State) Shifts() []Shift {
 	var out []Shift
 	for i := range s.Groups {

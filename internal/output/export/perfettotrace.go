@@ -396,7 +396,7 @@ func (t *PerfettoTrace) writeState(id uint64, from, limit int64, i int) {
 	}
 }
 
-// trackOf returns a goroutine's track, which it writes the first time.
+// trackOf returns a goroutine's track, and writes its description at the first call.
 func (t *PerfettoTrace) trackOf(id uint64) *writtenTrack {
 	n := t.goroutineTracks[id]
 	if n == nil {

@@ -92,8 +92,9 @@ func (m *spanMaker) resource(service, name string) []attribute {
 	return []attribute{stringAttribute("service.name", cmp.Or(service, name, m.r.Input.Name)), stringAttribute("telemetry.sdk.language", "go"), stringAttribute("process.runtime.version", version)}
 }
 
-// spans returns the span of a request, and its children, the spans of its segments. Their ids depend on the report alone, so
-// that writing them twice gives the same spans. If a tracing system has a span of the request, the request becomes its child.
+// spans returns the span of a request, then those of the calls of other services on its path, then those of its segments, each a child of its call's
+// or the request's. Their ids depend on the report alone, so that writing them twice gives the same spans. If a tracing system has a span of the
+// request, the request becomes its child.
 func (m *spanMaker) spans(g *report.Group, q *report.Request) []span {
 	seed := fmt.Sprintf("%s\x00%s\x00%s", m.r.Input.Name, m.r.Input.Start.Format(time.RFC3339Nano), q.ID)
 	sum := sha256.Sum256([]byte(seed))
@@ -203,7 +204,7 @@ func (m *spanMaker) divide(spans []span, name string) (out []resourceSpans) {
 	return out
 }
 
-// encodeSpans returns the spans of services as an ExportTraceServiceRequest, in protocol buffers or as a line of JSON.
+// encodeSpans returns the spans of services as an ExportTraceServiceRequest: in protocol buffers for EncodingProtobuf, else as a line of JSON.
 func encodeSpans(encoding string, services []resourceSpans) ([]byte, error) {
 	if encoding == EncodingProtobuf {
 		return encodeProtobuf(services), nil

@@ -218,7 +218,7 @@ func (c *Client) errorText(contentType string, answer []byte) string {
 	return fmt.Sprintf("%.200s", answer)
 }
 
-// lengthField returns the first length-delimited field with that number.
+// lengthField returns the first length-delimited field with that number. ok is false if there is none. The value aliases b.
 func lengthField(b []byte, number uint64) (value []byte, ok bool) {
 	eachField(b, func(n, _ uint64, v []byte) {
 		if n == number && v != nil && !ok {

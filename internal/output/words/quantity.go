@@ -60,7 +60,7 @@ func Duration(ns int64) string {
 	return digits(float64(ns)/1e3) + "µs"
 }
 
-// digits writes 1 <= v < 1000 with three significant digits.
+// digits writes a number of at least 1 and below 1000 with three significant digits.
 func digits(v float64) string {
 	switch {
 	case v >= 99.95:

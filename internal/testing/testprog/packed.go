@@ -35,7 +35,7 @@ func Pack(data []byte) ([]byte, error) {
 	return out, nil
 }
 
-// Unpack reverses Pack.
+// Unpack returns the content of a file that Pack wrote.
 func Unpack(packed []byte) ([]byte, error) {
 	r, err := xz.NewReader(bytes.NewReader(packed))
 	if err != nil {

@@ -87,7 +87,7 @@ func (t *Trace) samplesIn(ctx context.Context, from, to int64, goroutines map[ui
 	return stacks, nil
 }
 
-// divideRunningTime replaces the stacks of the running time by those of CPU samples, each with an equal part of the time.
+// divideRunningTime replaces, in times (ns by stack), the stacks of the running time by those of CPU samples, each with an equal part of the time.
 func divideRunningTime(times map[stackKey]int64, samples []tracefmt.StackID) {
 	running := int64(0)
 	for k, ns := range times {

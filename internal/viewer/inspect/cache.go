@@ -54,7 +54,7 @@ func (c *cache[K, V]) getOrMake(ctx context.Context, key K, make func() (V, erro
 	return v, err
 }
 
-// get returns the cached value of a key and makes it the most recently used one.
+// get returns the cached value of a key and makes it the most recently used one; false if there is none.
 func (c *cache[K, V]) get(key K) (v V, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -42,7 +42,7 @@ type goroutineSelection struct {
 	runTimes []int64 // for each row, if the query is sorted by run
 }
 
-// Goroutines returns a page of the goroutines that a query selects, and their total number.
+// Goroutines returns a page of the goroutines that a query selects (q.Limit of them from q.Offset on, in its order), and their total number.
 func (t *Trace) Goroutines(ctx context.Context, q GoroutineQuery) (page []Goroutine, total int, err error) {
 	l, err := t.selectGoroutines(ctx, q)
 	if err != nil {

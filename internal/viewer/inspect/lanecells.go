@@ -74,7 +74,8 @@ func (t *Trace) hasCells(gen int, lanes []Lane) bool {
 	return true
 }
 
-// cellsOf returns the cells of lanes in the generation with index gen, in the order of the lanes, from the cache or computed.
+// cellsOf returns the cells of lanes in the generation with index gen, in the order of the lanes, from the cache or computed. They are shared and
+// must not be changed.
 func (t *Trace) cellsOf(ctx context.Context, gen int, lanes []Lane) ([]*laneCells, error) {
 	out := make([]*laneCells, len(lanes))
 	from, to := t.extent(gen)

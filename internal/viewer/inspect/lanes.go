@@ -114,7 +114,7 @@ func (t *Trace) Strips(ctx context.Context, tile Tile) (*Strips, error) {
 // windowStride is the number of generations that are expanded together; the window has one more on each side.
 const windowStride = maxWindow - 2
 
-// fineStrips sets out.Strips to the pieces of the tile's lanes, or to sums of pieces where there are too many.
+// fineStrips sets out.Strips to the pieces of the tile's lanes, or, for a lane with more pieces than buckets, to sums of them.
 func (t *Trace) fineStrips(ctx context.Context, tile Tile, out *Strips) error {
 	out.Strips = make([]Strip, len(tile.Lanes))
 	for i, l := range tile.Lanes {
@@ -227,8 +227,7 @@ func newSums(buckets int) *Sums {
 	return s
 }
 
-// spread adds the interval [a, b) to the sums of the buckets that it overlaps. The first bucket begins at from; each has this
-// width.
+// spread adds the ns of the interval [a, b) to the sums of the buckets that it overlaps. The first bucket begins at from; each has this width (ns).
 func spread(sums []int64, from, width, a, b int64) {
 	for a < b {
 		k := (a - from) / width
@@ -241,8 +240,8 @@ func spread(sums []int64, from, width, a, b int64) {
 	}
 }
 
-// coarseStrips sets out.Strips to sums of the cached cells of each generation. After tile.Patience it leaves out generations
-// without cached cells, and adds their times to out.Missing.
+// coarseStrips sets out.Strips to sums of the cells of each generation, cached or computed. Once it has taken tile.Patience, it leaves out
+// generations whose cells are not cached, and adds their times to out.Missing.
 func (t *Trace) coarseStrips(ctx context.Context, tile Tile, out *Strips) error {
 	out.Strips = make([]Strip, len(tile.Lanes))
 	for i, l := range tile.Lanes {

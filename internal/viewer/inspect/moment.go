@@ -183,8 +183,7 @@ func (t *Trace) String(id tracefmt.StringID) string { return t.index.syms.String
 // maxMomentRequests bounds the requests listed for one instant.
 const maxMomentRequests = 5
 
-// requestsOf returns the requests, at most maxMomentRequests, that were in progress at abs (the trace's clock) and ended on
-// goroutine g.
+// requestsOf returns the requests, at most maxMomentRequests, that were in progress at abs (ns on the trace's clock) and ended on goroutine g.
 func (t *Trace) requestsOf(g uint64, abs int64) []Row {
 	c := &t.index.requests
 	out := []Row{}

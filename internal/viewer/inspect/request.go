@@ -15,8 +15,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Request walks a request again and returns it in full, like the slowest requests of a report: with the same id,
-// segments, lanes and wakes. Long requests that were walked in pieces have no lanes.
+// Request walks request n (its row) again and returns it in full, like the slowest requests of a report: with the same id, segments, lanes and wakes.
+// Long requests that were walked in pieces have no lanes. It waits for a slot for long queries.
 func (t *Trace) Request(ctx context.Context, n int) (*report.Request, error) {
 	c := &t.index.requests
 	if n < 0 || n >= c.rows() {

@@ -275,8 +275,8 @@ func (c *requestColumns) filter(isKept func(row int32) bool) {
 	*c = out
 }
 
-// setGroups replaces each row's groupRef by the index of the report's group, and removes rows whose group is not
-// in the report.
+// setGroups replaces each row's groupRef by the index of the report's group in c.ids, and removes rows whose group is not in the report. ts
+// translates the groups of each buffer to those of the report, ids has their ids, and settled the causes of times that were still open.
 func (c *requestColumns) setGroups(buffers []*buffer, ts []path.Translation, ids map[path.GroupID]string, settled *cause.Settlement) {
 	c.ids, c.settlement = slices.Compact(slices.Sorted(maps.Values(ids))), settled
 	groupIndex := make(map[groupRef]int32)

@@ -39,7 +39,7 @@ var peerStates = []struct {
 	{report.PeerArrived, timeline.Waiting},
 }
 
-// peerPiece returns the piece of a peer's state.
+// peerPiece returns the piece, from from to to, of a peer's state, whose text has the id name; an unknown one is a wait.
 func (t *Trace) peerPiece(from, to int64, name tracefmt.StringID) Piece {
 	x, _ := threadstate.ParsePeerState(t.index.syms.String(name))
 	for i := range peerStates {

@@ -94,7 +94,8 @@ func (t *Trace) generation(ctx context.Context, i int) (*timeline.Gen, error) {
 	})
 }
 
-// decode decodes one generation from the file.
+// decode decodes one generation from the trace's bytes again, in the state with which the first reading reached it. It fails if the bytes have
+// changed.
 func (t *Trace) decode(info *genInfo) (*timeline.Gen, error) {
 	header := make([]byte, 16)
 	copy(header, fmt.Sprintf("go 1.%d trace", t.index.minor))

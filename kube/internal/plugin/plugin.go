@@ -276,8 +276,8 @@ func (r *run) execute(ctx context.Context, c *cluster) (int, error) {
 	return exitStatus(answers), r.writeAnswers(answers)
 }
 
-// exitStatus returns the command's status: that of the last pod that failed, or the interrupt if there
-// was one, because it explains the failures.
+// exitStatus returns the command's status: that of the last pod that failed, or the interrupt if there was one, because it explains the failures;
+// ExitOK if none failed.
 func exitStatus(answers []*answer) int {
 	status := cli.ExitOK
 	for _, a := range answers {

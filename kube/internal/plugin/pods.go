@@ -42,8 +42,8 @@ type target struct {
 // cluster.
 const listLimit = 500
 
-// selectTargets returns the running pods that the arguments name or the selector matches, sorted by
-// name and at most limit. The note reports how many were left out.
+// selectTargets returns the running pods that the arguments name or the selector matches, sorted by name and at most limit. note reports how many
+// were left out, "" for none. It is an error if none runs.
 func (c *cluster) selectTargets(ctx context.Context, args []string, selector, container string, limit int) (targets []*target, note string, err error) {
 	var pods []corev1.Pod
 	if selector != "" {
@@ -101,8 +101,8 @@ func podState(p *corev1.Pod) string {
 // kindAliases maps kubectl's short names of kinds to their plurals.
 var kindAliases = map[string]string{"po": "pods", "deploy": "deployments", "sts": "statefulsets", "ds": "daemonsets", "rs": "replicasets", "svc": "services"}
 
-// podsOf returns the pods of an argument: POD, pod/POD, or those of a deployment, stateful set, daemon
-// set, replica set or service.
+// podsOf returns the pods of an argument: POD, pod/POD, or those of a deployment, stateful set, daemon set, replica set or service. It is an error if
+// there are none.
 func (c *cluster) podsOf(ctx context.Context, arg string) ([]corev1.Pod, error) {
 	kind, name, ok := strings.Cut(arg, "/")
 	if !ok {

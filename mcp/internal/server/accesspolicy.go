@@ -114,9 +114,8 @@ func (a *accessPolicy) resolveFile(path string) (string, error) {
 	return "", fmt.Errorf("%q: %w in any directory that this server may read", path, fs.ErrNotExist)
 }
 
-// openFile opens a regular file below one of the roots, of at most limit bytes. The file may have been
-// replaced since resolveFile: openFile does not follow a link out of the root and does not block on a
-// pipe or device.
+// openFile opens a regular file below one of the roots, of at most limit bytes; path is the result of resolveFile. The file may have been replaced
+// since resolveFile: openFile does not follow a link out of the root and does not block on a pipe or device.
 func (a *accessPolicy) openFile(path string, limit int64) (*os.File, error) {
 	for _, name := range a.roots {
 		rel, err := filepath.Rel(name, path)

@@ -19,8 +19,8 @@ func Process() (time.Duration, bool) {
 	return time.Duration(ts.Nano()), true
 }
 
-// Thread returns the CPU time of this thread (CLOCK_THREAD_CPUTIME_ID): lock the
-// goroutine to it for as long as two readings are compared.
+// Thread returns the CPU time of this thread (CLOCK_THREAD_CPUTIME_ID): lock the goroutine to it for as long as two readings are compared. It is
+// false if the clock cannot be read.
 func Thread() (time.Duration, bool) {
 	const clockThreadCPUTime = 3
 	var ts syscall.Timespec

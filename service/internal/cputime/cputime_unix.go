@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Process returns the CPU time of all threads of this process.
+// Process returns the CPU time of all threads of this process; false if it cannot be read.
 func Process() (time.Duration, bool) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -48,7 +48,7 @@ func New(t testing.TB, cpus float64) *Group {
 	return makeLimitedGroup(t, mount, v2, cpus)
 }
 
-// Child makes a group below g.
+// Child makes a group below g, with the given limit in CPUs (0 for none), until the test ends. It skips the test like New.
 func (g *Group) Child(t testing.TB, cpus float64) *Group {
 	t.Helper()
 	if g.v2 {
@@ -183,7 +183,8 @@ func enable(dir, controller string) error {
 	return os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0)
 }
 
-// findMount prefers v1: where a controller is mounted there, v2 does not have it.
+// findMount returns the directory at which the hierarchy with a controller is mounted; v2 says of which version it is. It prefers v1: where a
+// controller is mounted there, v2 does not have it.
 func findMount(controller string) (dir string, v2 bool, err error) {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

@@ -165,7 +165,7 @@ func (r *Reader) openFile(name []byte) int {
 	return int(fd)
 }
 
-// readThread reads a thread's times, from its open file if there is one.
+// readThread reads a thread's times, from its open file if there is one; false if the thread has ended or its file cannot be opened.
 func (r *Reader) readThread(name []byte, x *thread) (times, bool) {
 	if x.fd >= 0 {
 		if n, err := syscall.Pread(x.fd, r.fileBuffer[:], 0); err == nil && n > 0 {
@@ -185,8 +185,7 @@ func (r *Reader) readThread(name []byte, x *thread) (times, bool) {
 	return parseTimes(r.fileBuffer[:n])
 }
 
-// parseTimes parses a thread's schedstat: its time on CPUs and its time in run queues, both
-// in ns.
+// parseTimes parses a thread's schedstat: its time on CPUs and its time in run queues, both in ns; false for another form.
 func parseTimes(b []byte) (t times, ok bool) {
 	first, rest, _ := bytes.Cut(bytes.TrimSuffix(b, []byte("\n")), []byte(" "))
 	second, _, _ := bytes.Cut(rest, []byte(" "))

@@ -19,8 +19,8 @@ func Undo(e tune.Event) string {
 	return e.Undo
 }
 
-// Options reads the environment. An invalid value is a problem, and the setting keeps
-// its default.
+// Options reads the tuner's options from the environment. quiet says that nothing is to be logged. Of an invalid value, problems has a text, and the
+// setting keeps its default.
 func Options(getenv func(string) string) (o tune.Options, quiet bool, problems []string) {
 	o = tune.Options{Procs: tune.ModeApply, Policy: tune.PolicyCeil, Memory: tune.ModeObserve, GC: tune.ModeObserve}
 	problem := func(name, value, use string) {
