@@ -153,7 +153,7 @@ func (k SiteKey) Compare(o SiteKey) int {
 		strings.Compare(k.From.File, o.From.File), cmp.Compare(k.From.Line, o.From.Line), strings.Compare(k.From.Func, o.From.Func), strings.Compare(k.Service, o.Service))
 }
 
-// Site returns the caller as a site.
+// Site returns the caller as a site; nil for nil.
 func (c *Caller) Site() *Site {
 	if c == nil {
 		return nil

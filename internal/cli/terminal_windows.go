@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// enableColors enables escape sequences of a console. Old ones do not support them.
+// enableColors enables escape sequences of a console. It is false for an old one, which does not support them.
 func enableColors(f *os.File) bool {
 	var mode uint32
 	h := windows.Handle(f.Fd())

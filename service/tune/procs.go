@@ -186,7 +186,7 @@ type latencyState struct {
 	lastStepUp bool
 }
 
-// step returns the GOMAXPROCS to set after a window, and the reason if it is another one.
+// step returns the GOMAXPROCS to set after a window, and the reason if it differs from the present one, else "".
 func (s *latencyState) step(w latencyWindow) (n int, reason string) {
 	low, _ := procsFor(procsInput{policy: PolicyFloor, quota: w.quota, cpus: w.cpus, minProcs: w.minProcs, maxProcs: w.maxProcs})
 	high, _ := procsFor(procsInput{policy: PolicyCeil, quota: w.quota, cpus: w.cpus})

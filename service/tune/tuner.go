@@ -221,10 +221,9 @@ func (t *Tuner) pollUntilStop() {
 	}
 }
 
-// Stop stops the goroutine and restores the knobs that the tuner set: GOMAXPROCS to the
-// runtime's control if the runtime controls it (Go 1.25) and did so at the start,
-// otherwise the values found at the start. Values that other code has set since remain.
-// Stop may be called more than once.
+// Stop stops the goroutine, for which it waits, and restores the knobs that the tuner set: GOMAXPROCS to the runtime's control if the runtime
+// controls it (Go 1.25) and did so at the start, otherwise the values found at the start. Values that other code has set since remain. Stop may be
+// called more than once.
 func (t *Tuner) Stop() {
 	t.stopOnce.Do(func() { close(t.stop) })
 	<-t.done

@@ -22,7 +22,7 @@ type Message struct {
 	written int64 // version of the row in ClickHouse: the largest one counts
 }
 
-// Marks returns the marks of those keys that have one.
+// Marks returns, by key, the marks of those keys that have one; nil without keys.
 func (s *Store) Marks(ctx context.Context, keys []string) (map[string]Mark, error) {
 	if len(keys) == 0 {
 		return nil, nil

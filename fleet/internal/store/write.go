@@ -38,9 +38,9 @@ func (c *contribution) retentionClass() string {
 	return c.Service + " " + c.Rows.Cause + " " + c.Rows.Start.UTC().Format("2006010215")
 }
 
-// Finish writes rows and state in one transaction if the rows are in SQLite, so a killed worker leaves nothing. With ClickHouse
-// it writes the rows first; if the worker is killed, the rows of the next try replace them. If another worker holds the claim,
-// it writes nothing.
+// Finish writes rows and state in one transaction if the rows are in SQLite, so a killed worker leaves nothing. With ClickHouse it writes the rows
+// first; if the worker is killed, the rows of the next try replace them. folded reports whether labels, groups or findings were replaced by (other).
+// If another worker holds the claim, it writes nothing.
 func (s sqliteLedger) Finish(ctx context.Context, r *Recording, newRows *rows.Rows) (folded bool, err error) {
 	contribution := contribution{r.Labels, *newRows}
 	err = inTransaction(ctx, s.writer, func(tx *sql.Tx) error {

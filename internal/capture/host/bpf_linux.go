@@ -41,7 +41,7 @@ func InnermostPID(pid int) int32 {
 	return 0
 }
 
-// MissingBPFCapabilities returns which of CAP_BPF and CAP_PERFMON this process lacks.
+// MissingBPFCapabilities returns the names of those of CAP_BPF and CAP_PERFMON that this process lacks; nil if it has both.
 func MissingBPFCapabilities() (missing []string) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

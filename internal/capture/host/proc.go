@@ -5,7 +5,8 @@ import (
 	"strconv"
 )
 
-// parseSchedstat reads the first two of schedstat's three numbers, in ns: the time on a CPU, and the time runnable without one.
+// parseSchedstat reads the first two of schedstat's three numbers, in ns: the time on a CPU, and the time runnable without one. It is false for
+// another form.
 func parseSchedstat(b []byte) (v [2]int64, ok bool) {
 	i := 0
 	for f := range bytes.FieldsSeq(b) {
@@ -121,7 +122,7 @@ func parseRetransmitted(b []byte) (int64, bool) {
 }
 
 // parseMachine reads two sums since the boot from /proc/stat, in ns: the CPU time of all processes and interrupts of the machine, and the time during
-// which the hypervisor ran something else although the machine's CPUs had work.
+// which the hypervisor ran something else although the machine's CPUs had work. It is false if one is missing.
 func parseMachine(b []byte) (machine, steal int64, ok bool) {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	f := bytes.Fields(line)
@@ -144,7 +145,8 @@ func parseMachine(b []byte) (machine, steal int64, ok bool) {
 	return machine, steal, true
 }
 
-// parsePressure reads, from /proc/pressure/cpu, for how long at least one process waited for a CPU since the boot, in ns.
+// parsePressure reads, from /proc/pressure/cpu, for how long at least one process waited for a CPU since the boot, in ns. It is false for another
+// form.
 func parsePressure(b []byte) (int64, bool) {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	_, text, ok := bytes.Cut(line, []byte("total="))

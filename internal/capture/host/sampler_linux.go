@@ -50,8 +50,8 @@ type Sampler struct {
 	recording   *Recording
 }
 
-// Start begins to sample a process. It returns an error only if the process or /proc does not exist.
-// Any other counter that cannot be read is a warning of the recording. The caller must call Stop.
+// Start begins to sample a process, and returns after the first sample. It returns an error only if the process or /proc does not exist. Any other
+// counter that cannot be read is a warning of the recording. The caller must call Stop.
 func Start(opts Options) (*Sampler, error) {
 	if opts.Interval <= 0 {
 		opts.Interval = DefaultInterval

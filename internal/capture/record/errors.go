@@ -279,7 +279,8 @@ func (c *client) quotableStatus(resp *http.Response) string {
 	return strconv.Itoa(resp.StatusCode)
 }
 
-// readErrorBody returns at most the first 4096 bytes of an answer's body, for a message, as far as they arrive within two seconds.
+// readErrorBody returns at most the first 4096 bytes of an answer's body, for a message, as far as they arrive within two seconds; "" if they cannot
+// be read.
 func (c *client) readErrorBody(resp *http.Response) string {
 	// A server may never end its error page.
 	stop := time.AfterFunc(2*time.Second, func() { resp.Body.Close() })

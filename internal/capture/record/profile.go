@@ -151,7 +151,7 @@ func (p *profile) failure() *Error {
 	}
 }
 
-// isRequestSent reports whether a request was sent. If not, the request for the trace would fail, too.
+// isRequestSent reports whether the request for the profile was sent by now. If not, the request for the trace would fail, too.
 func (p *profile) isRequestSent() bool {
 	select {
 	case <-p.requestSent:

@@ -17,8 +17,8 @@ import (
 // mask replaces a secret. A service is unlikely to use this word.
 const mask = "xxxxx"
 
-// Redact returns a URL without its possible secrets: user and password, the values of the query except
-// pprof's own parameters, and the fragment.
+// Redact returns a URL without its possible secrets: user and password, the values of the query except pprof's own parameters, and the fragment. It
+// is "" for nil.
 func Redact(u *url.URL) string {
 	if u == nil {
 		return ""

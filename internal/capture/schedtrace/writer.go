@@ -184,7 +184,7 @@ func (w *writer) writeSync(b *bufio.Writer) {
 	writeBatch(b, &batch{thread: tracefmt.NoM, ticks: uint64(r.Start) / unit, data: data})
 }
 
-// initialBatches returns batches with the states at the start: of Ps and of goroutines that no event created.
+// initialBatches returns batches with the states at the start: of Ps and of goroutines that no event created. It is nil without events.
 func (w *writer) initialBatches() []*batch {
 	if len(w.batches) == 0 {
 		return nil

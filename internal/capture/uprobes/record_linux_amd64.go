@@ -204,8 +204,8 @@ func (t *target) threadIDs() map[uint64]uint64 {
 	return ids
 }
 
-// estimate counts starts of goroutines for countTime, and returns the share, from 0 to 1 and above, of the process's CPUs (t.cpus) that all probes
-// would take.
+// estimate counts starts of goroutines for countTime, for which it blocks, and returns the share, from 0 to 1 and above, of the process's CPUs
+// (t.cpus) that all probes would take.
 func (t *target) estimate(ctx context.Context) (float64, error) {
 	p, err := load(t, []string{"count_start"})
 	if err != nil {

@@ -201,7 +201,7 @@ func groupName(r *report.Report, id string) string {
 	return id
 }
 
-// siteOf returns the function to change: the caller in the service's own code if the site is a dependency's.
+// siteOf returns the function to change: the caller in the service's own code if the site is a dependency's; "" without a site.
 func siteOf(f *report.Finding) string {
 	if f.Site == nil {
 		return ""

@@ -104,8 +104,8 @@ func runeWidth(r rune) int {
 	return 1
 }
 
-// Head returns text escaped and, if it is wider than max columns, cut at its end with an ellipsis. The work does not grow with
-// the length of text beyond max.
+// Head returns text escaped and, if it is wider than max columns, cut at its end with an ellipsis. The work does not grow with the length of text
+// beyond max. It is "" if max is below 1.
 func Head[S ~string](text S, max int) string {
 	if max <= 0 {
 		return ""
@@ -118,8 +118,8 @@ func Head[S ~string](text S, max int) string {
 	return firstColumns(s, max-1) + Ellipsis
 }
 
-// Middle returns s escaped and, if it is wider than max columns, with an ellipsis in its middle. The end, which is more useful
-// in names of functions and files, gets two thirds of the columns.
+// Middle returns s escaped and, if it is wider than max columns, with an ellipsis in its middle. The end, which is more useful in names of functions
+// and files, gets two thirds of the columns. It is "" if max is below 1.
 func Middle(s string, max int) string {
 	if max <= 0 {
 		return ""

@@ -37,8 +37,8 @@ const (
 	probeTimeout  = 3 * time.Second
 )
 
-// candidatePorts returns the ports at which the pod may serve profiles, the most likely first.
-// isSpecified means that the flag or an annotation names the only one.
+// candidatePorts returns the ports at which the pod may serve profiles, the most likely first. isSpecified means that the flag or an annotation names
+// the only one. A value that is neither a number nor the name of a declared port is an error.
 func candidatePorts(pod *corev1.Pod, flag string) (ports []int, isSpecified bool, err error) {
 	value, source := flag, "--port"
 	for _, name := range portAnnotations {

@@ -212,7 +212,7 @@ func groupName(r *report.Report, id string) string {
 	return ""
 }
 
-// siteText returns a site with its full function and file, which the tool source and an editor need.
+// siteText returns a site with its full function and file, which the tool source and an editor need; "" for nil.
 func siteText(s *report.Site) string {
 	if s == nil || s.Func == "" {
 		return ""

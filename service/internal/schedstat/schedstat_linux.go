@@ -135,9 +135,8 @@ func (r *Reader) forEachThread(f func(name []byte)) bool {
 	}
 }
 
-// nextDirent returns the name of the first entry in a buffer of struct linux_dirent64
-// (getdents64(2)), and the rest of the buffer. An entry has inode and offset of 8 bytes
-// each, its length in 2, its type in 1, then the name up to a zero byte.
+// nextDirent returns the name of the first entry in a buffer of struct linux_dirent64 (getdents64(2)), and the rest of the buffer. An entry has inode
+// and offset of 8 bytes each, its length in 2, its type in 1, then the name up to a zero byte. A damaged entry ends the buffer.
 func nextDirent(b []byte) (name, rest []byte) {
 	const lengthAt, nameAt = 16, 19
 	if len(b) < nameAt {
