@@ -11,6 +11,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/atomicfile"
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/output/words"
 )
 
 // FlightPath is the path of a service's flight recorder (service/flight) if the URL has no path.
@@ -22,7 +23,7 @@ const opFlight = "fetching a recording from"
 const maxFlightBytes = 1 << 30
 
 // SaveFlight fetches the present recording of a flight recorder and writes it to a file, or to w if the name is empty. It returns the number of bytes
-// written. Only the options of the connection apply.
+// written. Only the options of the connection and MaxBytes apply; a larger recording is an error.
 func SaveFlight(ctx context.Context, target string, opt Options, name string, w io.Writer) (int64, error) {
 	endpoint, login, err := ParseEndpoint(target)
 	if err != nil {
@@ -61,7 +62,7 @@ func SaveFlight(ctx context.Context, target string, opt Options, name string, w 
 	if opt.MaxBytes > 0 {
 		limit = min(limit, opt.MaxBytes)
 	}
-	body := io.MultiReader(bytes.NewReader(head), io.LimitReader(resp.Body, limit))
+	body := io.MultiReader(bytes.NewReader(head), io.LimitReader(resp.Body, limit-int64(n)+1))
 	var f *atomicfile.File
 	if name != "" {
 		if f, err = atomicfile.Create(name); err != nil {
@@ -71,6 +72,9 @@ func SaveFlight(ctx context.Context, target string, opt Options, name string, w 
 		w = f
 	}
 	size, err := io.Copy(w, body)
+	if err == nil && size > limit {
+		return newError(Cut, "it is larger than "+words.Bytes(limit), "check what serves this address")
+	}
 	if err == nil && resp.ContentLength >= 0 && size != resp.ContentLength {
 		err = io.ErrUnexpectedEOF
 	}

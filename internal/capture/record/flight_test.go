@@ -36,11 +36,17 @@ func TestSaveFlight(t *testing.T) {
 		w.Header().Set("Content-Length", "100000")
 		w.Write(b.Bytes())
 	})
+	mux.HandleFunc("/chunks", func(w http.ResponseWriter, _ *http.Request) { // without a length
+		w.Write(b.Bytes()[:b.Len()-1])
+		w.(http.Flusher).Flush()
+		w.Write(b.Bytes()[b.Len()-1:])
+	})
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
+	maxBytes := int64(0)
 	fetch := func(target string) (string, error) {
 		name := filepath.Join(t.TempDir(), "x.whylate")
-		n, err := record.SaveFlight(context.Background(), target, record.Options{Proxy: "none"}, name, nil)
+		n, err := record.SaveFlight(context.Background(), target, record.Options{Proxy: "none", MaxBytes: maxBytes}, name, nil)
 		data, readErr := os.ReadFile(name)
 		if (readErr == nil) != (err == nil) || int64(len(data)) != n && err == nil {
 			t.Errorf("%s: %d bytes, %v; the file: %d bytes, %v", target, n, err, len(data), readErr)
@@ -62,6 +68,12 @@ func TestSaveFlight(t *testing.T) {
 		var e *record.Error
 		check.True(t, errors.As(err, &e) && e.Kind == c.kind && strings.Contains(err.Error(), c.text), "%s: %v", path, err)
 	}
+	maxBytes = int64(b.Len())
+	_, err := fetch(srv.URL + "/chunks")
+	check.True(t, err == nil, "a recording of MaxBytes: %v", err)
+	maxBytes--
+	_, err = fetch(srv.URL + "/chunks")
+	check.True(t, err != nil && strings.Contains(err.Error(), "larger"), "a recording above MaxBytes: %v", err)
 }
 
 // TestFlightAddress: the end of a path identifies a flight recorder; without a path the usual one is
