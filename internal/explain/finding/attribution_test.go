@@ -233,7 +233,7 @@ func TestFindingTextsOfWaits(t *testing.T) {
 			report.Cause{Cause: "cpu", Site: site("report@3"), Via: via("lock post@1 sync.(*RWMutex).Lock"), TotalNS: ms(3000)},
 			"for an RWMutex (to write) while its holder computes in main.report", "a reader takes a copy"},
 		{"a full channel", report.Cause{Cause: "sleep", Site: site("fetch@5"), Call: "time.Sleep", Via: via("chan send gather@7"), TotalNS: ms(3000)},
-			"another goroutine sleeps at main.fetch", "give the channel sent to at main.gather (main.go:7) a larger buffer"},
+			"another goroutine sleeps at main.fetch", "or do not wait for it at main.gather (main.go:7)"},
 		{"the lock of a file", report.Cause{Cause: "syscall", Site: site("claim@4"), Call: "syscall.Flock", TotalNS: ms(3000)},
 			"waits for the lock of a file", "its holder opened the file separately"},
 		{"a library's lock of a file", report.Cause{Cause: "syscall", Site: site("golang.org/x/sys/unix.FcntlFlock@30"), TotalNS: ms(3000)},
@@ -266,6 +266,26 @@ func TestFindingTextsOfWaits(t *testing.T) {
 		found := findAll(t, &Input{Report: oneGroup(c.cause), Process: &process.Stats{}}, rulesWithPrefix("WL2"))
 		check.True(t, len(found) == 1 && strings.Contains(found[0].Title, c.title) && strings.Contains(found[0].Fix, c.fix),
 			"%s: %d findings: %+v", c.name, len(found), found)
+	}
+}
+
+// TestFewReceivers: requests that wait until one of few goroutines receives what they send need more receivers; a larger buffer runs
+// nothing at the same time. Where the receivers are not known or serve several at once, the advice does not count them.
+func TestFewReceivers(t *testing.T) {
+	rep := oneGroup(report.Cause{Cause: "sleep", Site: site("store@5"), Call: "time.Sleep", Via: via("chan send read@7"), TotalNS: ms(3000)})
+	for _, c := range []struct {
+		name    string
+		service queues.ServiceStats
+		fix     string
+	}{
+		{"one goroutine receives", queues.ServiceStats{MaxServers: 1, BatchSize: 1}, "receive from the channel sent to at main.read (main.go:7) in 2 goroutines or more instead of 1"},
+		{"each request has its own", queues.ServiceStats{MaxServers: 40, BatchSize: 1}, "do not wait for it at main.read (main.go:7)"},
+		{"it serves several at once", queues.ServiceStats{MaxServers: 1, BatchSize: 3}, "do not wait for it at main.read (main.go:7)"},
+	} {
+		c.service.Cause, c.service.Site, c.service.Requests = "sleep", site("store@5"), 100
+		c.service.WaitersPerServer = 1
+		found := findAll(t, &Input{Report: rep, Process: &process.Stats{}, Services: []queues.ServiceStats{c.service}}, rulesByCode(report.RuleSleep))
+		check.True(t, len(found) == 1 && strings.Contains(found[0].Fix, c.fix) && !strings.Contains(found[0].Fix, "buffer"), "%s: %+v", c.name, found)
 	}
 }
 

@@ -88,9 +88,9 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	if rewriteForTransactions(attr.in, &v, top) {
 		return v
 	}
-	switch {
-	case len(top.via) > 0 && top.via[0].Wait == report.WaitChanSend:
-		v.Fix = textOf("fix sleep-or-larger-buffer", "fix", v.Fix, "site", top.via[0].Site)
+	switch receivers := attr.fewReceivers(top); {
+	case receivers > 0:
+		v.Fix = textOf("fix sleep-or-more-receivers", "fix", v.Fix, "site", top.via[0].Site, "n", receivers+1, "now", receivers)
 	case len(top.via) > 0:
 		v.Fix = textOf("fix sleep-or-no-wait", "fix", v.Fix, "site", top.via[0].Site)
 	}
@@ -99,6 +99,20 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		rewriteForPolling(attr.in, &v, top, pauses)
 	}
 	return v
+}
+
+// fewReceivers returns how many goroutines receive from the channel to which requests send at the first wait of a route, if they do the
+// work at its end one request at a time; 0 if that is not known, or if they are many. A larger buffer would only let requests queue in
+// the channel.
+func (a *attribution) fewReceivers(p *causeRoute) int {
+	const most = 8 // with more of them, the program starts a receiver for each piece of work, as a rule
+	if len(p.via) != 1 || p.via[0].Wait != report.WaitChanSend {
+		return 0
+	}
+	if s := a.in.serviceAt(p.Cause, p.via); s != nil && s.OtherRequestShare <= 0.5 && s.BatchSize <= 1.5 && s.MaxServers <= most {
+		return s.MaxServers
+	}
+	return 0
 }
 
 // describeDeadline rewrites a verdict on waits that a deadline ended. If the line asks a peer whose other answers take far less, the
