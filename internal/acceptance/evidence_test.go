@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/internal/testing/must"
@@ -20,6 +21,7 @@ import (
 const (
 	evidenceTable = "internal/acceptance/testdata/evidence.txt"
 	findingsTable = "internal/acceptance/testdata/findings.txt"
+	outcomesTable = "internal/acceptance/testdata/outcomes.txt"
 )
 
 // evidenceExamples is how many recordings show the same kind of text in the golden file.
@@ -99,6 +101,28 @@ func TestFindings(t *testing.T) {
 		}
 	})
 	compareLines(t, findingsTable, lines)
+}
+
+// TestOutcomes compares the first sentence of each recording's page with outcomesTable, and the findings in their order of action.
+func TestOutcomes(t *testing.T) {
+	var lines []string
+	eachAnswer(t, func(name string, rep *report.Report) {
+		line := name + "  "
+		if o := verdict.NewOutcome(rep, rep.Verdict); o != nil {
+			line += string(o.State) + ": " + o.Result + ": " + o.Text
+			for _, text := range []string{o.Rules, o.Command} {
+				if text != "" {
+					line += "; " + text
+				}
+			}
+			for _, id := range o.Findings {
+				i := slices.IndexFunc(rep.Findings, func(f report.Finding) bool { return f.ID == id })
+				line += fmt.Sprintf("; %s: %s", rep.Findings[i].Code, rep.Findings[i].Remedy)
+			}
+		}
+		lines = append(lines, line+"\n")
+	})
+	compareLines(t, outcomesTable, lines)
 }
 
 // TestEvidence compares the texts of findings with evidenceTable, up to evidenceExamples recordings of each kind: rules

@@ -52,7 +52,7 @@ func (r *reading) addWarnings(rep *report.Report, shown groups.Selection, sp *sp
 		}
 	}
 	if unnamed, all := rep.CountWithoutHandler(); unnamed > 0 {
-		warn(report.WarnUnnamedRequests, fmt.Sprintf("%d of %d requests never waited, and a trace does not name the handler of those: times of the named groups are of the others, so too high; marks name all (service/mark)", unnamed, all))
+		warn(report.WarnUnnamedRequests, fmt.Sprintf("%d of %d requests never waited, so the trace does not name their handlers: percentiles of handlers are those of the slower requests that did (package service/mark names all)", unnamed, all))
 	}
 	if from := int64(r.opts.From); from >= rep.Input.DurationNS && from > 0 && len(rep.Groups) == 0 {
 		warn(NoMatch, fmt.Sprintf("the part that was asked for begins at %v, and the trace ends after %v", r.opts.From, time.Duration(rep.Input.DurationNS).Round(time.Millisecond)))
@@ -116,7 +116,7 @@ func beforeMarksText(g *report.Group) string {
 	if before < minNS || before < in/2 {
 		return ""
 	}
-	return fmt.Sprintf("requests of %s spent up to %v in this process before their marks began, which is not in their latency; --no-marks shows on what", g.Name, time.Duration(before).Round(10*time.Microsecond))
+	return fmt.Sprintf("requests of %s were in this process for up to %v before their handler's mark began, which is not in their latency (--no-marks counts it)", g.Name, time.Duration(before).Round(10*time.Microsecond))
 }
 
 // plural returns a number with a noun in the singular or plural.

@@ -38,7 +38,7 @@ func TestPoolPictures(t *testing.T) {
 		p.close()
 	}
 	p := open(t, browser, rep, 390, false, "")
-	if bottom := evaluate[float64](p, `document.querySelector('.verdict .remedy').getBoundingClientRect().bottom`); bottom <= 0 || bottom > 844 {
+	if bottom := evaluate[float64](p, `document.querySelector('#outcome .remedy').getBoundingClientRect().bottom`); bottom <= 0 || bottom > 844 {
 		t.Errorf("what to do ends %.0f pixels below the top of a phone's screen of 844", bottom)
 	}
 	p.close()

@@ -120,7 +120,7 @@ func (p *tab) checkContrast() {
 func (p *tab) checkLayout(width int) {
 	p.t.Helper()
 	p.checkWidth(width)
-	for _, text := range evaluate[[]string](p, `[...document.querySelectorAll('#verdict p:not(.remedy)')].filter(e => !e.checkVisibility({ visibilityProperty: true })).map(e => e.textContent)`) {
+	for _, text := range evaluate[[]string](p, `[...document.querySelectorAll('#outcome p, #verdict p')].filter(e => !e.checkVisibility({ visibilityProperty: true })).map(e => e.textContent)`) {
 		p.t.Errorf("at %d pixels, a text is invisible: %s", width, text)
 	}
 	if got := evaluate[int](p, `document.scripts.length`); got != 3 {

@@ -1,10 +1,9 @@
 package text
 
 import (
-	"regexp"
-	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
@@ -15,14 +14,13 @@ import (
 const (
 	maxEvidence = 3
 	maxListed   = 4
-	maxExamined = 200 // findings that are looked at: no report of ours has as many
 	maxTitle    = 400 // columns
 )
 
 // findings writes the major findings in full, and the lesser ones in one paragraph.
 func (p *page) findings() {
-	weighty, lesser := p.splitFindings()
-	p.nothingMajor(weighty)
+	weighty, lesser := verdict.SplitFindings(p.report, p.verdicts())
+	p.outcome()
 	head := span{bold, "change"}
 	for _, f := range weighty {
 		p.line()
@@ -33,41 +31,6 @@ func (p *page) findings() {
 		p.line()
 		p.listFindings(span{dim, "also"}, lesser)
 	}
-}
-
-// splitFindings returns the findings that are written in full, which are major ones or one that matches the verdict, and the others. It leaves out ignored ones and duplicates.
-func (p *page) splitFindings() (weighty, lesser []*report.Finding) {
-	all := p.report.Findings[:min(len(p.report.Findings), maxExamined)]
-	faults := 0
-	for i := range all {
-		switch f := &all[i]; {
-		case f.Ignored != "" || p.earlierDuplicate(i) >= 0: // the first one names the groups of its duplicates
-		case f.Severity.IsMajor() && (faults < maxFindings || f.Code.OfMachine()):
-			if weighty = append(weighty, f); !f.Code.OfMachine() {
-				faults++
-			}
-		default:
-			lesser = append(lesser, f)
-		}
-	}
-	if len(weighty) == 0 || len(weighty) == 1 && weighty[0].Code.OfMachine() {
-		if i := slices.IndexFunc(lesser, p.matchesVerdict); i >= 0 {
-			weighty = slices.Insert(weighty, 0, lesser[i])
-			lesser = slices.Delete(lesser, i, i+1)
-		}
-	}
-	return weighty, lesser
-}
-
-// matchesVerdict reports whether a low finding is about the first cause of the first verdict. It is written in full if there is no major
-// one, and precedes one about other processes: the service's authors can change this cause.
-func (p *page) matchesVerdict(f *report.Finding) bool {
-	v := p.verdicts()
-	if f.Severity != report.SeverityLow || len(v) == 0 || v[0].Group != f.Group || len(v[0].Causes) == 0 {
-		return false
-	}
-	c := &v[0].Causes[0]
-	return c.Cause == f.Cause || c.AheadWork != nil && f.Queue != nil && c.AheadWork.Cause == f.Cause
 }
 
 // finding writes a finding's fault, evidence, fix and predicted gain, in a few lines.
@@ -103,17 +66,6 @@ func (p *page) finding(head span, f *report.Finding) {
 // sentence shortens a rule's text and its long words, so that a paragraph can break it.
 func (p *page) sentence(s string) string { return breakable(termtext.Head(s, maxTitle), p.width/2) }
 
-// earlierDuplicate returns the first finding before the i-th that is the same fault in another group, or -1.
-func (p *page) earlierDuplicate(i int) int {
-	f := &p.report.Findings[i]
-	return slices.IndexFunc(p.report.Findings[:i], func(o report.Finding) bool { return o.Ignored == "" && isSameFault(f, &o) })
-}
-
-// isSameFault reports whether two findings are one fault, found in two groups: at the same place, or with the same change.
-func isSameFault(a, b *report.Finding) bool {
-	return a.Code == b.Code && (a.Title == b.Title && a.Site.Equal(b.Site) || len(a.Changes) > 0 && slices.Equal(a.Changes, b.Changes))
-}
-
 // maxGroups is how many groups of one fault are named.
 const maxGroups = 2
 
@@ -121,9 +73,9 @@ const maxGroups = 2
 func (p *page) groupsOf(f *report.Finding) []span {
 	var spans []span
 	n := 0
-	for i := range p.report.Findings[:min(len(p.report.Findings), maxExamined)] {
+	for i := range p.report.Findings[:min(len(p.report.Findings), verdict.MaxExamined)] {
 		o := &p.report.Findings[i]
-		if o.Ignored != "" || !isSameFault(f, o) {
+		if o.Ignored != "" || !verdict.IsSameFault(f, o) {
 			continue
 		}
 		g := p.report.Group(o.Group)
@@ -341,22 +293,8 @@ func beforeArrow(ns *int64) string {
 	return fact(words.Duration(*ns) + " → ")
 }
 
-// A folded title may be longTitle long. One that is longer than shortTitle is shortened: the JSON has it all.
-const (
-	longTitle  = 200
-	shortTitle = 120
-)
-
-var calleePosition = regexp.MustCompile(` \([^ ()]+:[0-9]+\), (called from|reached from|awaited at) `)
-
-// shortenTitle removes the position of a dependency from a long title that names its caller. It keeps the service's own line, which
-// the reader can change.
-func shortenTitle(title string) string {
-	if termtext.Width(title) <= shortTitle || len(title) > 10*longTitle {
-		return title
-	}
-	return calleePosition.ReplaceAllString(title, ", $1 ")
-}
+// longTitle is how long a folded title may be: the JSON has it all.
+const longTitle = 200
 
 // listFindings lists findings by their titles.
 func (p *page) listFindings(head span, list []*report.Finding) {
@@ -370,7 +308,7 @@ func (p *page) listFindings(head span, list []*report.Finding) {
 			severity = f.Severity
 			spans = append(spans, span{dim, termtext.Head(severity, 10) + ": "})
 		}
-		spans = append(spans, span{plain, breakable(termtext.Head(shortenTitle(f.Title), longTitle), p.width/2) + " "}, span{dim, "(" + termtext.Head(f.Code, 12) + ")"})
+		spans = append(spans, span{plain, breakable(termtext.Head(verdict.ShortTitle(f.Title), longTitle), p.width/2) + " "}, span{dim, "(" + termtext.Head(f.Code, 12) + ")"})
 	}
 	if n := len(list) - maxListed; n > 0 {
 		spans = append(spans, span{dim, "; and " + words.Number(int64(n)) + " more in the JSON"})

@@ -29,21 +29,6 @@ func TestGainAndCost(t *testing.T) {
 	}
 }
 
-// TestShortenTitle: a long title keeps the complete line that its reader can change, so that titles that differ only in this line
-// stay different. It detects a position that is cut in its middle.
-func TestShortenTitle(t *testing.T) {
-	const short = "requests wait while their own goroutine sleeps at main.load (main.go:5), called from main.get (main.go:9)"
-	for title, want := range map[string]string{
-		short: short,
-		"requests wait while another goroutine syncs to disk in syscall.Fdatasync at fileutil.Fdatasync (sync_linux.go:33), called from wal.(*WAL).sync (wal.go:881)":                                   "requests wait while another goroutine syncs to disk in syscall.Fdatasync at fileutil.Fdatasync, called from wal.(*WAL).sync (wal.go:881)",
-		"requests wait for a peer's answer at proto.(*Reader).PeekReplyType (reader.go:95), called from main.(*catalog).product (main.go:27), which the service itself calls repeatedly while it waits": "requests wait for a peer's answer at proto.(*Reader).PeekReplyType, called from main.(*catalog).product (main.go:27), which the service itself calls repeatedly while it waits",
-	} {
-		if got := shortenTitle(title); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-}
-
 // TestLatencyChange: a latency that a change does not affect stays as measured, with all its digits.
 func TestLatencyChange(t *testing.T) {
 	before := int64(8_900_000)

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -41,8 +40,8 @@ func (p *page) shortForm() {
 		}
 	}
 	add(0, "", (*page).header)
-	weighty, lesser := p.splitFindings()
-	add(0, "", func(p *page) { p.nothingMajor(weighty) })
+	weighty, lesser := verdict.SplitFindings(p.report, p.verdicts())
+	add(0, "", (*page).outcome)
 	isQuiet := len(blocks) > 1
 	faults := slices.DeleteFunc(slices.Clone(weighty), func(f *report.Finding) bool { return f.Code.OfMachine() }) // it has no remedy in the service
 	if len(faults) == 0 {
@@ -93,7 +92,7 @@ func (p *page) shortForm() {
 		add(0, "", busy)
 	}
 	rest := slices.DeleteFunc(append(slices.Clone(weighty), lesser...), func(f *report.Finding) bool {
-		return f == p.intended() || slices.Contains(faults, f) || f.Code.OfMachine() || p.isSaid(f)
+		return f == verdict.Intended(p.report, p.verdicts()) || slices.Contains(faults, f) || f.Code.OfMachine() || p.isSaid(f)
 	})
 	lesserBlock := func(hidden string) func(*page) {
 		return func(p *page) {
@@ -158,113 +157,18 @@ func (p *page) shortForm() {
 	p.out.Write(last)
 }
 
-// nothingMajor writes that no finding is major, if none of the weighty ones is, and how many rules could find one.
-func (p *page) nothingMajor(weighty []*report.Finding) {
-	if p.report.Judged == nil || len(p.report.Groups) == 0 || len(weighty) > 0 && weighty[len(weighty)-1].Severity.IsMajor() {
-		return // a report of an earlier version does not have Judged
-	}
-	result := "nothing to change"
-	if len(weighty) > 0 && weighty[0].Code != report.RuleSlowPeer && weighty[0].Code != report.RuleSlowClient {
-		result = "nothing urgent"
-	} else if len(weighty) > 0 {
-		result = "nothing to change here"
-	}
-	requests, latency, protocol, all := 0, report.Latency{}, "", 0
-	for i := range p.report.Groups {
-		all += p.report.Groups[i].Count
-	}
-	for i := range p.report.Servers {
-		if s := &p.report.Servers[i]; s.Count > requests && 2*s.Count >= all { // else most of the work is elsewhere
-			if requests, latency = s.Count, s.LatencyNS; s.Count < all {
-				protocol = s.Kind.Protocol() + " "
-			}
-		}
-	}
-	groups, bound := "", ""
-	if requests == 0 { // no server: of each group
-		for i := range p.report.Groups {
-			g := &p.report.Groups[i]
-			requests += g.Count
-			p99 := g.SenderLatency().P99
-			if len(p.report.Groups) > 1 { // the bound of several is the maximum of a group without a p99
-				p99 = cmp.Or(p99, g.SenderLatency().Max)
-			}
-			if p99 != nil && (latency.P99 == nil || *p99 > *latency.P99) {
-				latency.P99 = p99
-			}
-			if ns := g.SenderLatency().Max; ns != nil && (latency.Max == nil || *ns > *latency.Max) {
-				latency.Max = ns
-			}
-		}
-		if n := len(p.report.Groups); n > 1 {
-			groups, bound = fmt.Sprintf(" of %d groups", n), "at most "
-		}
-	}
-	text := words.Count(requests, protocol+"request", protocol+"requests") + groups
-	switch {
-	case runCount(p.report) > 0:
-		text = words.Count(runCount(p.report), "run", "runs") + " of " + words.Duration(p.report.Groups[0].TotalNS)
-	case latency.P99 != nil:
-		text += ", p99 " + bound + words.Duration(*latency.P99)
-	case latency.Max != nil:
-		text += ", max " + words.Duration(*latency.Max)
-	}
-	switch f := p.intended(); {
-	case len(weighty) > 0 && weighty[0].Code == report.RuleSlowPeer && weighty[0].Share >= 0.5:
-		text += ", mostly a peer's answer"
-	case f != nil:
-		text += ", as intended: " + p.sentence(shortenTitle(f.Title))
-	}
-	if work := p.mainWork(); work != "" && result == "nothing to change" {
-		text += ", mostly computing" + work
-	}
-	judged := p.report.Judged
-	text += fmt.Sprintf("; %d of %s clear", len(judged.Clear), words.Count(judged.Rules, "rule", "rules"))
-	if n := len(judged.Found); n > 0 && len(weighty) == 0 {
-		text += fmt.Sprintf(", %d with lesser facts", n)
-	}
-	if len(judged.Blind) > 0 {
-		blind, reasons := 0, make([]string, len(judged.Blind))
-		for i := range judged.Blind {
-			blind += len(judged.Blind[i].Codes)
-			reasons[i] = termtext.Head(judged.Blind[i].Text, 60)
-		}
-		text += fmt.Sprintf(", %d not judged (%s)", blind, strings.Join(reasons, ", "))
+// outcome writes the conclusion if no finding is a reason to change the service.
+func (p *page) outcome() {
+	o := verdict.NewOutcome(p.report, p.verdicts())
+	if o == nil || o.State == verdict.StateChange {
+		return
 	}
 	p.line()
-	p.paragraph(span{bold, "found"}, indent, span{bold, result}, span{plain, ": " + text + "."})
-}
-
-// mainWork returns a phrase for the only thing that makes requests faster if at least half of the first verdict's time is computing: less
-// work. It is "" for other verdicts.
-func (p *page) mainWork() string {
-	v := p.verdicts()
-	if len(v) == 0 || len(v[0].Causes) == 0 || v[0].Causes[0].Cause != report.CauseCPU || v[0].Causes[0].Share < 0.5 {
-		return ""
+	text := ": " + o.Text + "; " + o.Rules + "."
+	if o.Command != "" {
+		text += " To know it: " + o.Command
 	}
-	c := &v[0].Causes[0]
-	if g := p.report.Group(v[0].Group); len(c.Sites) > 0 && c.Sites[0].Share >= 0.5 && g != nil && g.Named {
-		return ": only less work in " + names.SiteFunc(c.Sites[0].Site, p.width/2) + " makes them faster"
-	}
-	return ": only less work makes them faster"
-}
-
-// intended returns the finding that says of the first cause of the first verdict that it is no fault, such as a stream's pace; nil if
-// there is none.
-func (p *page) intended() *report.Finding {
-	v := p.verdicts()
-	if len(v) == 0 || len(v[0].Causes) == 0 {
-		return nil
-	}
-	all := p.report.Findings[:min(len(p.report.Findings), maxExamined)]
-	i := slices.IndexFunc(all, func(f report.Finding) bool {
-		return f.Severity == report.SeverityInfo && f.Group == v[0].Group && f.Cause == v[0].Causes[0].Cause && f.Share >= 0.5 && len(f.Changes) == 0 &&
-			(f.Code == report.RuleSlowPeer || f.Code == report.RuleSleep) && f.Ignored == ""
-	})
-	if i < 0 {
-		return nil
-	}
-	return &all[i]
+	p.paragraph(span{bold, "found"}, indent, span{bold, o.Result}, span{plain, p.sentence(text)})
 }
 
 // remedyHead returns the heading of what to do about findings: a change of the service, or a question to the owner of a peer or client.
@@ -317,7 +221,7 @@ func (p *page) render(write func(*page)) []byte {
 func (p *page) shortFinding(head span, f *report.Finding, isRepeated bool) {
 	st := names.SeverityStyle(f.Severity)
 	hangingIndent := indent + 9
-	title := []span{{bold, p.sentence(termtext.Head(shortenTitle(f.Title), maxSentence))}}
+	title := []span{{bold, p.sentence(termtext.Head(verdict.ShortTitle(f.Title), maxSentence))}}
 	if place := siteSpans(f.Site, p.width-hangingIndent); place != nil && !strings.Contains(f.Title, names.Position(f.Site)) {
 		title = append(append(title, span{plain, ", at "}), place...)
 	}
@@ -367,7 +271,7 @@ func (p *page) doubt(f *report.Finding) string {
 // lesserFindings writes the title of the first finding, how many others there are, and what else is hidden.
 func (p *page) lesserFindings(head span, list []*report.Finding, hidden string) {
 	f := list[0]
-	spans := []span{{plain, p.sentence(shortenTitle(f.Title))}, {dim, " · " + termtext.Head(f.Severity, 10) + ", " + termtext.Head(f.Code, 12)}}
+	spans := []span{{plain, p.sentence(verdict.ShortTitle(f.Title))}, {dim, " · " + termtext.Head(f.Severity, 10) + ", " + termtext.Head(f.Code, 12)}}
 	if n := len(list) - 1; n > 0 {
 		spans = append(spans, span{dim, "; " + words.Number(int64(n)) + " more"})
 	}
@@ -415,7 +319,7 @@ func Line(r *report.Report) string {
 	}
 	for i := range r.Findings {
 		if f := &r.Findings[i]; f.Ignored == "" {
-			b.WriteString(". " + termtext.Head(f.Code, 12) + " (" + termtext.Head(f.Severity, 10) + "): " + termtext.Head(shortenTitle(f.Title), longTitle))
+			b.WriteString(". " + termtext.Head(f.Code, 12) + " (" + termtext.Head(f.Severity, 10) + "): " + termtext.Head(verdict.ShortTitle(f.Title), longTitle))
 			break
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
@@ -42,7 +43,6 @@ type Options struct {
 
 // Limits on the number of rows, and on the length of texts.
 const (
-	maxFindings    = 4 // major ones of the service
 	maxShort       = 2 // groups after the first that are shown in short
 	maxTableGroups = 8 // groups in one line each
 	fullRows       = 7 // causes of a group
@@ -88,16 +88,6 @@ func Write(w io.Writer, r *report.Report, opts Options) error {
 // isShort reports whether the page is the short form.
 func (p *page) isShort() bool {
 	return len(p.report.Groups) > 0 && !p.opts.Full && !p.opts.AllGroups && p.opts.Band == "" && p.report.WhatIf == nil && len(p.report.Goals) == 0
-}
-
-// runCount returns how many runs of programs and benchmarks a report has.
-func runCount(r *report.Report) (n int) {
-	for i := range r.Groups {
-		if r.Groups[i].Kind == report.KindRun {
-			n += r.Groups[i].Count
-		}
-	}
-	return n
 }
 
 // end flushes the output and returns the first error of writing.
@@ -156,7 +146,7 @@ func (p *page) header() {
 		facts = append(facts, fact("GOMAXPROCS "+strconv.Itoa(in.GOMAXPROCS)))
 	}
 	found := fact(words.Count(requests, "request", "requests"))
-	if n := runCount(p.report); n > 0 {
+	if n := verdict.RunCount(p.report); n > 0 {
 		found = fact(words.Count(n, "run", "runs"))
 		if requests > n {
 			found += " and " + fact(words.Count(requests-n, "request", "requests"))

@@ -115,8 +115,8 @@ func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFir
 	}
 	v.Lead, v.Range = bandWords(g, chosenBand)
 	if withoutHandler, all := r.CountWithoutHandler(); withoutHandler > 0 && g.Named && g.Kind.IsCall() {
-		v.Range = strings.Replace(v.Range, "(p50 ", "(half over ", 1) // a percentile of all requests would be another
-		v.Range = fmt.Sprintf("%s; handler seen in %s of all %s requests)", strings.TrimSuffix(v.Range, ")"), words.Number(int64(g.Count)), words.Number(int64(all)))
+		// These percentiles are not those of all requests.
+		v.Range = fmt.Sprintf("%s, of the %s of %s requests that waited)", strings.TrimSuffix(v.Range, ")"), words.Number(int64(g.Count)), words.Number(int64(all)))
 	}
 	if isOfMessages {
 		addBacklog(&v, g)

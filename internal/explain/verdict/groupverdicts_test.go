@@ -28,14 +28,14 @@ func TestBandWords(t *testing.T) {
 	}
 }
 
-// TestRangeOfSomeRequests: if other requests of the handler are not seen in it, no percentile is named, as that of all is another.
+// TestRangeOfSomeRequests: if other requests of the handler are not seen in it, percentiles are said to be those of some.
 func TestRangeOfSomeRequests(t *testing.T) {
 	p50, longest := int64(10.2e6), int64(21.2e6)
 	r := &report.Report{Groups: []report.Group{
 		{ID: "a", Named: true, Kind: report.KindHTTP1, Count: 10, LatencyNS: report.Latency{P50: &p50, Max: &longest}, Bands: []report.Band{{Band: report.BandAll, ToNS: longest, Count: 10}}},
 		{ID: "b", Kind: report.KindHTTP1, Count: 599},
 	}}
-	want := "(half over 10.2ms, max 21.2ms; handler seen in 10 of all 609 requests)"
+	want := "(p50 10.2ms, max 21.2ms, of the 10 of 609 requests that waited)"
 	if got := groupVerdict(r, &r.Groups[0], report.BandAll, true, false).Range; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

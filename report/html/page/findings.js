@@ -6,7 +6,7 @@ import { about, causeClass } from './causes.js';
 import { report, about_, exampleOf, groupOfFinding, groupByID } from './model.js';
 import { asked } from './how.js';
 import { address } from './state.js';
-import { groupLink } from './verdict.js';
+import { groupLink, onlyMax } from './verdict.js';
 import { siteNode } from './site.js';
 
 // atOnce is how many findings are shown first; the others have smaller gains.
@@ -28,9 +28,6 @@ function gain(name, now, e) {
       s('rect', { class: 'range', x: x(e.low), y: 5, width: Math.max(2, x(e.high) - x(e.low)), height: 10, rx: 3 }),
       s('circle', { class: 'est', cx: x(e.est), cy: 10, r: 4 })));
 }
-
-// onlyMax reports whether a change affects so few requests that it moves only the maximum.
-function onlyMax(p) { return p.max_ns && p.was_max_ns != null && p.was_p99_ns != null && p.max_ns.est < p.was_max_ns && p.p99_ns.est > 0.99 * p.was_p99_ns; }
 
 // prediction shows the predicted gain of a change for a group, in words and as a picture.
 export function prediction(g, p) {
@@ -80,13 +77,12 @@ function fix(f) {
 }
 
 // evidence is folded, because it is for those who doubt a finding.
-function evidence(list) {
-  if (!list.length) return null;
-  return h('details', { class: 'behind' }, h('summary', null, `Evidence (${list.length})`), evidenceList(list));
-}
-
-function evidenceList(list) {
-  return h('ul', { class: 'evidence' }, list.map(e => h('li', null, brief(e.text, 400), e.unit || e.value ? [': ', h('strong', null, quantity(e.value, e.unit))] : null)));
+function evidence(f, g) {
+  return h('details', { class: 'behind' }, h('summary', null, `Evidence (${f.evidence.length})`), h('ul', { class: 'evidence' },
+    f.evidence.map(e => h('li', null, brief(e.text, 400), e.unit || e.value ? [': ', h('strong', null, quantity(e.value, e.unit))] : null)),
+    f.share > 0 ? h('li', null, `share of ${g ? "the group's" : 'all'} time, queues and their holders together: `, h('strong', null, percent(f.share)), ' ', asked('share')) : null,
+    f.decided ? h('li', null, `severity ${brief(f.severity, 12)}: ${percent(f.decided.share)} and ${duration(f.decided.ns)} ${({ all: 'of each request', slow: 'of each slow request' })[f.decided.by] || 'of each request of the other slow band'} (limits: ${percent(f.decided.least_share)}, ${rough(f.decided.least_ns)})`) : null,
+    h('li', null, 'confidence: ', h('strong', null, percent(f.confidence)))));
 }
 
 function card(f, i) {
@@ -99,10 +95,8 @@ function card(f, i) {
         h('p', { class: 'facts' },
           f.cause ? h('span', { class: 'nowrap' }, h('i', { class: 'chip ' + causeClass(f.cause) }), about(f.cause).short) : null,
           f.site ? [f.cause ? ' at ' : '', siteNode(f.site)] : null, g ? [' in ', groupLink(g)] : f.group ? [' in ', brief(f.group)] : [f.cause || f.site ? ' · ' : '', 'whole trace'],
-          f.share > 0 ? [` · ${percent(f.share)} of ${g ? 'its' : 'all'} time `, asked('share')] : null,
-          f.decided ? ` · severity ${brief(f.severity, 12)}: ${percent(f.decided.share)} and ${duration(f.decided.ns)} ${({ all: 'of each request', slow: 'of each slow request' })[f.decided.by] || 'of each request of the other slow band'} (limits: ${percent(f.decided.least_share)}, ${rough(f.decided.least_ns)})` : null,
-          ` · confidence ${percent(f.confidence)} `, asked('confidence')),
-        evidence(f.evidence)),
+          h('span', { title: percent(f.confidence) }, ` · confidence ${f.confidence >= 0.8 ? 'high' : f.confidence >= 0.5 ? 'medium' : 'low'} `), asked('confidence')),
+        evidence(f, g)),
       f.predicted ? prediction(g, f.predicted) : null),
     (f.asked_by || []).map(askedBy),
     f.ignored ? h('p', { class: 'dim' }, `Ignored: ${brief(f.ignored, 600)}`) : null,
@@ -129,14 +123,18 @@ export function whatIf() {
 
 function ranged(e) { return estimate(e); }
 
+function capitalized(text) { return text.charAt(0).toUpperCase() + clean(text).slice(1); }
+
 export function findings() {
   const told = report.findings.filter(f => !f.ignored), shown = told.filter(f => f.severity !== 'info'), notes = told.filter(f => f.severity === 'info'), ignored = report.findings.filter(f => f.ignored);
-  const at = new Map(report.findings.map((f, i) => [f, i]));
+  const at = new Map(report.findings.map((f, i) => [f, i])), first = about_.outcome?.findings || [];
+  const place = f => first.includes(f.id) ? first.indexOf(f.id) : first.length;
+  shown.sort((a, b) => place(a) - place(b));
   return h('section', { id: 'findings' }, h('h2', null, 'What to change ', asked('finding')),
-    shown.length ? [told.length > 1 ? tally(told) : null, shown.slice(0, atOnce).map(f => card(f, at.get(f))), shown.length > atOnce ? h('details', { class: 'behind', id: 'morefindings' }, h('summary', null, `${count(shown.length - atOnce, 'more finding')}`), shown.slice(atOnce).map(f => card(f, at.get(f)))) : null] : h('p', { class: 'dim' }, report.groups.length ? 'No rule found a fault; the causes below stand for themselves.' : 'Nothing to say without requests.'),
-    notes.length ? h('details', { class: 'behind', id: 'notes' }, h('summary', null, `Worth knowing (${notes.length})`), notes.map(f => card(f, at.get(f)))) : null,
+    shown.length ? [told.length > 1 ? tally(told) : null, shown.slice(0, atOnce).map(f => card(f, at.get(f))), shown.length > atOnce ? h('details', { class: 'behind', id: 'morefindings' }, h('summary', null, `${count(shown.length - atOnce, 'more finding')}`), shown.slice(atOnce).map(f => card(f, at.get(f)))) : null] : h('p', { class: 'dim' }, !report.groups.length ? 'Nothing to say without requests.' : about_.outcome ? `${capitalized(about_.outcome.result)}.` : 'No rule found a fault.'),
+    notes.length ? h('details', { class: 'behind', id: 'notes', open: !shown.length }, h('summary', null, `Worth knowing (${notes.length})`), notes.map(f => card(f, at.get(f)))) : null,
     ignored.length ? h('details', { class: 'behind' }, h('summary', null, `Ignored findings (${ignored.length})`), ignored.map(f => card(f, at.get(f)))) : null,
-    report.judged ? h('p', { class: 'dim wrap', id: 'judged' }, brief(report.judged.text, 600)) : null,
+    report.judged ? h('details', { class: 'behind', id: 'judged' }, h('summary', null, about_.outcome?.rules ? clean(about_.outcome.rules) : 'What the rules judged'), h('p', { class: 'dim wrap' }, brief(report.judged.text, 600))) : null,
     told.length ? later('Table of findings', () => table('Findings', [{ text: 'Finding' }, { text: 'Severity' }, { text: 'Title' }, { text: 'Cause' }, { text: 'Share', num: true }, { text: 'Confidence', num: true }, { text: 'p99 predicted', num: true }],
       told.map(f => [brief(f.code, 16), brief(f.severity, 12), brief(f.title, 300), brief(f.cause, 32), percent(f.share), percent(f.confidence), f.predicted ? ranged(f.predicted.p99_ns) : none]))) : null);
 }

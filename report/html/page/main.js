@@ -4,7 +4,7 @@ import { h, s, add, untip, drawNow, typing } from './dom.js';
 import { duration, count, clean, number, brief } from './format.js';
 import { report, about_, goVersion } from './model.js';
 import { read, linked, onChange, view, unknown } from './state.js';
-import { verdict } from './verdict.js';
+import { outcome, verdict } from './verdict.js';
 import { findings, whatIf } from './findings.js';
 import { groupsTable, groupHead, bandCauses } from './groups.js';
 import { distribution } from './distribution.js';
@@ -59,7 +59,17 @@ function goTo(id) {
 // fileName returns the last part of a path.
 function fileName(name) { return name.includes('://') ? name : name.slice(name.lastIndexOf('/') + 1); }
 
+// Warnings that only say of what the numbers are. The others say that events or requests are missing.
+const remarks = ['unnamed-requests', 'before-marks', 'iterations', 'calls-unseen', 'cut'];
+
+// notes shows the warnings that are no alarms, where the numbers are that they are about.
+function notes() {
+  const list = report.input.warnings.filter(w => remarks.includes(w.code));
+  return list.length ? h('p', { class: 'dim', id: 'remarks' }, 'Note: ', list.map(w => clean(w.text).slice(0, 300)).join('; '), '.') : null;
+}
+
 function header() {
+  const losses = report.input.warnings.filter(w => !remarks.includes(w.code));
   const i = report.input, all = report.groups.reduce((n, g) => n + g.count, 0);
   const start = i.start ? new Date(i.start) : null;
   const about = [duration(i.duration_ns) + (start && !isNaN(start) ? ` at ${start.toISOString().slice(0, 19).replace('T', ' ')} UTC` : ''), report.host && report.host.pid ? `pid ${report.host.pid}` : '', goVersion() ? `Go ${brief(goVersion(), 20)}` : '', i.gomaxprocs ? `GOMAXPROCS ${i.gomaxprocs}` : '', `${count(all, 'request')} in ${count(report.groups.length, 'group')}`, i.truncated ? 'cut short' : ''].filter(Boolean).join(' · ');
@@ -67,7 +77,7 @@ function header() {
   return h('header', null,
     h('div', { class: 'title' }, h('h1', null, h('span', { class: 'logo' }, 'whylate'), ' ', h('span', { title: brief(i.name, 1000) }, brief(fileName(i.name), 200) || 'trace')), h('p', { class: 'dim' }, about)),
     h('div', { class: 'tools' }, jsonButtons(), themeButton(), h('button', { type: 'button', id: 'keys', 'aria-label': 'Keys', onclick: () => help.showModal() }, '?')),
-    i.warnings.length ? h('p', { class: 'warn' }, `▲ ${count(i.warnings.length, 'warning')}: ${i.warnings.slice(0, 2).map(w => clean(w.text).slice(0, 200)).join('; ')}${i.warnings.length > 2 ? `; and ${number(i.warnings.length - 2)} more` : ''}`) : null,
+    losses.length ? h('p', { class: 'warn' }, `▲ ${count(losses.length, 'warning')}: ${losses.slice(0, 2).map(w => clean(w.text).slice(0, 200)).join('; ')}${losses.length > 2 ? `; and ${number(losses.length - 2)} more` : ''}`) : null,
     h('p', { class: 'warn', id: 'unknown', role: 'alert', hidden: true }),
     h('nav', { 'aria-label': 'Parts of the page' }, links.map(([id, text]) => h('button', { type: 'button', class: 'plain', onclick: () => goTo(id), 'data-goto': id }, text))));
 }
@@ -122,7 +132,7 @@ function start() {
   document.title = `${brief(report.input.name) || 'trace'} – whylate`;
   read();
   add(document.getElementById('page'), [patterns(), header(), h('main', null,
-    compared(), verdict(), findings(), whatIf(), requests(), groupsTable(),
+    compared(), outcome(), verdict(), notes(), findings(), whatIf(), requests(), groupsTable(),
     view.group ? h('section', { id: 'group' }, groupHead(), distribution(), h('h3', null, 'Causes by latency band'), bandCauses()) : null,
     view.group ? h('section', null, h('h2', null, 'Flame graph'), flame()) : null,
     moments(), capacity(), overTime(), host(), method()), help]);

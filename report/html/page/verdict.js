@@ -2,8 +2,8 @@
 
 import { h } from './dom.js';
 import { about, causeClass } from './causes.js';
-import { percent, count, clean, groupName, brief, duration, number } from './format.js';
-import { report, groupByID, groupOfFinding, verdictOf, bandByName, byCause } from './model.js';
+import { percent, count, clean, groupName, brief, duration, number, rough } from './format.js';
+import { report, about_, groupByID, verdictOf, bandByName, total } from './model.js';
 import { saidOf } from './said.js';
 import { asked } from './how.js';
 import { current, address } from './state.js';
@@ -26,12 +26,25 @@ export function bar(pairs, label) {
       ns / all >= 0.09 ? h('span', { class: 'partname' }, about(c).short) : null)));
 }
 
-// remedy repeats, on narrow screens, what the group's first finding says to do: the finding itself is on the second screen there.
-function remedy(g) {
-  const f = report.findings.find(x => !x.ignored && x.fix && (x.severity === 'high' || x.severity === 'medium') && groupOfFinding(x) === g), p = f && f.predicted;
-  if (!f) return null;
-  const [name, was, now] = p ? p.was_p99_ns != null && !(p.p99_ns.est > 0.99 * p.was_p99_ns) ? ['p99', p.was_p99_ns, p.p99_ns] : ['p50', p.was_p50_ns, p.p50_ns] : [];
-  return h('p', { class: 'remedy' }, h('strong', null, 'Do: '), h('a', { href: address({ finding: f.id }) }, brief(f.remedy || f.fix, 600)), was > now?.est ? ` (${name} ${duration(was)} → ${duration(now.est)})` : null);
+// outcome is the page's first sentence: what the report comes to, and the first change with its gain.
+export function outcome() {
+  const o = about_.outcome;
+  if (!o) return null;
+  const f = report.findings.find(x => x.id === o.findings?.[0]), p = f?.predicted;
+  const [name, was, now] = p ? p.was_p99_ns != null && !(p.p99_ns.est > 0.99 * p.was_p99_ns) ? ['p99', p.was_p99_ns, p.p99_ns] : onlyMax(p) ? ['max', p.was_max_ns, p.max_ns] : ['p50', p.was_p50_ns, p.p50_ns] : [];
+  return h('section', { id: 'outcome', class: o.state === 'change' ? f.severity : o.state }, h('p', null, h('strong', { class: 'state' }, clean(o.result)), ' ', clean(o.text)),
+    f ? h('p', { class: 'remedy' }, h('strong', null, 'Do: '), h('a', { href: address({ finding: f.id }) }, brief(f.remedy || f.fix, 600)), was > now?.est ? h('strong', null, ` ${name} ${duration(was)} → ${rough(now.est)}`) : null) : null,
+    o.command ? h('p', null, 'Next: ', h('code', null, clean(o.command))) : null);
+}
+
+// onlyMax reports whether a change affects so few requests that it moves only the maximum.
+export function onlyMax(p) { return p.max_ns && p.was_max_ns != null && p.was_p99_ns != null && p.max_ns.est < p.was_max_ns && p.p99_ns.est > 0.99 * p.was_p99_ns; }
+
+// sentenceParts divides a band's time as the verdict's sentence does, in its order: [[cause, ns]...]. The wait for those ahead in a queue is
+// a part of its own, and what the sentence leaves out is "other".
+function sentenceParts(v, b) {
+  const parts = v.causes.filter(c => c.said).map(c => [c.queue ? 'queue' : c.cause, c.total_ns]), rest = total(b.causes) - parts.reduce((n, p) => n + p[1], 0);
+  return rest > 0 ? [...parts, ['other', rest]] : parts;
 }
 
 function groupVerdict(v) {
@@ -42,11 +55,10 @@ function groupVerdict(v) {
   const b = bandByName(g, v.band) || g.bands[0];
   return h('div', { class: 'verdict', 'data-verdict': v.group },
     h('p', { class: 'lead' }, clean(said.lead), ' ', groupLink(g), h('span', { class: 'dim' }, ' ' + clean(said.range)), ' spent'),
-    bar(byCause(b.causes), 'Causes of these requests'),
+    bar(sentenceParts(v, b), 'Causes of these requests'),
     h('ol', { class: 'spent' }, said.causes.map(c => h('li', { 'data-ns': c.ns },
       h('span', { class: 'num big' }, c.share), h('span', { class: 'num each' }, c.each),
-      h('span', { class: 'words' }, h('i', { class: 'chip ' + causeClass(c.cause) }), h('strong', null, clean(c.words)), clean(c.rest))))),
-    remedy(g),
+      h('span', { class: 'words' }, h('i', { class: 'chip ' + causeClass(c.queued ? 'queue' : c.cause) }), h('strong', null, clean(c.words)), clean(c.rest))))),
     said.held ? h('p', { class: 'warn' }, '▲ ', clean(said.held)) : null,
     openLine(g));
 }

@@ -1,0 +1,295 @@
+package verdict
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/output/names"
+	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
+)
+
+// An Outcome is the conclusion of a report in one sentence: a change, a peer to ask, or that the service is well.
+type Outcome struct {
+	State State `json:"state"`
+	// Result is the state as a heading of a few words.
+	Result string `json:"result"`
+	// Text gives the reason: in StateChange the latency of the requests and its largest cause, otherwise the examined requests.
+	Text string `json:"text"`
+	// Rules says how many rules found nothing, and how many could not judge; "" in StateChange.
+	Rules string `json:"rules,omitempty"`
+	// Command is the command that records the missing data; "" if none is missing.
+	Command string `json:"command,omitempty"`
+	// Findings are the ids of the findings that are shown in full, the first to act on first.
+	Findings []string `json:"findings,omitempty"`
+}
+
+// A State is a kind of Outcome.
+type State string
+
+const (
+	StateChange  State = "change"  // a finding of medium or high severity
+	StatePeer    State = "peer"    // most of the time is another party's: a peer or the client
+	StateMinor   State = "minor"   // a finding of low severity is about the largest cause
+	StateHealthy State = "healthy" // no finding is about the largest cause
+	StateUnclear State = "unclear" // the recording lacks the data that would explain the largest cause
+)
+
+// NewOutcome returns the outcome of a report with the given verdicts. It is nil if the report has no requests, or is of an earlier
+// version, which does not say what its rules judged.
+func NewOutcome(r *report.Report, verdicts []report.Verdict) *Outcome {
+	if r.Judged == nil || len(r.Groups) == 0 {
+		return nil
+	}
+	weighty, _ := SplitFindings(r, verdicts)
+	o := &Outcome{State: StateHealthy, Result: "nothing to change"}
+	for _, ofMachine := range []bool{false, true} { // a fault of the machine has no remedy in the service
+		for _, f := range weighty {
+			if f.Code.OfMachine() == ofMachine {
+				o.Findings = append(o.Findings, f.ID)
+			}
+		}
+	}
+	if len(weighty) > 0 && weighty[len(weighty)-1].Severity.IsMajor() {
+		o.State, o.Result = StateChange, "change this"
+		o.Text = causeText(r, verdicts)
+		return o
+	}
+	if !slices.ContainsFunc(r.Groups, func(g report.Group) bool { return g.Count > 0 }) {
+		return &Outcome{State: StateUnclear, Result: "nothing to judge", Text: "no request ended in the trace", Rules: rulesText(r.Judged, true), Command: r.Judged.Record}
+	}
+	var largest *report.VerdictCause // if it is most of the time
+	if len(verdicts) > 0 && len(verdicts[0].Causes) > 0 && verdicts[0].Causes[0].Share >= 0.5 {
+		largest = &verdicts[0].Causes[0]
+	}
+	if len(weighty) > 0 && weighty[0].Code != report.RuleSlowPeer && weighty[0].Code != report.RuleSlowClient {
+		o.State, o.Result = StateMinor, "nothing urgent"
+	} else if len(weighty) > 0 || largest != nil && largest.Cause == report.CauseNetwork && Intended(r, verdicts) == nil {
+		o.State, o.Result = StatePeer, "nothing to change here"
+	}
+	o.Text = examinedText(r)
+	switch f := Intended(r, verdicts); {
+	case len(weighty) > 0 && weighty[0].Code == report.RuleSlowPeer && weighty[0].Share >= 0.5:
+		o.Text += ", mostly a peer's answer"
+	case f != nil:
+		o.Text += ", as intended: " + ShortTitle(f.Title)
+	case largest == nil || o.State == StateMinor:
+	case o.State == StatePeer:
+		o.Text += ", " + words.Percent(largest.Share) + " " + shortCause(largest)
+	case largest.Cause != report.CauseCPU:
+		if largest.EachNS >= leastNoticeable {
+			o.Result = "no change known"
+			o.Text += ", " + words.Percent(largest.Share) + " " + shortCause(largest) + ": only to shorten that makes them faster"
+		}
+	default:
+		work := ""
+		if g := r.Group(verdicts[0].Group); len(largest.Sites) > 0 && largest.Sites[0].Share >= 0.5 && g != nil && g.Named {
+			work = " in " + names.SiteFunc(largest.Sites[0].Site, siteColumns)
+		}
+		blind := slices.IndexFunc(r.Judged.Blind, func(b report.Blind) bool { return b.Reason == report.BlindCPUSamples })
+		if largest.EachNS >= leastNoticeable && blind >= 0 {
+			o.State, o.Result = StateUnclear, "cannot tell which work"
+			o.Command = r.Judged.Blind[blind].Record
+			o.Text += ", " + words.Percent(largest.Share) + " computing" + work + "; on what is unknown (" + r.Judged.Blind[blind].Text + ")"
+			break
+		}
+		o.Text += ", mostly computing: only less work" + work + " makes them faster"
+	}
+	o.Rules = rulesText(r.Judged, len(weighty) == 0)
+	return o
+}
+
+// leastNoticeable is the time of a cause in a request, in ns, from which it deserves a word though no rule knows a change.
+const leastNoticeable = 1_000_000
+
+// causeText returns the latency of the slow requests of the first verdict and their largest cause.
+func causeText(r *report.Report, verdicts []report.Verdict) string {
+	if len(verdicts) == 0 || len(verdicts[0].Causes) == 0 {
+		return ""
+	}
+	v := &verdicts[0]
+	g := r.Group(v.Group)
+	if g == nil {
+		return ""
+	}
+	latency := ""
+	switch l := g.SenderLatency(); {
+	case l.P99 != nil:
+		latency = ", p99 " + words.Duration(*l.P99)
+	case l.Max != nil:
+		latency = ", max " + words.Duration(*l.Max)
+	}
+	return names.GroupName(g, siteColumns) + latency + ": " + words.Percent(v.Causes[0].Share) + " " + shortCause(&v.Causes[0])
+}
+
+// shortCause returns a cause in words and the line of the service at which most of its time passes.
+func shortCause(c *report.VerdictCause) string {
+	text := c.Words
+	var line *report.Site
+	if c.Queue != nil && len(c.Queue.Waits) > 0 {
+		line = c.Queue.Waits[0].Site.OwnLine()
+	} else if len(c.Sites) > 0 {
+		line = c.Sites[0].Site.OwnLine()
+	}
+	if position := names.Position(line); position != "" {
+		return text + " at " + names.SiteFunc(line, siteColumns) + " (" + position + ")"
+	}
+	return text
+}
+
+// examinedText returns how many requests were examined, and their latency: those of the server that handled most of them, else
+// those of all groups.
+func examinedText(r *report.Report) string {
+	requests, latency, protocol, all := 0, report.Latency{}, "", 0
+	for i := range r.Groups {
+		all += r.Groups[i].Count
+	}
+	for i := range r.Servers {
+		if s := &r.Servers[i]; s.Count > requests && 2*s.Count >= all { // else most of the work is elsewhere
+			if requests, latency = s.Count, s.LatencyNS; s.Count < all {
+				protocol = s.Kind.Protocol() + " "
+			}
+		}
+	}
+	groups, bound := "", ""
+	if requests == 0 { // no server: of each group
+		for i := range r.Groups {
+			g := &r.Groups[i]
+			requests += g.Count
+			p99 := g.SenderLatency().P99
+			if len(r.Groups) > 1 { // the bound of several is the maximum of a group without a p99
+				p99 = cmp.Or(p99, g.SenderLatency().Max)
+			}
+			if p99 != nil && (latency.P99 == nil || *p99 > *latency.P99) {
+				latency.P99 = p99
+			}
+			if ns := g.SenderLatency().Max; ns != nil && (latency.Max == nil || *ns > *latency.Max) {
+				latency.Max = ns
+			}
+		}
+		if n := len(r.Groups); n > 1 {
+			groups, bound = fmt.Sprintf(" of %d groups", n), "at most "
+		}
+	}
+	text := words.Count(requests, protocol+"request", protocol+"requests") + groups
+	switch runs := RunCount(r); {
+	case runs > 0:
+		text = words.Count(runs, "run", "runs") + " of " + words.Duration(r.Groups[0].TotalNS)
+	case latency.P99 != nil:
+		text += ", p99 " + bound + words.Duration(*latency.P99)
+	case latency.Max != nil:
+		text += ", max " + words.Duration(*latency.Max)
+	}
+	return text
+}
+
+// RunCount returns how many runs of programs and benchmarks a report has.
+func RunCount(r *report.Report) (n int) {
+	for i := range r.Groups {
+		if r.Groups[i].Kind == report.KindRun {
+			n += r.Groups[i].Count
+		}
+	}
+	return n
+}
+
+// rulesText returns how many rules found nothing and how many could not judge; withFound adds those with findings that are no faults.
+func rulesText(judged *report.Judged, withFound bool) string {
+	text := fmt.Sprintf("%d of %s clear", len(judged.Clear), words.Count(judged.Rules, "rule", "rules"))
+	if n := len(judged.Found); n > 0 && withFound {
+		text += fmt.Sprintf(", %d with lesser facts", n)
+	}
+	if len(judged.Blind) > 0 {
+		blind, reasons := 0, make([]string, len(judged.Blind))
+		for i := range judged.Blind {
+			blind += len(judged.Blind[i].Codes)
+			reasons[i] = termtext.Head(judged.Blind[i].Text, 60)
+		}
+		text += fmt.Sprintf(", %d not judged (%s)", blind, strings.Join(reasons, ", "))
+	}
+	return text
+}
+
+// Intended returns the finding that says of the first cause of the first verdict that it is no fault, such as a stream's pace; nil if
+// there is none.
+func Intended(r *report.Report, verdicts []report.Verdict) *report.Finding {
+	if len(verdicts) == 0 || len(verdicts[0].Causes) == 0 {
+		return nil
+	}
+	v := &verdicts[0]
+	all := r.Findings[:min(len(r.Findings), MaxExamined)]
+	i := slices.IndexFunc(all, func(f report.Finding) bool {
+		return f.Severity == report.SeverityInfo && f.Group == v.Group && f.Cause == v.Causes[0].Cause && f.Share >= 0.5 && len(f.Changes) == 0 &&
+			(f.Code == report.RuleSlowPeer || f.Code == report.RuleSleep) && f.Ignored == ""
+	})
+	if i < 0 {
+		return nil
+	}
+	return &all[i]
+}
+
+// Limits on findings.
+const (
+	MaxExamined = 200 // findings that are looked at: no report of ours has as many
+	maxFaults   = 4   // major findings of the service that are shown in full
+)
+
+// SplitFindings returns the findings that are shown in full, in the report's order, which are major ones or one that matches the
+// first verdict, and the others. It leaves out ignored ones and duplicates.
+func SplitFindings(r *report.Report, verdicts []report.Verdict) (weighty, lesser []*report.Finding) {
+	all := r.Findings[:min(len(r.Findings), MaxExamined)]
+	faults := 0
+	for i := range all {
+		switch f := &all[i]; {
+		case f.Ignored != "" || hasEarlierDuplicate(all, i): // the first one names the groups of its duplicates
+		case f.Severity.IsMajor() && (faults < maxFaults || f.Code.OfMachine()):
+			if weighty = append(weighty, f); !f.Code.OfMachine() {
+				faults++
+			}
+		default:
+			lesser = append(lesser, f)
+		}
+	}
+	if len(weighty) == 0 || len(weighty) == 1 && weighty[0].Code.OfMachine() {
+		if i := slices.IndexFunc(lesser, func(f *report.Finding) bool { return matchesVerdict(f, verdicts) }); i >= 0 {
+			weighty = slices.Insert(weighty, 0, lesser[i])
+			lesser = slices.Delete(lesser, i, i+1)
+		}
+	}
+	return weighty, lesser
+}
+
+// matchesVerdict reports whether a low finding is about the first cause of the first verdict. It is shown in full if there is no major
+// one, and precedes one about other processes: the service's authors can change this cause.
+func matchesVerdict(f *report.Finding, verdicts []report.Verdict) bool {
+	if f.Severity != report.SeverityLow || len(verdicts) == 0 || verdicts[0].Group != f.Group || len(verdicts[0].Causes) == 0 {
+		return false
+	}
+	c := &verdicts[0].Causes[0]
+	return c.Cause == f.Cause || c.AheadWork != nil && f.Queue != nil && c.AheadWork.Cause == f.Cause
+}
+
+// hasEarlierDuplicate reports whether a finding before the i-th is the same fault in another group.
+func hasEarlierDuplicate(all []report.Finding, i int) bool {
+	return slices.ContainsFunc(all[:i], func(o report.Finding) bool { return o.Ignored == "" && IsSameFault(&all[i], &o) })
+}
+
+// IsSameFault reports whether two findings are one fault, found in two groups: at the same place, or with the same change.
+func IsSameFault(a, b *report.Finding) bool {
+	return a.Code == b.Code && (a.Title == b.Title && a.Site.Equal(b.Site) || len(a.Changes) > 0 && slices.Equal(a.Changes, b.Changes))
+}
+
+var calleePosition = regexp.MustCompile(` \([^ ()]+:[0-9]+\), (called from|reached from|awaited at) `)
+
+// ShortTitle removes the position of a dependency from a finding's title that has more than 120 columns and names its caller. It
+// keeps the service's own line, which the reader can change.
+func ShortTitle(title string) string {
+	if n := termtext.Width(title); n <= 120 || n > 2000 {
+		return title
+	}
+	return calleePosition.ReplaceAllString(title, ", $1 ")
+}
