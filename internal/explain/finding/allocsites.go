@@ -30,8 +30,8 @@ func allocSiteText(s *allocs.Site) string {
 const maxAllocSites = 5
 
 // topAllocSite returns the line that allocates most bytes according to the allocation profile, and evidence about the first
-// maxAllocSites lines that each have 2 % or more. If no profile was recorded, it ranks lines by the time of GC assists instead:
-// an assist is charged to a goroutine that allocates. The site is nil if there were no assists either.
+// maxAllocSites lines that each have 2 % of the bytes or more. If no profile was recorded, it ranks lines by the time of GC
+// assists instead: an assist is charged to a goroutine that allocates. The site is nil if there were no assists either.
 func (in *Input) topAllocSite() (site *report.Site, evidence []report.Evidence) {
 	var out []report.Evidence
 	if profile := in.Allocs; profile != nil && len(profile.Sites) > 0 {

@@ -84,8 +84,9 @@ type attribution struct {
 	candidates    []*candidate // ordered by the first of their causes in the report
 }
 
-// attributionOf returns how the routes of a group are divided among candidates. It computes an attribution on first use and keeps
-// it in the Input. The order of the find functions matters: each uses what the earlier ones found.
+// attributionOf divides the routes of a group's requests (wait chains, each to one cause) among candidates (possible findings).
+// It computes an attribution on first use and keeps it in the Input. The order of the find functions matters: each uses what the
+// earlier ones found.
 func (in *Input) attributionOf(group *report.Group) *attribution {
 	if attr := in.attributions[group]; attr != nil {
 		return attr
@@ -126,8 +127,8 @@ func (in *Input) candidatesOf(code report.RuleCode) iter.Seq2[*attribution, *can
 	}
 }
 
-// buildCandidates sorts the routes of all requests, and those of the slow requests, into one candidate for each key, and computes
-// the share and gain of each candidate.
+// buildCandidates fills candidates: it sorts the routes of all requests, and those of the slow requests, into one candidate for
+// each key, and computes the share and gain of each candidate.
 func (a *attribution) buildCandidates() {
 	byKey := map[candidateKey]*candidate{}
 	for c, r := range a.routes(a.group.All()) {
@@ -156,8 +157,8 @@ func (a *attribution) buildCandidates() {
 	}
 }
 
-// findFixedSleeps finds the sleeps of dependencies that nearly every request waits for (fixedSleeps): a delay that the dependency
-// imposes on all calls.
+// findFixedSleeps fills fixedSleeps with the sleeps of dependencies that nearly every request waits for: a delay that the
+// dependency imposes on all calls.
 func (a *attribution) findFixedSleeps() {
 	for i := range a.group.All().Causes {
 		if c := &a.group.All().Causes[i]; c.Cause == report.CauseSleep && c.Site != nil && c.Site.Module != "" && float64(c.Requests) >= threshold.NearlyAllShare*float64(a.group.Count) {

@@ -107,9 +107,9 @@ type extraComputing struct {
 	sampledShare float64 // share of the slow requests' computing that CPU samples cover
 }
 
-// measureExtra returns how much more slow requests compute than the mean request. It returns false unless that makes them slow:
-// they take at least twice the median latency, and computing is at least half of the excess. CPU samples must cover half of their
-// computing.
+// measureExtra returns how much more slow requests compute than the mean request; isOwn selects the causes that count as
+// computing. It returns false unless that makes them slow: they take at least twice the median latency, and computing is at
+// least half of the excess. CPU samples must cover half of their computing.
 func measureExtra(group *report.Group, isOwn func(*report.Cause) bool) (result extraComputing, ok bool) {
 	slow := group.Tail()
 	if slow == group.All() || slow.Count == 0 || group.LatencyNS.P50 == nil || group.Count == 0 {

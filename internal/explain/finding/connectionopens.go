@@ -18,8 +18,8 @@ type connOpens struct {
 	changes  []predict.Change // without the opening
 }
 
-// connOpensOf adds up, over the routes of a candidate, the connections that requests open: the handshake and the answer are
-// different waits of one call, so one line may count for several routes.
+// connOpensOf adds up how long requests open connections at the lines of a candidate's routes. A line counts once, also if it
+// has several routes, as for a handshake and for the answer. The number of requests is that of the line with the most.
 func (a *attribution) connOpensOf(cand *candidate) connOpens {
 	out := connOpens{changes: []predict.Change{}}
 	countedCalls := map[*queues.PeerCalls]bool{}

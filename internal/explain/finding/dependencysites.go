@@ -8,10 +8,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// siteCauses returns the routes of a candidate that have the cause of its heaviest route top, one for each site: top first, then
+// siteRoutes returns the routes of a candidate that have the cause of its heaviest route top, one for each site: top first, then
 // those with at least threshold.NoticeableShare of the time of top's site, at most maxChangeSites. One line of the service may
 // wait at several lines of a dependency, which is one fault.
-func siteCauses(cand *candidate, top *causeRoute) []*causeRoute {
+func siteRoutes(cand *candidate, top *causeRoute) []*causeRoute {
 	list, ns := []*causeRoute{top}, []int64{0}
 	for i := range cand.routes {
 		p := &cand.routes[i]
@@ -33,10 +33,10 @@ func siteCauses(cand *candidate, top *causeRoute) []*causeRoute {
 	return out
 }
 
-// otherSiteEvidence returns the mean time at each further site of a candidate.
+// otherSiteEvidence returns, for each site of siteRoutes except top's, the mean time of the requests that wait there.
 func otherSiteEvidence(cand *candidate, top *causeRoute) []report.Evidence {
 	var out []report.Evidence
-	for _, p := range siteCauses(cand, top)[1:] {
+	for _, p := range siteRoutes(cand, top)[1:] {
 		if p.Requests > 0 {
 			out = append(out, evidenceOf("evidence also-at", float64(p.TotalNS)/float64(p.Requests), "ns", "activity", activityAt(p.Cause, nil)))
 		}
@@ -44,10 +44,10 @@ func otherSiteEvidence(cand *candidate, top *causeRoute) []report.Evidence {
 	return out
 }
 
-// withoutAllSites returns the changes that remove a sleeping candidate's cause at each of its sites (siteCauses).
+// withoutAllSites returns the changes that remove the sleeps of a candidate at each of their sites (siteRoutes).
 func withoutAllSites(attr *attribution, cand *candidate) []predict.Change {
 	out := []predict.Change{}
-	for _, p := range siteCauses(cand, cand.heaviestRoute(report.CauseSleep)) {
+	for _, p := range siteRoutes(cand, cand.heaviestRoute(report.CauseSleep)) {
 		for _, change := range attr.withoutSite(p) {
 			if !slices.Contains(out, change) {
 				out = append(out, change)

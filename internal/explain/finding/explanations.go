@@ -135,9 +135,9 @@ func throttledShare(r *report.Report) float64 {
 	return 0
 }
 
-// subtractExplained reduces the gain of each verdict by the share that the explanations take, and drops the verdict if the rest
-// is below all thresholds. If at least half is explained, the severity is at most low. Otherwise it is at most that of the
-// explainer, unless the verdict costs threshold.FarFactor times as much.
+// subtractExplained reduces the gain of each verdict by the share that the explanations take. It changes the verdicts in place
+// and returns those whose rest is above a threshold. If at least half is explained, the severity is at most low. Otherwise it is
+// at most that of the explainer, unless the verdict costs threshold.FarFactor times as much.
 func subtractExplained(in *Input, all []Verdict) []Verdict {
 	isDropped, takenShares := make([]bool, len(all)), make([]float64, len(all))
 	for _, reason := range explanations(in, all) {

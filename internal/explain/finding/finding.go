@@ -223,7 +223,7 @@ func (v *Verdict) prependEvidence(evidence ...report.Evidence) {
 	v.Evidence = append(evidence, v.Evidence...)
 }
 
-// Find runs rules and returns their findings, the most severe first. The package comment lists the steps.
+// Find runs rules and returns their findings, the most severe first, each id once. The package comment lists the steps.
 func Find(in *Input, rules []Rule) []report.Finding {
 	var all []Verdict
 	for i := range rules {
@@ -253,8 +253,8 @@ func Find(in *Input, rules []Rule) []report.Finding {
 	return out
 }
 
-// predictTogether predicts, for each verdict of medium or high severity, what its changes win together with those of the earlier ones
-// of its group.
+// predictTogether sets Combined of each verdict of medium or high severity: what its changes win together with those of the
+// earlier ones of its group.
 func predictTogether(in *Input, all []Verdict) {
 	changes := map[string][]predict.Change{}
 	for i := range all {
@@ -319,7 +319,7 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 // trustedConfidence is the least confidence that needs no reason.
 const trustedConfidence = 0.8
 
-// savesNothing reports whether a prediction shortens neither the median, nor p99, nor the maximum by 5 %. It returns false if
+// savesNothing reports whether a prediction shortens none of the median, p90, p99 and the maximum by 5 %. It returns false if
 // nothing was predicted.
 func savesNothing(p *report.Predicted) bool {
 	if p == nil {

@@ -27,7 +27,7 @@ func sortVerdicts(all []Verdict) {
 	moveToFront(all, func(v *Verdict) bool { return v.Code == report.RuleStopped && v.Severity.IsMajor() })
 }
 
-// moveToFront makes the first verdict that matches the first of all.
+// moveToFront makes the first verdict that matches the first of all; the others keep their order.
 func moveToFront(all []Verdict, matches func(*Verdict) bool) {
 	for i := range all {
 		if matches(&all[i]) {
@@ -41,7 +41,7 @@ func moveToFront(all []Verdict, matches func(*Verdict) bool) {
 
 // orderByLoss sorts verdicts by severity, then by the loss of the slow requests, which the report's first sentence describes. A
 // verdict on a busy machine moves before those of equal severity that it makes worse, unless their loss is threshold.FarFactor
-// times as large. It becomes info if requests compute for far longer than other processes used the CPUs.
+// times as large. If it is low, it becomes info if requests compute for far longer than other processes used the CPUs.
 func orderByLoss(all []Verdict) {
 	isOfMachine := func(v Verdict) bool { return v.Code.OfMachine() }
 	if index := slices.IndexFunc(all, isOfMachine); index >= 0 && slices.ContainsFunc(all, func(v Verdict) bool {

@@ -19,8 +19,8 @@ import (
 //     waiting for phases, to WL3002 if they spend it on waiting for Ps that workers use.
 
 // collectorPart returns the part of a cause, between 0 and 1, that the collector took: all of an assist, of a wait for a phase
-// and of a stop of the world for a cycle; of a wait for a P, the share of marking in what ran during the wait. Forced collections
-// are not counted.
+// and of a stop of the world for a cycle; of a wait for a P, the share of marking in what ran during the wait. Waits for a whole
+// forced collection, as in runtime.GC, do not count.
 func collectorPart(c *report.Cause) float64 {
 	switch c.Cause {
 	case report.CauseGCAssist, report.CauseGCWait:
@@ -76,8 +76,8 @@ func (in *Input) isGCFrequentOrForced() bool {
 // isMostlyForced reports whether code forced more than half of the collections.
 func isMostlyForced(gc *process.GC) bool { return 2*gc.Forced > gc.Cycles }
 
-// collectorVerdict returns a verdict, without title and fix, about the part of a group's time that the collector took. It returns
-// false if that is less than threshold.NoticeableShare of the time of all requests.
+// collectorVerdict returns a verdict, without title and fix, about the part of a group's time that the collector took. With it
+// comes false if that is less than threshold.NoticeableShare of the time of all requests.
 func (in *Input) collectorVerdict(group *report.Group, part func(*report.Cause) float64) (v Verdict, ok bool) {
 	share, gain := gainWithoutPart(group, part)
 	v = Verdict{Gain: gain, Finding: report.Finding{Cause: report.FamilyGC, Group: group.ID, Share: share, Confidence: 0.9}}

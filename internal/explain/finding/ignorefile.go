@@ -23,7 +23,7 @@ const maxIgnoreEntries = 10000
 // ReadIgnoreEntries reads one entry a line: a code, a site and the reason, separated by spaces. Code and site are patterns in
 // which * matches any text without a slash. A site is a function (main.poll, *.poll), a file (poll.go, store/*.go) or a line
 // (poll.go:12), each with or without its directories; * alone matches all sites. Empty lines and lines that begin with # are
-// skipped. A line without a reason is an error, because the next reader needs the reason.
+// skipped. A line without a reason is an error, because the next reader needs the reason. Errors begin with name, the file's.
 func ReadIgnoreEntries(r io.Reader, name string) ([]IgnoreEntry, error) {
 	var out []IgnoreEntry
 	err := forEachLine(r, name, func(fields []string) error {

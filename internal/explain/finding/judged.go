@@ -151,7 +151,7 @@ func (r *Rule) firstMissing(in *Input) *missingInput {
 	return nil
 }
 
-// traceURL returns the URL that the trace was recorded from, or "URL" if it was none.
+// traceURL returns the URL that the trace was recorded from, quoted for a shell, or "URL" if it was none.
 func traceURL(r *report.Report) string {
 	if strings.HasPrefix(r.Input.Name, "http://") || strings.HasPrefix(r.Input.Name, "https://") {
 		return words.ShellQuote(r.Input.Name)
@@ -159,7 +159,8 @@ func traceURL(r *report.Report) string {
 	return "URL"
 }
 
-// recordCommand returns one command that gets all missing data, as far as a new recording can get it; "" if nothing is missing.
+// recordCommand returns one command that gets all missing data, as far as a new recording can get it; "" if none can or nothing
+// is missing.
 func (in *Input) recordCommand(missing map[report.BlindReason]*missingInput) string {
 	var all missingInput
 	for _, l := range missing {

@@ -95,9 +95,9 @@ func hasFunction(sites []*report.Site, prefixes string) bool {
 	return false
 }
 
-// adviceForPause returns the advice on the library's intended pauses, of which those in the trace are seenNS long on average, 0 if
-// that is not known, and how long they are after it; 0 if the present length is not known. isSet means that they are much shorter
-// than they are unless set: the service's authors chose that.
+// adviceForPause returns the advice on the library's intended pauses, and their length if a user follows it; 0 if their default
+// length is not known. seenNS is their mean length in the trace, 0 if that is not known. isSet means that seenNS is less than
+// half of the default: the service's authors chose that.
 func (l *library) adviceForPause(seenNS int64) (advice string, shorter time.Duration, isSet bool) {
 	length := textOf("phrase pause-unless-set", "time", l.pauseLength)
 	shorter = l.shorterPause()
@@ -142,7 +142,7 @@ func peerAdviceOf(p *causeRoute) *library {
 	return nil
 }
 
-// sites returns the sites of a route.
+// sites returns the site of a route's cause, then those of its waits from the request's own to the last one. Each may be nil.
 func (p *causeRoute) sites() []*report.Site {
 	sites := []*report.Site{p.Site}
 	for i := range p.via {

@@ -62,7 +62,8 @@ func dependencyLock(cand *candidate) *report.Site {
 }
 
 // splitByHolderWork divides the candidate of a lock by the kind of work that its holders do: if one kind moves out of the lock,
-// requests still wait for the other. A kind with less than threshold.MajorShare of the time stays with the largest.
+// requests still wait for the other. A kind with less than threshold.MajorShare of the time stays with the largest. The
+// candidate of the largest kind comes first; it is cand itself if there is no other.
 func splitByHolderWork(attr *attribution, cand *candidate) []*candidate {
 	sumNS, totalNS := map[causeSite]int64{}, int64(0)
 	var works []causeSite

@@ -42,8 +42,8 @@ func (in *Input) longWaitsAt(site *report.Site) *queues.LongWaits {
 	return firstMatch(in.LongWaits, func(r *queues.LongWaits) bool { return r.Site.Matches(site) })
 }
 
-// findLongPolls finds the lines at which requests wait on purpose for an event (see above), and decides for each whether nearly
-// all time of the group's requests is such a wait.
+// findLongPolls fills longPolls with the lines at which requests wait on purpose for an event (see above), if nearly all time of
+// the group's requests is such a wait.
 func (a *attribution) findLongPolls() {
 	g := a.group
 	if g.Kind != report.KindMark && !g.Kind.IsCall() && !(g.Kind == report.KindLoop && a.in.AcceptsConnections) {
@@ -143,8 +143,8 @@ func (a *attribution) longPollOf(c *report.Cause, via []report.Via) *longPoll {
 	return nil
 }
 
-// pollVerdict returns the verdict of WL2001 on a long poll: a fact if events end the waits, low if only time-outs do or if a
-// periodic activity does.
+// pollVerdict returns the verdict of WL2001 on a long poll: a fact if events end the waits, low if only time-outs do, or only a
+// periodic activity.
 func pollVerdict(attr *attribution, cand *candidate, poll *longPoll) Verdict {
 	v := Verdict{Gain: cand.gain, Changes: []predict.Change{}, FixedSeverity: report.SeverityLow, Finding: report.Finding{
 		Cause: report.CauseSleep, Site: poll.site, Group: attr.group.ID, Share: cand.share, Confidence: 0.5, Fix: textOf("fix long-poll"),

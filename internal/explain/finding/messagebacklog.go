@@ -11,7 +11,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkBacklog is WL2003 for messages that queue for the goroutines of a loop (report.Backlog).
+// checkBacklog is WL2003 for messages that queue for the goroutines of a loop (report.Backlog). A group without a backlog is for
+// checkSaturated.
 func checkBacklog(in *Input, group *report.Group) []Verdict {
 	backlog := group.Backlog
 	if backlog == nil {

@@ -15,7 +15,7 @@ type observedPeer struct {
 	waiting float64            // share in which the peer was kept from working
 }
 
-// observedPeerOf adds up the states of peers over the rows of a candidate.
+// observedPeerOf adds up the states of peers over the causes of a candidate's routes, each cause once.
 func observedPeerOf(cand *candidate) (out observedPeer) {
 	var rows []*report.Cause
 	var totalNS int64
@@ -52,9 +52,9 @@ var peerFixes = map[report.PeerStateName]textKey{
 	report.PeerOnTheWay: "fix peer-way", report.PeerArrived: "fix peer-arrived",
 }
 
-// describe rewrites a verdict on waits of which it is known what the peer did: its title, its fix and the first of its evidence.
-// canAskLess adds to the fix that fewer calls help as well. There must be states.
-func (p *observedPeer) describe(v *Verdict, canAskLess bool) {
+// rewriteVerdict rewrites a verdict on waits of which it is known what the peer did: its title, its fix and the first of its
+// evidence. canAskLess adds to the fix that fewer calls help as well. There must be states.
+func (p *observedPeer) rewriteVerdict(v *Verdict, canAskLess bool) {
 	first := &p.states[0]
 	v.Title = textOf("title slow-peer", "awaited", textOf("phrase awaited-at", "awaited", names.PeerDoing(p.states[:1]), "site", v.Site))
 	key, ok := peerFixes[first.State]

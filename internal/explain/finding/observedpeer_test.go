@@ -24,7 +24,7 @@ func TestObservedPeer(t *testing.T) {
 	} {
 		state.Process, state.TotalNS, state.Share = who, 90, 0.9
 		v := Verdict{}
-		(&observedPeer{states: []report.PeerState{state}}).describe(&v, false)
+		(&observedPeer{states: []report.PeerState{state}}).rewriteVerdict(&v, false)
 		check.True(t, strings.Contains(v.Fix, want) && strings.Contains(v.Title, "python3 (pid 7; 90%") && len(v.Evidence) == 1, "%+v: %q, %q", state, v.Title, v.Fix)
 	}
 }

@@ -161,8 +161,8 @@ func isHeldInBackground(slots *queues.SlotWaits) bool {
 	return slots != nil && slots.Slots > 0 && slots.BackgroundHolders > 0 && slots.BackgroundShare >= threshold.HalfShare
 }
 
-// queueTimes returns, for the pool of a candidate, the total time that requests queued, the total time at the same site without a
-// queue (the time for which they held a slot themselves), and how many requests there were.
+// queueTimes returns, for the pool of a candidate, the total time that requests queued, the total time at the same site without
+// a queue (the time for which they held a slot themselves), and the number of requests on the route with the most.
 func (a *attribution) queueTimes(cand *candidate) (queuedNS, ownNS int64, requests int) {
 	for i := range cand.routes {
 		p := &cand.routes[i]
@@ -238,8 +238,8 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 }
 
 // slotChanges returns the changes that give a pool enough slots, and their text: the sufficient number at each line where
-// requests wait for a slot or, if the number of slots is unknown, that no request queues. It returns no change if holders compute
-// and the Ps have no room for more of them.
+// requests wait for a slot or, if the number of slots is unknown, that no request queues. It makes the pool known to predictions
+// (Input.AddPool). It returns no change if holders compute and the Ps have no room for more of them.
 func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolFacts, queue *report.Queue) (changes []predict.Change, text string) {
 	changes = []predict.Change{}
 	if isClientWork(top, facts) {

@@ -13,8 +13,8 @@ import (
 
 // findContendedSites finds, for each contended wait, the site with most of the time behind it, and decides whether the queue is
 // the fault or the work for which requests queue. If the queue is a major share of the time at that site
-// (siteTime.isMainlyQueued), it is the fault, and time at the site without a queue belongs to it as well (contendedSites).
-// Otherwise the wait is a minor one (minorWaits) and its time belongs to the rule of the site.
+// (siteTime.isMainlyQueued), it is the fault, and time at the site without a queue belongs to it as well (contendedSites,
+// canonicalWaits). Otherwise the wait is a minor one (minorWaits) and its time belongs to the rule of the site.
 func (a *attribution) findContendedSites() {
 	timeBehind, siteTimes := map[waitKey]map[causeSite]int64{}, map[causeSite]siteTime{}
 	total := map[waitKey]int64{}

@@ -12,9 +12,9 @@ import (
 
 // A wait is contended if requests queue at it for what other requests hold.
 
-// findQueueWaits decides at which channels, selects and Conds requests queue (queueWaits). A wait is a queue if more than half of
-// the time behind it is: the wait is for a semaphore, a slot, a limit of the request's own goroutines, or a goroutine that serves
-// requests one after the other (isQueue).
+// findQueueWaits fills queueWaits: it decides at which channels, selects and Conds requests queue. A wait is a queue if more
+// than half of the time behind it is: the wait is for a semaphore, a slot, a limit of the request's own goroutines, or a
+// goroutine that serves requests one after the other (isQueue).
 func (a *attribution) findQueueWaits() {
 	queuedNS, totalNS := map[waitKey]int64{}, map[waitKey]int64{}
 	for cause, route := range a.routes(a.group.All()) {

@@ -57,8 +57,9 @@ type runQueueWait struct {
 	herdShare float64         // share of the wait in these moments
 }
 
-// runQueueWaitOf decides, by the precedence above, to which rule the time belongs that a group's requests wait for a P. Waits for
-// hubs are taken out first; the rest belongs to one rule as a whole.
+// runQueueWaitOf decides, by the precedence above, to which rule the time belongs that a group's requests wait for a P. Waits
+// for hubs are taken out first; the rest belongs to one rule as a whole, to none (ruleCode "") if it is unknown what ran on the
+// Ps.
 func runQueueWaitOf(in *Input, g *report.Group) *runQueueWait {
 	wait := &runQueueWait{group: g, hubs: hubWaitsOf(in, g)}
 	wait.share, wait.gain = gainWithoutPart(g, func(c *report.Cause) float64 {

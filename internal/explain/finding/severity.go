@@ -79,9 +79,9 @@ func (in *Input) severity(v *Verdict) report.Severity {
 	return s
 }
 
-// decideSeverity returns the severity of a verdict, "" if it is below all thresholds, and which requests and which threshold
-// decided it. Slow requests, all requests, and the other band of slow requests are tried in this order, for the highest severity
-// first.
+// decideSeverity returns the severity of a verdict, and which requests and which threshold decided it. Slow requests, all
+// requests, and the other band of slow requests are tried in this order, for the highest severity first. Below all thresholds it
+// is v.MinSeverity, which is "" if the verdict is not reported. decided is nil if no threshold decided.
 func (in *Input) decideSeverity(v *Verdict) (severity report.Severity, decided *report.Decided) {
 	if v.Fact {
 		return report.SeverityInfo, nil

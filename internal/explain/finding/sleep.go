@@ -43,7 +43,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	}
 	switch {
 	case verdict.KindOf(top.Cause) == verdict.Deadline:
-		attr.describeDeadline(&v, top, pauses)
+		attr.rewriteForDeadline(&v, top, pauses)
 	case top.Site != nil && top.Site.Module != "":
 		if v.Fix = textOf("fix sleep-in-dependency"); verdict.KindOf(top.Cause) != verdict.DatabaseLock {
 			v.scaleTo(remainingPause)
@@ -115,9 +115,9 @@ func (a *attribution) fewReceivers(p *causeRoute) int {
 	return 0
 }
 
-// describeDeadline rewrites a verdict on waits that a deadline ended. If the line asks a peer whose other answers take far less, the
-// deadline can be shorter.
-func (a *attribution) describeDeadline(v *Verdict, top *causeRoute, pauses *predict.Pauses) {
+// rewriteForDeadline rewrites a verdict on waits that a deadline ended. If the line asks a peer whose other answers take far
+// less, the deadline can be shorter.
+func (a *attribution) rewriteForDeadline(v *Verdict, top *causeRoute, pauses *predict.Pauses) {
 	v.Fix = textOf("fix sleep-until-deadline", "site", v.Site)
 	if pauses == nil || len(top.via) > 0 {
 		return
@@ -236,8 +236,8 @@ func rewriteForTransactions(in *Input, v *Verdict, top *causeRoute) bool {
 	return true
 }
 
-// computingNear returns the line after begin, in the same function, at which requests compute longest, and for how long each; nil if
-// that is less than a tenth of their time.
+// computingNear returns the line after begin, in the same function, at which requests compute longest, and the mean time there
+// of a slow request of that group; nil if that is less than a tenth of their time.
 func (in *Input) computingNear(begin *report.Site) (line *report.Site, eachNS int64) {
 	for i := range in.Report.Groups {
 		group := &in.Report.Groups[i]

@@ -161,7 +161,7 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 	case isParallel && attr.group.Peer == nil:
 		rewriteForParallelCalls(&v, calls)
 	case observed.isKnown():
-		observed.describe(&v, !asksOnce)
+		observed.rewriteVerdict(&v, !asksOnce)
 		v.Confidence = max(v.Confidence, 0.95)
 		if observed.waiting < threshold.HalfShare {
 			v.MaxSeverityByAll = report.SeverityLow // it works on the answer: no evidence that it can be faster

@@ -25,8 +25,8 @@ func checkStoppedWorld(in *Input, g *report.Group) (out []Verdict) {
 	return out
 }
 
-// worldStopVerdict returns the verdict on stops of the world for one reason, such as "GC sweep termination". If goroutines took
-// half of the time or more to stop, the finding names the slowest of them, else what began the stop.
+// worldStopVerdict returns the verdict on stops of the world for one reason, such as "GC sweep termination". The finding names
+// what began the stop or, if the collector did and goroutines took half of the time or more to stop, the slowest of them.
 func worldStopVerdict(in *Input, g *report.Group, kind string) Verdict {
 	share, gain := gainWithout(g, func(c *report.Cause) bool { return c.Cause == report.CauseSTW && c.Kind == kind })
 	var sum process.Stop
