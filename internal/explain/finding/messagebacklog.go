@@ -129,7 +129,7 @@ func checkSaturated(in *Input, group *report.Group) []Verdict {
 func lockShare(group *report.Group) float64 {
 	ns, all := int64(0), group.All()
 	for i := range all.Causes {
-		for _, r := range all.Causes[i].Routes {
+		for _, r := range all.Causes[i].AllRoutes() {
 			if slices.ContainsFunc(r.Via, func(v report.Via) bool { return v.Wait == report.WaitLock }) {
 				ns += r.TotalNS
 			}
