@@ -14,8 +14,8 @@ type IterationCount struct {
 	report.Iterations
 }
 
-// ParseIterations parses a number of iterations, or the lines that benchmarks printed, such as
-// "BenchmarkSum-2   40   34123456 ns/op". It ignores other lines of the output of go test.
+// ParseIterations parses a number of iterations, or the lines that benchmarks printed, such as "BenchmarkSum-2 40 34123456
+// ns/op", in their order. It ignores other lines of the output of go test. Text with neither is an error.
 func ParseIterations(text string) ([]IterationCount, error) {
 	if n, err := strconv.Atoi(strings.TrimSpace(text)); err == nil && n > 0 {
 		return []IterationCount{{Iterations: report.Iterations{Count: n}}}, nil

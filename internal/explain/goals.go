@@ -67,9 +67,9 @@ func adviceFor(g *report.Group, findings []report.Finding) [][]predict.Change {
 }
 
 // findChanges searches the fewest changes with which group g meets a goal. It tries sets of changes that findings advise, then
-// sets of removals of causes at sites. Of sets of equal size it chooses the one that gains most; if removing only half of each is
-// enough, the prediction is for that. n is the number of changes. If no set meets the goal, reached is false and the result is
-// the nearest.
+// sets of removals of causes at sites. Of sets of equal size it chooses the one that gains most; if removing only half of each
+// is enough, the prediction is for that. n is the number of changes. If no set meets the goal, reached is false and the result
+// is the nearest, nil if nothing could be predicted.
 func findChanges(g *report.Group, goal Goal, advice [][]predict.Change, model *predict.Model) (best *report.Predicted, n int, reached bool) {
 	predictedNS := func(p *report.Predicted) int64 {
 		if goal.Percentile == "p50" {

@@ -56,7 +56,8 @@ func (k *Replayer) storeReading(r *reading, rep *report.Report, shown groups.Sel
 }
 
 // Replay reads the trace again and passes its generations and requests to a sink. The pass has the same options, so requests,
-// groups and causes are those of the report. It ends early if no request before Options.To can follow.
+// groups and causes are those of the report. It ends early if no request before Options.To can follow. It returns the first
+// error of the sink, and reading errors only if nothing could be read.
 func (k *Replayer) Replay(ctx context.Context, trace io.Reader, sink export.Sink) error {
 	if k.groups == nil {
 		return errors.New("reading a trace again: it was not explained before")
@@ -116,7 +117,7 @@ func (p *replayRun) NewAdder(stage *path.Stage) path.Adder {
 	return p
 }
 
-// BeginGeneration implements pass.GenerationBeginner.
+// BeginGeneration implements pass.GenerationBeginner: it makes the speller for the symbols known so far.
 func (p *replayRun) BeginGeneration([]request.Request) {
 	opts := &p.replayer.opts
 	p.speller = spell.Speller{
@@ -211,8 +212,8 @@ func (p *replayRun) FinishGeneration() {
 	}
 }
 
-// KeepDropped implements pass.GenerationKeeper. It keeps the last export.KeepGenerations generations that the pass drops, because
-// the sink may refer to them.
+// KeepDropped implements pass.GenerationKeeper. It keeps the last export.KeepGenerations generations that the pass drops,
+// because the sink may refer to them, and returns true: it recycles g itself, later.
 func (p *replayRun) KeepDropped(g *timeline.Gen, _ *timeline.Carry) bool {
 	p.retained = append(p.retained, g)
 	if len(p.retained) > export.KeepGenerations {

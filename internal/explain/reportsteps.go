@@ -81,7 +81,8 @@ func (r *reading) report() (*report.Report, *predict.Model, error) {
 	return joined, model, err
 }
 
-// judgeCapacity returns at which loads the process's resources saturate, and the answer to Options.Capacity.
+// judgeCapacity returns at which loads the process's resources saturate, and the answer to Options.Capacity; nil if no client
+// waits for requests. The error is about a change that Options.Capacity asks for.
 func (r *reading) judgeCapacity(joined *report.Report, table *groupTable, work *workSelection, stats *process.Stats, sp *spell.Speller) (*report.Capacity, error) {
 	in := capacity.Input{
 		Report: joined, Groups: map[path.GroupID]*report.Group{}, Stats: stats, Facts: processFacts(joined, stats, r.pass.Start), Speller: sp, Question: *r.opts.Capacity,
@@ -132,7 +133,7 @@ func (r *reading) remoteCauses() []spell.RemoteCause {
 	return r.opts.remotes.causes.List()
 }
 
-// mergeSums merges the detail sums of all workers.
+// mergeSums merges the detail sums of all workers; it may be called once.
 func (r *reading) mergeSums() detailSums {
 	s := r.unmerged
 	s.slowest.Merge(r.translations)

@@ -50,8 +50,8 @@ type RequestKey struct {
 // IsWhole reports whether a request was walked from its start to its end, so that it can wait for an answer or be one.
 func IsWhole(w *path.WalkResult) bool { return w.Form == path.Whole && w.IsComplete() }
 
-// AnswerSpan returns the span of a request if it can be an answer: only requests of a protocol, and marked ones, have
-// a client.
+// AnswerSpan returns the span of a request, and true if the request can be an answer: only requests of a protocol, and marked
+// ones, have a client.
 func AnswerSpan(w *path.WalkResult) (Span, bool) {
 	if k := w.Req.Kind; k == request.Mark || k.HasProtocol() {
 		return Span{Start: w.Start, End: w.Req.End, UnreadNS: w.PollGapNS, Request: keyOf(w)}, true

@@ -45,7 +45,8 @@ func Parse(text string) (Change, error) {
 	return Change{predict.Set(name, n), text}, nil
 }
 
-// applyChanges applies the changes to the resources. It returns the new load in requests a second if a change sets it, else 0.
+// applyChanges applies the changes to the resources. perSecond is today's load. It returns the new load in requests a second if
+// a change sets it, else 0, and an error if a change is not possible.
 func (a *analysis) applyChanges(changes []Change, perSecond float64) (load float64, err error) {
 	for _, c := range changes {
 		switch name := c.Setting.Name; name {

@@ -92,7 +92,7 @@ func (s *TimeByCode) Merge(added *TimeByCode) {
 	}
 }
 
-// ByCause returns the times by final cause.
+// ByCause returns the times in ns by final cause.
 func (s *TimeByCode) ByCause(settlement *Settlement) [Limit]int64 {
 	out := s.decided
 	for _, p := range s.pending {

@@ -51,7 +51,7 @@ func (l *Link) OffsetAt(t int64) (ns, slack int64) {
 	return l.offset + int64(l.rate*float64(t-l.ref)), l.slack
 }
 
-// ToClient converts a time of the server's clock to the client's.
+// ToClient converts a time of the server's trace clock to the client's, both in ns.
 func (l *Link) ToClient(t int64) int64 {
 	if l.rate == 0 {
 		return t + l.offset

@@ -105,7 +105,8 @@ func (f *fit) addBounds(b *bounds, requests []Request) bool {
 	})
 }
 
-// wayTimes returns the times in ns that messages of the pairs took to the server (forwardTimes) and back (returnTimes).
+// wayTimes returns, in the order of the pairs, the times in ns that messages took to the server (forwardTimes, only of pairs
+// where sending and arrival are known) and back (returnTimes).
 func (f *fit) wayTimes(requests []Request, l *Link) (forwardTimes, returnTimes []int64) {
 	for _, p := range f.pairs {
 		r := &requests[p.request]

@@ -244,7 +244,8 @@ func (conn *clientConnection) callOf(waiter uint64, arrived int64) *call {
 	return calls[i]
 }
 
-// allExchanges returns the exchanges of a connection; of HTTP/2, its calls as exchanges.
+// allExchanges returns the exchanges of a connection in order of arrival; of HTTP/2, its calls as exchanges. The caller must not
+// change them.
 func (conn *clientConnection) allExchanges() []Exchange {
 	if !conn.isMultiplexed {
 		return conn.exchanges

@@ -82,7 +82,7 @@ func (j *Joiner) AddServer(s *Server, l Link) {
 	j.peers = append(j.peers, &peer{Server: s, Link: l.clone(), joinedEnds: make(map[uint64]bool)})
 }
 
-// AddGeneration implements pass.Listener.
+// AddGeneration implements pass.Listener. It adds a generation of the client's trace and joins connections, unless IsComplete.
 func (j *Joiner) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, gap bool) {
 	if !j.IsComplete {
 		j.Clients.AddGeneration(g, syms, gap)

@@ -124,8 +124,8 @@ func (p *pairing) requestsNear(x Exchange, l *Link) []Request {
 	return p.requests[first : first+sort.Search(len(p.requests)-first, func(k int) bool { return p.requests[first+k].orderTime() > to })]
 }
 
-// searchedExchanges returns the exchanges that the search of an offset uses: at most maxSearchedExchanges complete ones around
-// the time middle.
+// searchedExchanges returns the exchanges that the search of an offset uses, in order of arrival: at most maxSearchedExchanges
+// complete ones around the time middle.
 func (conn *clientConnection) searchedExchanges(middle int64) []Exchange {
 	list := conn.allExchanges()
 	i := sort.Search(len(list), func(i int) bool { return list[i].Arrived >= middle })

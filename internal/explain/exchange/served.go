@@ -102,7 +102,7 @@ type ServedRequests struct {
 	collectors       []*collector
 }
 
-// NewAdder implements pass.Sum.
+// NewAdder implements pass.Sum: it returns the collector of one worker, whose requests stage walks.
 func (s *ServedRequests) NewAdder(stage *path.Stage) path.Adder {
 	c := &collector{stage: stage}
 	if s.NeedsAnswerTimes {

@@ -173,11 +173,11 @@ func (a *attribution) findFixedSleeps() {
 func (a *attribution) routes(b *report.Band) iter.Seq2[*report.Cause, *report.Route] {
 	return func(yield func(*report.Cause, *report.Route) bool) {
 		for c, r := range attributableRoutes(b) {
-			inner, peerHops := verdict.AfterLastAnswer(r.Via)
-			if peerHops > 0 && a.peersInReport {
+			inner, peerAnswers := verdict.AfterLastAnswer(r.Via)
+			if peerAnswers > 0 && a.peersInReport {
 				continue
 			}
-			if peerHops > 0 {
+			if peerAnswers > 0 {
 				r = &report.Route{Via: inner, TotalNS: r.TotalNS}
 			}
 			if !yield(c, r) {
@@ -243,8 +243,8 @@ func (a *attribution) candidateKeyOf(c *report.Cause, via []report.Via) candidat
 	if !isAttributable(c.Cause) {
 		return candidateKey{}
 	}
-	via, peerHops := verdict.AfterLastAnswer(via)
-	if peerHops > 0 && a.peersInReport {
+	via, peerAnswers := verdict.AfterLastAnswer(via)
+	if peerAnswers > 0 && a.peersInReport {
 		return candidateKey{}
 	}
 	if isIdleClient(c, via) {

@@ -63,8 +63,8 @@ func mergeCallers(in *Input, all []Verdict) []Verdict {
 				continue
 			}
 			share, gain := gainWithoutRoutes(group, func(c *report.Cause, via []report.Via) bool {
-				inner, peerHops := verdict.AfterLastAnswer(via)
-				return peerHops > 0 && matches(c, inner)
+				inner, peerAnswers := verdict.AfterLastAnswer(via)
+				return peerAnswers > 0 && matches(c, inner)
 			})
 			if share < threshold.NoiseShare {
 				continue

@@ -96,7 +96,7 @@ func (a *attribution) siteTimeOfAllGroups(site causeSite) siteTime {
 		a.in.siteTimes = map[causeSite]siteTime{}
 		for i := range a.in.Report.Groups {
 			for c, r := range attributableRoutes(a.in.Report.Groups[i].All()) {
-				if _, hops := verdict.AfterLastAnswer(r.Via); hops > 0 {
+				if _, answers := verdict.AfterLastAnswer(r.Via); answers > 0 {
 					continue // the time belongs to the group that serves them
 				}
 				queued := slices.ContainsFunc(r.Via, func(v report.Via) bool { k := waitKeyOf(&v); return isLockWait(k) })

@@ -75,8 +75,8 @@ func (d *Detector) findLock(allPeriods bool) (best phaseLock) {
 	return best
 }
 
-// findLockOfLength searches for the period and phase of the silences of at least length shortest. The result is zero if they are
-// too few.
+// findLockOfLength searches for the period and phase of the silences of at least length shortest: for defaultPeriod, and for all
+// others too if allPeriods. The result is zero if they are too few.
 func (d *Detector) findLockOfLength(shortest int64, allPeriods bool) (best phaseLock) {
 	ends, lengths := d.silenceEnds(shortest)
 	if len(ends) < minEnds {

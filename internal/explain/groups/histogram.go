@@ -41,7 +41,7 @@ func (h *histogram) countAt(bucket int32) *int64 {
 	return &p[bucket&(1<<pageBits-1)]
 }
 
-// add counts a value n times.
+// add counts the value v (in ns) n times.
 func (h *histogram) add(v, n int64) {
 	bits := uint(fineBits)
 	if h.coarse {
@@ -84,7 +84,7 @@ func (h *histogram) forEach(f func(bucket int32, n int64)) {
 	}
 }
 
-// coarseCounts returns the number of values in each coarse bucket (3 % wide).
+// coarseCounts returns the number of values by coarse bucket (3 % wide); empty buckets are left out.
 func (h *histogram) coarseCounts() map[int32]int64 {
 	sums := map[int32]int64{}
 	h.forEach(func(b int32, n int64) {

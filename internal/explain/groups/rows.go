@@ -208,7 +208,7 @@ func (w rowWriter) title(g *group) (kind, name string, named bool) {
 	return kind, name, named
 }
 
-// histogramPairs returns the coarse buckets of a histogram as [exclusive upper bound, count].
+// histogramPairs returns the coarse buckets of a histogram that are not empty as [exclusive upper bound in ns, count], in order.
 func histogramPairs(h *histogram) [][2]int64 {
 	sums := h.coarseCounts()
 	out := [][2]int64{}

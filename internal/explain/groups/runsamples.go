@@ -42,6 +42,7 @@ type sampleKey struct {
 // anyGroup is the group of runs whose group is not known.
 const anyGroup path.GroupID = -1
 
+// newRunSamples returns empty runSamples for one worker, whose requests stage s walks.
 func newRunSamples(s *path.Stage) runSamples {
 	return runSamples{
 		stage: s, nsBySite: make(map[funcSite]int64), funcsByStack: make(map[tracefmt.StackID][]tracefmt.StringID),
@@ -92,7 +93,8 @@ func (u *runSamples) byGroup() map[path.GroupID][]sampleKey {
 	return out
 }
 
-// functionsOn returns the functions on a stack outside of the standard library, without repetitions.
+// functionsOn returns the functions on a stack outside of the standard library, innermost first, without repetitions. The list
+// is cached: it must not be changed.
 func (u *runSamples) functionsOn(stack tracefmt.StackID) []tracefmt.StringID {
 	fns, ok := u.funcsByStack[stack]
 	if !ok {

@@ -130,6 +130,7 @@ type table struct {
 	blockShift         uint
 }
 
+// newTable returns an empty table for one worker, whose requests stage s walks.
 func newTable(s *path.Stage) *table {
 	return &table{
 		stage: s, concurrentRuns: make(concurrentRuns), slowByGroup: make(map[path.GroupID]*sample.TopN[*slowRequest]),
@@ -280,7 +281,8 @@ func (t *table) addEnded(group *group, w *path.WalkResult) {
 	})
 }
 
-// blockAtTime returns the group's block that contains time end. Block lengths double if there would be too many.
+// blockAtTime returns the group's block that contains time end, creating it on demand. Block lengths double if there would be
+// too many.
 func (t *table) blockAtTime(g *group, end int64) *block {
 	number := end / blockNS
 	if t.blockMin == 0 || number < t.blockMin {

@@ -130,6 +130,7 @@ func (v *view) unseenRetransmissions() int64 {
 	return to.UnattributedRetransmits - from.UnattributedRetransmits
 }
 
+// segmentsWereText returns "1 segment was" or "N segments were".
 func segmentsWereText(n int64) string {
 	if n == 1 {
 		return "1 segment was"
@@ -137,6 +138,7 @@ func segmentsWereText(n int64) string {
 	return fmt.Sprintf("%d segments were", n)
 }
 
+// segmentsArrivedText returns "1 segment arrived" or "N segments arrived".
 func segmentsArrivedText(n int64) string {
 	if n == 1 {
 		return "1 segment arrived"

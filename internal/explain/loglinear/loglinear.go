@@ -16,7 +16,7 @@ func Bucket(v int64, subBits uint) int32 {
 	return int32(shift)<<subBits + int32(u>>shift)
 }
 
-// LowerBound returns the smallest value of a bucket.
+// LowerBound returns the smallest value of a bucket; subBits is that of Bucket.
 func LowerBound(bucket int32, subBits uint) int64 {
 	if bucket < 1<<subBits {
 		return int64(bucket)

@@ -46,7 +46,7 @@ func (w *waitHistogram) add(from, to, weight int64) {
 	w.addEdge(b, -weight, -(to%grainNS)*weight)
 }
 
-// addEdge adds n waiters, and their offset off in ns, to the edge of a grain.
+// addEdge adds n waiters, and their offset off in ns, to the edge of a grain, the interval number grain of grainNS.
 func (w *waitHistogram) addEdge(grain, n, off int64) {
 	if w.hasOverflowed {
 		return
@@ -147,7 +147,8 @@ func (s *Sum) WaitShare(id path.GroupID, ranges [][2]int64, durationNS int64) (w
 	return record.cpuWaits.shareWithin(ranges), timeShare
 }
 
-// mergeRanges sorts ranges, and joins those that overlap or touch after rounding to grains.
+// mergeRanges returns the ranges sorted, with those joined that overlap or touch after rounding to grains. It does not change
+// them.
 func mergeRanges(ranges [][2]int64) [][2]int64 {
 	ranges = slices.Clone(ranges)
 	slices.SortFunc(ranges, func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) })

@@ -73,8 +73,9 @@ func slowClusters(record *groupRecord, g *report.Group, durationNS int64) (found
 	return found, total
 }
 
-// selectSlowest returns the slow requests that are examined: the slowest percent (at least threshold.MedianSample requests), as
-// far as they are far slower than the median. total is the number of requests that they represent.
+// selectSlowest returns the slow requests that are examined, the slowest first: the slowest percent (at least
+// threshold.MedianSample requests), as far as they are far slower than the median. total is the number of requests that they
+// represent.
 func (k *groupRecord) selectSlowest(g *report.Group) (list []*slowRequest, total int64) {
 	n := max(int64(threshold.MedianSample), int64(g.Count/100))
 	for _, r := range k.slowest.Sorted() {

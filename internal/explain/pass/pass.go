@@ -195,7 +195,8 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) error {
 	return p.RunDecoder(ctx, decoder, rd)
 }
 
-// RunDecoder is Run with a decoder of the reader's generations, which may have decoded some and be rewound.
+// RunDecoder is Run with a decoder of the reader's generations, which may have decoded some and be rewound. It returns the error
+// that ended the reading early, nil at a clean end.
 func (p *Pass) RunDecoder(ctx context.Context, decoder *timeline.Decoder, rd *tracefmt.Reader) (readErr error) {
 	p.Reader, p.Decoder = rd, decoder
 	decoder.Symbols.Lookups = p.Symbols.Lookups

@@ -235,8 +235,8 @@ func (w *worker) flush() {
 	}
 }
 
-// exactUntil returns the time before which requests of a generation are all walked, because ExactFirst is not yet reached.
-// Without sampled, that is all of them, and end has no meaning.
+// exactUntil returns the time before which requests of a generation are all walked, because ExactFirst is not yet reached. If
+// sampled is false, all of them are, and end has no meaning.
 func (p *Pass) exactUntil(reqs []request.Request) (end int64, sampled bool) {
 	remaining := int64(p.options.ExactFirst) - p.Requests
 	if remaining >= int64(len(reqs)) {
@@ -258,10 +258,10 @@ func endRange(reqs []request.Request) (first, last int64) {
 	return first, last
 }
 
-// walkOrder returns the indexes of the requests in the order in which they are walked, approximately that of their ends; those
-// that are not walked come last. The finder returns requests by goroutine, but events of one time are next to each other in
-// memory. In this order, each record is loaded into the CPU's cache once for all requests that need it, which saves an eighth
-// of the time of explain (lab/bench/README.md).
+// walkOrder returns the indexes of the requests in the order in which they are walked, approximately that of their ends; if
+// sampled, those that are not walked come last. The finder returns requests by goroutine, but events of one time are next to
+// each other in memory. In this order, each record is loaded into the CPU's cache once for all requests that need it, which
+// saves an eighth of the time of explain (lab/bench/README.md).
 func (p *Pass) walkOrder(reqs []request.Request, sampled bool) []int32 {
 	first, last := endRange(reqs)
 	// Counting sort with about four requests a slot.

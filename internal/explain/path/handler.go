@@ -69,8 +69,8 @@ func (s *Stage) offerHandler(h *request.Handler, id tracefmt.StackID) {
 	}
 }
 
-// nameBySamples looks for the request's handler in CPU samples of its goroutine, if no event showed one: a request that
-// computes and never waits may be on no other stack.
+// nameBySamples looks for the request's handler in CPU samples of its goroutine, if no event showed one, and offers it
+// (offerHandler): a request that computes and never waits may be on no other stack.
 func (s *Stage) nameBySamples(r *request.Request, steps []critpath.Step) {
 	if s.bestHandler.Key != 0 || !s.hasCPUSamples {
 		return
@@ -89,7 +89,7 @@ func (s *Stage) nameBySamples(r *request.Request, steps []critpath.Step) {
 }
 
 // nameByTimeoutHandler looks for an HTTP request's handler on a goroutine that http.TimeoutHandler started for the request, on
-// its path or, after a timeout, outside of it.
+// its path or, after a timeout, outside of it, and offers it (offerHandler).
 func (s *Stage) nameByTimeoutHandler(r *request.Request, steps []critpath.Step) {
 	if r.Kind != request.HTTP1 && r.Kind != request.HTTP2 {
 		return
@@ -116,8 +116,8 @@ func (s *Stage) nameByTimeoutHandler(r *request.Request, steps []critpath.Step) 
 	s.nameTimedOutHandler(r)
 }
 
-// nameTimedOutHandler finds the handler of a request that http.TimeoutHandler answered after its timeout. The handler
-// still runs on another goroutine, and is not on the request's path.
+// nameTimedOutHandler offers the handler of a request that http.TimeoutHandler answered after its timeout. The handler still
+// runs on another goroutine, and is not on the request's path.
 func (s *Stage) nameTimedOutHandler(r *request.Request) {
 	if s.bestHandler.Key == 0 || !s.Sites.RolesOf(s.bestHandler.Frame).Has(knowledge.TimeoutHandler) {
 		return

@@ -171,7 +171,8 @@ func (p *joinedPieces) addTimes(w *WalkResult, representedNS int64) {
 	}
 }
 
-// addSpread adds a Spread to that of its cause.
+// addSpread adds the spread of a piece's cause to that of the same cause, which it creates on demand; spreads stay sorted by
+// cause.
 func (p *joinedPieces) addSpread(s Spread) {
 	i, found := slices.BinarySearchFunc(p.spreads, s.Cause, func(s Spread, id CauseID) int { return cmp.Compare(s.Cause, id) })
 	if !found {

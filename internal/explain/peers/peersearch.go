@@ -89,9 +89,9 @@ func (s *Sum) waitsFor(from, to path.GroupID, visited map[path.GroupID]bool) boo
 	return slices.ContainsFunc(append([]path.GroupID{p.Group}, p.FurtherGroups...), func(next path.GroupID) bool { return next == to || s.waitsFor(next, to, visited) })
 }
 
-// bestPeer returns the most likely peer of a group by its own waits; conflicts with peers of other groups are resolved later. A
-// proven peer is better than one that fits by time only; of equals, the one with the most time inside the waits is, because the
-// others may be called by it.
+// bestPeer returns the most likely peer of a group by its own waits, false if there is none; conflicts with peers of other
+// groups are resolved later. A proven peer is better than one that fits by time only; of equals, the one with the most time
+// inside the waits is, because the others may be called by it.
 func (s *Sum) bestPeer(id path.GroupID) (best Peer, ok bool) {
 	waits := s.waits[id]
 	if len(waits) < threshold.MedianSample {
@@ -139,9 +139,9 @@ func (s *Sum) evaluate(waits, requests []answers.Span) Peer {
 	return p
 }
 
-// combineGroups returns several groups as one peer, if together they serve the waits and no single group does: a gateway passes
-// each request on to the method that the request names. It adds groups as long as each explains threshold.NoiseShare more of the
-// waits.
+// combineGroups returns several groups as one peer, and true if together they may serve the waits and no single group does: a
+// gateway passes each request on to the method that the request names. It adds groups as long as each explains
+// threshold.NoiseShare more of the waits. It sorts candidates.
 func (s *Sum) combineGroups(waits []answers.Span, candidates []Peer) (best Peer, ok bool) {
 	slices.SortStableFunc(candidates, func(a, b Peer) int { return cmp.Compare(b.Fitting, a.Fitting) })
 	if len(candidates) == 0 || candidates[0].Fitting == 0 {

@@ -7,8 +7,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// compile prepares changes for a group: it determines, for each target, the share of its time that each change affects, and
-// computes the effect of settings and of other numbers of slots.
+// compile returns changes as a trial for a group: it determines, for each target, the share of its time that each change
+// affects, and computes the effect of settings and of other numbers of slots. A refused setting has no effect.
 func (m *Model) compile(groupID string, changes []Change) *trial {
 	t := &trial{model: m}
 	for i := range changes {
@@ -40,8 +40,8 @@ func (m *Model) compile(groupID string, changes []Change) *trial {
 	return t
 }
 
-// targetWeights returns, by target id, the share of the target's time that a change affects (0 to 1), and the parsed site. If
-// no target matches a site with a caller, the caller is ignored: it may be on a path that no wait shows.
+// targetWeights returns, by target id, the share of the target's time that a change affects (0 to 1), and the parsed site, which
+// is not nil. If no target matches a site with a caller, the caller is ignored: it may be on a path that no wait shows.
 func (m *Model) targetWeights(c *Change) ([]float64, *siteMatcher) {
 	matcher := m.parseSite(c.Site)
 	out, isMet := make([]float64, len(m.targets)), false

@@ -17,9 +17,10 @@ func (m *Model) isAboutBacklog(g *group, c *Change) bool {
 	return g.backlog != nil && c.Kind == report.ChangeSlots && m.matchesFrame(m.parseSite(c.Site), g.backlog.Frame)
 }
 
-// predictMessages predicts how long messages take from their arrival until they are done. They arrive as in the trace, and so many
-// goroutines handle them as changes say, the first message first. Other changes shorten the handling of a message as they shorten that
-// of requests that take as long. Low: no message queues. High: a tenth more messages arrive.
+// predictMessages predicts how long messages take from their arrival until they are done; nil if the changes do not affect that.
+// They arrive as in the trace, and as many goroutines handle them as changes say, the first message first. Other changes shorten
+// the handling of a message as they shorten that of requests that take as long. Low: no message queues. High: a tenth more
+// messages arrive.
 func (m *Model) predictMessages(g *group, changes []Change) *report.Predicted {
 	consumers, otherChanges := g.backlog.Goroutines, []Change{}
 	for i := range changes {
@@ -42,7 +43,7 @@ func (m *Model) predictMessages(g *group, changes []Change) *report.Predicted {
 			return nil
 		}
 	}
-	before := handle(g.backlog.Messages, g.backlog.Goroutines, 1, func(ns int64) float64 { return float64(ns) })
+	before := timesInSystem(g.backlog.Messages, g.backlog.Goroutines, 1, func(ns int64) float64 { return float64(ns) })
 	var after [variants][]float64
 	for v := range after {
 		count, load := consumers, 1.0
@@ -54,7 +55,7 @@ func (m *Model) predictMessages(g *group, changes []Change) *report.Predicted {
 		case high:
 			load = 1.1
 		}
-		after[v] = handle(g.backlog.Messages, count, load, func(ns int64) float64 { return shorten(ns)[v] })
+		after[v] = timesInSystem(g.backlog.Messages, count, load, func(ns int64) float64 { return shorten(ns)[v] })
 	}
 	var samples series
 	for i := range before {
@@ -73,9 +74,10 @@ func (m *Model) predictMessages(g *group, changes []Change) *report.Predicted {
 	return predicted
 }
 
-// handle returns the times from the arrival of messages until they are done, if so many consumers, of which there must be one,
-// handle them. load multiplies the rate of arrivals.
-func handle(messages []request.QueuedMessage, consumers int, load float64, handlingNS func(int64) float64) []float64 {
+// timesInSystem returns, in order of messages, the ns from the arrival of each until it is done, if so many consumers (at least
+// 1) handle them. load multiplies the rate of arrivals. handlingNS returns how long a message takes that took so many ns in the
+// trace.
+func timesInSystem(messages []request.QueuedMessage, consumers int, load float64, handlingNS func(int64) float64) []float64 {
 	free := make([]float64, min(consumers, len(messages)))
 	totals := make([]float64, len(messages))
 	for i := range messages {

@@ -25,7 +25,7 @@ func TestHandle(t *testing.T) {
 		{1, 2, identity, []float64{100, 105, 110, 30}}, // they arrive twice as fast
 		{1, 1, func(ns int64) float64 { return float64(ns) / 10 }, []float64{10, 1, 1, 1}},
 	} {
-		if got := handle(messages, c.consumers, c.load, c.handling); !slices.Equal(got, c.want) {
+		if got := timesInSystem(messages, c.consumers, c.load, c.handling); !slices.Equal(got, c.want) {
 			t.Errorf("%d goroutines at %g times the load: %v, want %v", c.consumers, c.load, got, c.want)
 		}
 	}

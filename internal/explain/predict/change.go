@@ -232,7 +232,7 @@ func (c Change) String() string {
 
 // Parse parses a change: SITE=VALUE or CAUSE@SITE=VALUE, where VALUE is a duration, a percentage of the present length, 0, or
 // gone; slots@SITE=N, calls@SITE=N, unlock@SITE, parallel@SITE, or reuse@SITE; or a setting: GOGC=400, GOMEMLIMIT=900MiB,
-// GOMAXPROCS=2, quota=1.5.
+// GOMAXPROCS=2, quota=1.5. It does not look whether the site exists (Model.Validate).
 func Parse(text string) (Change, error) {
 	if change, ok, err := parseKind(text); ok {
 		return change, err

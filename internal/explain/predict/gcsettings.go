@@ -13,9 +13,10 @@ import (
 // minHeap is the smallest heap goal of the runtime with GOGC=100.
 const minHeap = 4 << 20
 
-// predictGOGC predicts another GOGC. The decisive ratio is headroom (goal less live heap) now to headroom then: it gives the
-// number of cycles, while the cost of a cycle, which marks the live heap, stays. The goal is live + (live + stacks + globals) *
-// GOGC/100, at least 4 MiB * GOGC/100 ("A Guide to the Go Garbage Collector"). A nil effect is a refusal.
+// predictGOGC predicts another GOGC, with the basis of the prediction in words; or it refuses, with a nil effect. The decisive
+// ratio is headroom (goal less live heap) now to headroom then: it gives the number of cycles, while the cost of a cycle, which
+// marks the live heap, stays. The goal is live + (live + stacks + globals) * GOGC/100, at least 4 MiB * GOGC/100 ("A Guide to
+// the Go Garbage Collector").
 func (f *Facts) predictGOGC(setting Setting, refuse refuseFunc) (change *effect, explanation string, refusal error) {
 	// A collector that takes almost no time cannot take much less, whatever GOGC is now.
 	if f.Cycles > 0 && f.Cycles-f.ForcedCycles < threshold.Repeats && setting.Value >= 100 && f.GCShare < threshold.NoiseShare {
@@ -148,9 +149,9 @@ func MemoryLimitFor(heapBytes int64) int64 {
 	return int64(math.Ceil((float64(heapBytes)+5<<20)/0.865/(1<<20))) << 20
 }
 
-// predictMemoryLimit predicts another GOMEMLIMIT. The part of the limit that is left for the heap is the new goal, if it is
-// below the goal by GOGC; its headroom decides how often the collector runs. This part is only known within bounds, because the
-// process also uses memory outside of the heap. A nil effect is a refusal.
+// predictMemoryLimit predicts another GOMEMLIMIT, with the basis of the prediction in words; or it refuses, with a nil effect.
+// The part of the limit that is left for the heap is the new goal, if it is below the goal by GOGC; its headroom decides how
+// often the collector runs. This part is only known within bounds, because the process also uses memory outside of the heap.
 func (f *Facts) predictMemoryLimit(setting Setting, refuse refuseFunc) (change *effect, explanation string, refusal error) {
 	isFull := f.FullCycles >= threshold.Repeats && f.FullCycles > f.Measured
 	if e, note, err := f.requireCollections(refuse); e == nil && !isFull {

@@ -34,7 +34,7 @@ type smallestKeys struct {
 	strata [maxStrata]*sample.TopN[uint64]
 }
 
-// add adds the key of a sampled request.
+// add adds the key of a request that some worker's sample selected, to the keys of its stratum of latency.
 func (r *smallestKeys) add(stratum int, key uint64) {
 	if r == nil {
 		return
@@ -76,9 +76,9 @@ func (g *Graph) sampleKey() uint64 { return sampleKey(g.Start, g.G) }
 
 func smallerKeyFirst(a, b *Graph) int { return cmp.Compare(a.sampleKey(), b.sampleKey()) }
 
-// Reserve counts weight requests like the one from start to end (ns) on goroutine g, and reserves a place for its graph if the
-// sample selects it. The graph is built later, by BuildPending, because another request may replace it before. isFirst reports
-// that no other reservation is pending, so the caller must remember to call BuildPending.
+// Reserve counts weight requests like the one from start to end (trace time in ns) on goroutine g, and reserves a place for its
+// graph if the sample selects it. The graph is built later, by BuildPending, because another request may replace it before.
+// isFirst reports that no other reservation is pending, so the caller must remember to call BuildPending.
 func (s *Sample) Reserve(start, end int64, g uint64, weight int64) (isFirst bool) {
 	if !s.Count(start, end, g, weight) {
 		return false

@@ -202,7 +202,8 @@ func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 	return predicted
 }
 
-// estimate returns the prediction for the group of which a series has a sample.
+// estimate returns the prediction for a group from its sample: percentiles and maximum, before as measured in the whole group.
+// hasSetting is that of estimatePercentile.
 func (g *group) estimate(samples *series, changes []Change, hasSetting bool) *report.Predicted {
 	predicted := &report.Predicted{
 		Change: changesText(changes), FromArrival: g.backlog != nil,

@@ -109,8 +109,8 @@ const (
 	minShareOfLow  = 0.6
 )
 
-// roundToThreeDigits rounds x to three significant digits, which is more than its accuracy; at most original. An x equal to original
-// stays exact.
+// roundToThreeDigits rounds a latency of x ns to three significant digits, which is more than its accuracy; at most original. An
+// x equal to original stays exact.
 func roundToThreeDigits(x, original float64) int64 {
 	if x == original {
 		return int64(original)

@@ -42,6 +42,7 @@ func (e *slotsEffect) chances() variantValues {
 }
 
 // newWaitNS returns how long a request that now waits for ns waits with the new number of slots, if it still waits, in ns.
+// variant is est, low or high.
 func (e *slotsEffect) newWaitNS(ns float64, variant int) float64 {
 	queued := max(0, ns-e.ownNS)
 	random := queued * e.length
@@ -105,7 +106,8 @@ func (t *trial) measureSlots(count int) *slotsEffect {
 	return e
 }
 
-// readPool copies the number of slots and the hold times of the pool at an edge's wait to e; a mutex has at least one slot.
+// readPool raises the number of slots and the hold times in e to those of the pool at an edge's wait; a mutex has at least one
+// slot.
 func (m *Model) readPool(e *slotsEffect, edge *critpath.Edge) {
 	frame := m.syms.Frame(m.sites.SiteOf(edge.Wait))
 	fn, file := m.syms.String(frame.Func), m.syms.String(frame.File)

@@ -11,9 +11,9 @@ import (
 // random arrivals.
 const minBurstReady = 0.5
 
-// predictProcs predicts another GOMAXPROCS from the waits of goroutines for Ps, as a queue with that many servers. Two models
-// bound it: random arrivals (Erlang C), and, if the Ps are nearly always busy, a fixed number of goroutines that share the Ps.
-// A nil effect is a refusal.
+// predictProcs predicts another GOMAXPROCS, with the basis of the prediction in words; or it refuses, with a nil effect. It
+// takes the waits of goroutines for Ps for those in a queue with that many servers. Two models bound it: random arrivals (Erlang
+// C), and, if the Ps are nearly always busy, a fixed number of goroutines that share the Ps.
 func (f *Facts) predictProcs(setting Setting, refuse refuseFunc) (change *effect, explanation string, refusal error) {
 	newProcs, procs := setting.Value, float64(f.Procs)
 	busy := float64(f.BusyNS) / float64(f.SpanNS)

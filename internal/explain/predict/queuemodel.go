@@ -34,7 +34,7 @@ func (t *trial) measureQueue(group *group, c *trialChange) queue {
 	for i := range group.graphs {
 		graph := &group.graphs[i]
 		totalRequests += graph.weight
-		c.selectGraph(graph.Graph)
+		c.prepareRequest(graph.Graph)
 		waitedNS, servedNS := c.workSums(graph.Graph)
 		if servedNS == 0 {
 			continue
@@ -141,7 +141,7 @@ func (m *Model) RepeatShare(id string, change Change) (share float64, ok bool) {
 	var repeating, waiting float64
 	for i := range group.graphs {
 		graph := &group.graphs[i]
-		if c.selectGraph(graph.Graph); c.meetsOtherWork {
+		if c.prepareRequest(graph.Graph); c.meetsOtherWork {
 			waiting += graph.weight
 			if slices.ContainsFunc(graph.intervals, func(iv interval) bool { return c.weights[iv.targetID] > 0 && !iv.otherWork }) {
 				repeating += graph.weight // for however short a time
@@ -160,7 +160,7 @@ func (c *trialChange) remainingEncounters(group *group) float64 {
 	for i := range group.graphs {
 		graph := &group.graphs[i]
 		total += graph.weight
-		if c.selectGraph(graph.Graph); !c.meetsOwnWork && !c.meetsOtherWork {
+		if c.prepareRequest(graph.Graph); !c.meetsOwnWork && !c.meetsOtherWork {
 			continue
 		}
 		exposed += graph.weight

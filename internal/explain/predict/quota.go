@@ -10,9 +10,9 @@ import (
 // quotaPeriodNS is the period of nearly every CPU quota.
 const quotaPeriodNS = 100e6
 
-// predictQuota predicts another CPU quota. If the quota throttles the process, it computes how much of the present freezes a
-// larger quota leaves; it refuses a smaller one. If not, only a quota that is never reached can be predicted: it changes
-// nothing.
+// predictQuota predicts another CPU quota, with the basis of the prediction in words; or it refuses, with a nil effect. If the
+// quota throttles the process, it computes how much of the present freezes a larger quota leaves; it refuses a smaller one. If
+// not, only a quota that is never reached can be predicted: it changes nothing.
 func (f *Facts) predictQuota(setting Setting, refuse refuseFunc) (change *effect, explanation string, refusal error) {
 	if !f.Throttled {
 		switch maxCPUs := f.maxPeriodCPUs(); {

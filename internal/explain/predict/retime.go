@@ -83,7 +83,7 @@ func (t *trial) changeAffects(c *trialChange, group *group) bool {
 	}
 	for i := range group.graphs {
 		graph := group.graphs[i].Graph
-		c.selectGraph(graph)
+		c.prepareRequest(graph)
 		for k := range graph.intervals {
 			if iv := &graph.intervals[k]; c.weights[iv.targetID] > 0 && (!c.affectsOnlyOthersWork() || !c.isOwnWork(iv)) {
 				return true
@@ -96,9 +96,9 @@ func (t *trial) changeAffects(c *trialChange, group *group) bool {
 	return false
 }
 
-// selectGraph computes the fields of c that depend on one request's graph, mainly whether the change affects the request's own
-// work or work for others.
-func (c *trialChange) selectGraph(graph *Graph) {
+// prepareRequest computes the fields of c that depend on one request's graph, mainly whether the change affects the request's
+// own work or work for others.
+func (c *trialChange) prepareRequest(graph *Graph) {
 	c.nsByComputation = slices.Grow(c.nsByComputation[:0], int(graph.computations)+1)[:graph.computations+1]
 	clear(c.nsByComputation)
 	var ownNS, otherNS, largest float64
@@ -173,7 +173,7 @@ func (t *trial) measureGroup(group *group) {
 		var computationNS []int64
 		for k := range group.graphs {
 			graph := group.graphs[k].Graph
-			change.selectGraph(graph)
+			change.prepareRequest(graph)
 			counted := make([]bool, len(change.nsByComputation))
 			for j := range graph.intervals {
 				if iv := &graph.intervals[j]; iv.computation > 0 && change.isOwnWork(iv) && !counted[iv.computation] &&
@@ -198,7 +198,7 @@ func (t *trial) retime(graph *Graph) (latencies, unmetLatencies, encounterChance
 	for i := range t.changes {
 		c := &t.changes[i]
 		if e := c.effect; e != nil {
-			e.selectGraph(graph, t.model.facts)
+			e.prepareRequest(graph, t.model.facts)
 			for v := range encounterChances {
 				encounterChances[v] = min(encounterChances[v], e.encounterChance[v])
 				extraNS[v] += e.extraNS[v]
@@ -213,7 +213,7 @@ func (t *trial) retime(graph *Graph) (latencies, unmetLatencies, encounterChance
 			}
 			continue
 		}
-		if c.selectGraph(graph); c.meetsOtherWork && !c.meetsOwnWork && c.Cause != Queue {
+		if c.prepareRequest(graph); c.meetsOtherWork && !c.meetsOwnWork && c.Cause != Queue {
 			encounterChances[est] = min(encounterChances[est], c.encounterShare)
 			encounterChances[low] = min(encounterChances[low], c.encounterShare)
 		}

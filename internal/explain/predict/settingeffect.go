@@ -111,12 +111,12 @@ func (e *effect) measureMarkPhases(group *group, f *Facts) {
 	}
 }
 
-// selectGraph computes the fields of e that depend on one request's graph: which share of the collector's time remains, the
+// prepareRequest computes the fields of e that depend on one request's graph: which share of the collector's time remains, the
 // probability that the request still meets a mark phase or freeze, and the time that is added.
 //
 // Each mark phase that a request meets is equally likely to remain. If fewer than one remains, the probability to meet one
 // falls, and a request that does meet one takes as long as before.
-func (e *effect) selectGraph(graph *Graph, f *Facts) {
+func (e *effect) prepareRequest(graph *Graph, f *Facts) {
 	e.remaining, e.encounterChance, e.extraNS = unchanged, unchanged, variantValues{}
 	if e.changesGC {
 		phases := f.markPhases(graph)

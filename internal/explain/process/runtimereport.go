@@ -56,7 +56,7 @@ func (c *Collector) Procs() int { return c.runtime.procs }
 // parallelismStep is the time, in ns, over which concurrent runs are averaged.
 const parallelismStep = 10e6
 
-// addParallelism updates parallelism from the loads of a generation.
+// addParallelism raises parallelism to the largest mean number of running goroutines in any parallelismStep of a generation.
 func (s *runtimeStats) addParallelism(g *timeline.Gen) {
 	loads, step := g.Loads(g.End, parallelismStep)
 	for i := 1; i < len(loads)-1; i++ { // the first and the last step may be shorter

@@ -27,7 +27,7 @@ type messageSum struct {
 	silent             []endMark // end of each other iteration, by goroutine: it may have left an answer in a buffer
 }
 
-// plus returns the sum of both. A nil sum counts as empty.
+// plus returns the sum of both, which may use the memory of s. A nil sum counts as empty.
 func (s *messageSum) plus(addend *messageSum) *messageSum {
 	if s == nil {
 		return addend
@@ -42,7 +42,7 @@ type tickSum struct {
 	site   tracefmt.FrameID
 }
 
-// plus returns the sum of both. A nil sum counts as empty.
+// plus returns the sum of both, which may use the memory of s. A nil sum counts as empty.
 func (s *tickSum) plus(addend *tickSum) *tickSum {
 	if s == nil {
 		return addend

@@ -224,7 +224,8 @@ func (h *handover) compareByWaitEnd(second *handover) int {
 		cmp.Compare(h.requestEnd, second.requestEnd), cmp.Compare(h.requestG, second.requestG), cmp.Compare(h.serviceEnd, second.serviceEnd), cmp.Compare(h.waker, second.waker))
 }
 
-// setPrevServiceEnds sets prevServiceEnd in the handovers that have a serviceEnd. It sorts the list.
+// setPrevServiceEnds sets prevServiceEnd in the handovers that have a serviceEnd: when, during the wait, the waker last ended a
+// wait of another goroutine. It sorts the list by waker and time.
 func setPrevServiceEnds(list []*handover) {
 	slices.SortFunc(list, func(a, b *handover) int {
 		if a.waker != b.waker {
@@ -245,9 +246,9 @@ func setPrevServiceEnds(list []*handover) {
 	}
 }
 
-// queuePeriodStarts divides the time into queue periods, in which at least one goroutine waits. It returns the start of the
-// period of each wait, and the length of all periods in ns. During a period all slots are held, every slot is acquired after a
-// wait, and every release ends a wait.
+// queuePeriodStarts divides the time into queue periods, in which at least one goroutine waits. It returns, in the order of
+// list, the start of the period of each wait, and the length of all periods in ns. During a period all slots are held, every
+// slot is acquired after a wait, and every release ends a wait.
 func queuePeriodStarts(list []*handover) (periodStarts []int64, totalNS int64) {
 	byWaitStart := make([]int, len(list))
 	for i := range byWaitStart {
@@ -268,8 +269,9 @@ func queuePeriodStarts(list []*handover) (periodStarts []int64, totalNS int64) {
 	return periodStarts, totalNS + end - start
 }
 
-// findWorkers returns the wakers that ended waits of several goroutines at different times: workers that continue with other
-// work. Such a goroutine does not work for its creator alone, even if a request created it because capacity was free.
+// findWorkers returns, for a list ordered by the ends of waits, the set of wakers that ended waits of several goroutines at
+// different times: workers that continue with other work. Such a goroutine does not work for its creator alone, even if a
+// request created it because capacity was free.
 func findWorkers(list []*handover) map[uint64]bool {
 	lastByWaker, workers := map[uint64]*handover{}, map[uint64]bool{}
 	for _, h := range list {

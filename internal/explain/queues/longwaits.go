@@ -46,8 +46,8 @@ type ownWait struct {
 	waitIndex  int32 // index in WalkResult.FollowedWaits; -1: a sleep
 }
 
-// ownWaits returns the sleeps of a request's own goroutine, and its waits for other goroutines. The result is valid until the
-// next call.
+// ownWaits returns the sleeps of a request's own goroutine, and then its waits for other goroutines, each in order of the path.
+// The result is valid until the next call.
 func (p *workerSum) ownWaits(w *path.WalkResult) []ownWait {
 	r, list := w.Req, p.ownWaitScratch[:0]
 	for i := range w.Segments {

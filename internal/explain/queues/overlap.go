@@ -26,7 +26,7 @@ func (o *Overlap) Add(start, end int64) {
 	o.starts, o.ends, o.isSorted = append(o.starts, start), append(o.ends, end), false
 }
 
-// Bounds returns the sorted starts and ends of the intervals.
+// Bounds returns the sorted starts and ends of the intervals. They belong to o and are valid until the next Add.
 func (o *Overlap) Bounds() (starts, ends []int64) {
 	if !o.isSorted {
 		slices.Sort(o.starts)

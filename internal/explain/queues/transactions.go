@@ -38,7 +38,7 @@ type lockedSum struct {
 // A transactionWork is the site of a wait, and the line below it in the function that began the transaction; 0 if it has none.
 type transactionWork struct{ site, line tracefmt.FrameID }
 
-// plus adds another sum of the same key, in place. A nil sum counts as empty.
+// plus adds another sum of the same key to s and returns s; if s is nil, it returns the other one.
 func (s *lockedSum) plus(addend *lockedSum) *lockedSum {
 	if s == nil {
 		return addend
@@ -92,8 +92,8 @@ func (p *workerSum) lockedSumOf(key lockedKey) *lockedSum {
 	return sum
 }
 
-// openTransactions returns the transactions that began in the window, whether they have ended or not. The result is cached
-// until the next generation.
+// openTransactions returns the transactions that began in the window, in order of time, whether they have ended or not. The
+// result is cached until the next generation.
 func (p *workerSum) openTransactions() []transaction {
 	if p.hasTransactions {
 		return p.transactions

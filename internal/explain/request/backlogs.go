@@ -151,7 +151,7 @@ func (r *networkReader) collectReceived(l *loopSource, c *collector, goroutine *
 	r.wakes = r.wakes[:0]
 }
 
-// isReader reports whether goroutine id is known to loop and waits for the network.
+// isReader reports whether goroutine id may loop and was seen to wait for the network.
 func (l *loopSource) isReader(id uint64) bool {
 	g := l.goroutines[id]
 	return g != nil && g.receives
@@ -178,7 +178,8 @@ func (b *backlogFinder) receivedIn(reader uint64, from, to int64) (n int) {
 }
 
 // addWorkPeriod stores an iteration from its wake to end as a period of work, if a goroutine began it and its work may be
-// messages of clients. It returns whether it did; past maxBacklogRecords it only notes who read the messages.
+// messages of clients. It returns whether it did; past maxBacklogRecords periods it only records the goroutine that reads the
+// messages.
 func (l *loopSource) addWorkPeriod(goroutine uint64, iteration *iterationState, end int64, loop *loopFunc, origin *originStats, frame tracefmt.FrameID) bool {
 	wait := &iteration.beginWait
 	reader := l.readerOf(iteration)
@@ -207,7 +208,7 @@ func (c *collector) frameOf(wait tracefmt.StackID, function tracefmt.FrameID) tr
 
 // Backlogs returns the queues of messages, ordered by the names of their loops: those between readers and one goroutine
 // (newBacklog), then those in sockets that several goroutines read (readBacklog). Messages belong to a loop if at least half of
-// its periods of work began with one.
+// its periods of work began with one. It consumes what was stored, so it may be called once, after Finish.
 func (f *Finder) Backlogs() (out []Backlog) {
 	b := &f.loops.backlogs
 	for _, reader := range b.readers {
@@ -289,7 +290,8 @@ func (f *Finder) Backlogs() (out []Backlog) {
 	return out
 }
 
-// openUnits returns the ended units of work of the iteration in which a goroutine is at the end of the trace.
+// openUnits returns, in order, the units of work that ended in the iteration in which a goroutine is at the end of the trace;
+// nil if it is not known what its function waits for.
 func (l *loopSource) openUnits(c *collector, goroutine *loopGoroutine) (units []workUnit) {
 	it := goroutine.iteration
 	t := endedIteration{start: it.start, end: c.traceEnd, goroutine: goroutine.id, reader: l.readerOf(it), iterationContent: it.iterationContent}
@@ -412,8 +414,8 @@ func newBacklog(periods []workPeriod, messages []*clientMessage, begun map[*clie
 	return b, handled > 0 && float64(elsewhere) <= threshold.NoticeableShare*float64(len(periods)+elsewhere)
 }
 
-// messages returns the messages of a period, which arrived at the given times, with the units of work that are known. meanNS is the
-// time for which a message is handled if the period does not show it.
+// messages returns the messages of a period in order of arrivals, the times at which they arrived. units are the known times in
+// which one was handled, meanNS is how long it takes where neither they nor the period show it.
 func (p *workPeriod) messages(arrivals []int64, units []workUnit, meanNS int64) (list []QueuedMessage) {
 	n, start := len(arrivals), p.start
 	switch {

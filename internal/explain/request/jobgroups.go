@@ -33,7 +33,8 @@ type uniformJobs struct {
 	isOwnedStart bool // the start function is service code
 }
 
-// groupOf returns the group of a birth, nil if the birth must be inspected. last is the group of the birth before, or nil.
+// groupOf returns the group of a birth, created on first use; nil if the birth must be inspected on its own (addJob). last is
+// the group of the birth before, or nil.
 func (j *jobSource) groupOf(c *collector, g *timeline.Gen, b *timeline.Birth, last *birthGroup) *birthGroup {
 	key := birthKey{b.Creator, b.Start, b.Stack}
 	if last != nil && last.birthKey == key {

@@ -276,7 +276,8 @@ func (j *jobSource) addJob(c *collector, g *timeline.Gen, number uint32, birth *
 	}
 }
 
-// addEnding sets the state of a goroutine that is a job, if it ends in this generation. It returns the end.
+// addEnding returns when goroutine number ends in this generation; ends is false if it outlives it. If it ends, it records it in
+// states as a job, whether that is part of other work, and counts it in its kind.
 func (j *jobSource) addEnding(c *collector, g *timeline.Gen, kind *jobKind, number uint32, start tracefmt.StackID, isPart bool) (end int64, ends bool) {
 	if end, ends = g.DeathOf(number); !ends {
 		return 0, false
@@ -439,9 +440,9 @@ func (e *jobKind) areLibraryWaits() bool {
 	return 2*e.awaitedCount > min(e.endedCount, inspectedPerFunc)
 }
 
-// hasCreatorAwaited reports whether the creator of a job (goroutine jobID, which ended at end) waited for the job and does
-// nothing else: the job ended a wait that took most of the job's life, and the creator's wait before was at the same stack or,
-// if a fetch started the job, for an answer. A library that waits for messages in this way starts a job for each wait.
+// hasCreatorAwaited reports whether the creator of a job (goroutine jobID, which ended at end) only waited for the job: the job
+// ended a wait that took most of the job's life, and the creator's wait before was at the same stack or, if a fetch started the
+// job, for an answer. A library that waits for messages in this way starts a job for each wait.
 func (job *job) hasCreatorAwaited(c *collector, jobID uint64, end int64) bool {
 	start, isStartedByFetch := job.start, c.stackInfo(job.creatorStack).isFetch
 	var before tracefmt.StackID

@@ -51,7 +51,8 @@ func (x *observationCollector) reset() {
 	x.isFirst, x.hasRun, x.recentStacks, x.receives = true, false, [4]tracefmt.StackID{}, false
 }
 
-// add turns consecutive spans of one goroutine into observations.
+// add appends the observations in consecutive spans of one goroutine to states and waits. It leaves out spans without a stack,
+// and stacks that were just observed (see observation).
 func (x *observationCollector) add(c *collector, spans []timeline.Span) {
 	for i := range spans {
 		span := &spans[i]

@@ -44,7 +44,7 @@ type Handler struct {
 // A CallPath is the beginning of a chain of calls. 0 ends it.
 type CallPath [3]tracefmt.StringID
 
-// CommonPrefix returns the leading calls that both paths have.
+// CommonPrefix returns the leading calls that both paths have, and 0 for the others.
 func (p CallPath) CommonPrefix(o CallPath) CallPath {
 	for i := range p {
 		if p[i] != o[i] {

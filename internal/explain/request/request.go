@@ -132,8 +132,9 @@ const (
 	LastPiece
 )
 
-// SliceOf returns an interval of time in which about limit of a generation's whole requests end, counted from the first to end.
-// isWhole reports whether it includes all of them. If since is positive, the interval begins at since or before.
+// SliceOf returns a time interval, from and to included, in which about limit of a generation's whole requests end, counted from
+// the first to end. isWhole reports whether it includes all of them. If since is positive, the interval begins at since or
+// before. Without a request from is the largest int64 or since, to is 0.
 func SliceOf(reqs []Request, limit int, since int64) (from, to int64, isWhole bool) {
 	from = math.MaxInt64
 	for i := range reqs {

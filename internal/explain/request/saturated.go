@@ -73,7 +73,8 @@ func endsSend(waker *stackInfo, obs *observation) bool {
 	return waker.isReceive && obs.reason != reasonCond && obs.reason != reasonSync || obs.reason == reasonSend && waker.isSelect
 }
 
-// countTake counts a wake by which a loop takes a message of the woken goroutine, or by which a job that ends makes room for the next.
+// countTake counts a wake by which a loop takes a message from the woken goroutine, or by which a job that ends lets the woken
+// goroutine start the next.
 func (l *loopSource) countTake(c *collector, g *timeline.Gen, woken *loopGoroutine, obs *observation) {
 	if info := c.stackInfo(obs.wakerStack); obs.state != timeline.Waiting || !info.isFetch && !info.isReceive && !info.isSelect {
 		return
@@ -122,7 +123,7 @@ func (t *feederTimes) addFeeder(id uint64, obs *observation, traceStart int64) b
 	return true
 }
 
-// blockedNS returns the time of all feeders.
+// blockedNS returns the time for which all feeders together were blocked.
 func (t *feederTimes) blockedNS() (ns int64) {
 	for _, feeder := range t.feeders {
 		ns += feeder.blockedNS
@@ -352,7 +353,8 @@ func (l *loopSource) countSocketCall(c *collector, loop *loopFunc, goroutine *lo
 	}
 }
 
-// addBusy adds the time that a goroutine spent in an iteration of a loop that always has work.
+// addBusy adds the time that a goroutine spent in an iteration of a loop that always has work. frame is the line that receives
+// messages.
 func (o *originStats) addBusy(loop *loopFunc, goroutine uint64, start, end int64, frame tracefmt.FrameID) {
 	if o.consumers == nil {
 		o.consumers, o.busySince = make(map[uint64]int64), start
@@ -373,7 +375,7 @@ func (f *Finder) SaturatedLoops() []SaturatedLoop {
 	return f.saturated
 }
 
-// findSaturated returns the SaturatedLoops, not nil, and marks the origins of the goroutines that feed them.
+// findSaturated returns the SaturatedLoops by name, not nil, and marks the origins of the goroutines that feed them.
 func (f *Finder) findSaturated() []SaturatedLoop {
 	out := []SaturatedLoop{}
 	for key, origin := range f.work.origins {
@@ -502,7 +504,7 @@ func (f *Finder) addFeeders(s *SaturatedLoop, times *feederTimes) (isFed bool) {
 const maxFeederSteps = 4
 
 // isFedFromNetwork reports whether a goroutine reads what it passes on from the network: itself, by another goroutine of its
-// library, or by those whose messages it takes.
+// library, or by those whose messages it takes, at most maxFeederSteps of them in a row. steps is how many precede this one.
 func (l *loopSource) isFedFromNetwork(c *collector, goroutine *loopGoroutine, steps int) bool {
 	if goroutine.receives || goroutine.reads {
 		return true

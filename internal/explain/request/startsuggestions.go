@@ -59,7 +59,7 @@ func (s *startSource) add(c *collector, g *timeline.Gen) {
 }
 
 // statsFor returns the statistics of the outermost service function of a goroutine, or of its start function, by the stacks in
-// spans. It is nil if no span has a stack, or if the goroutine is a server's or records the trace.
+// spans; it creates them on first use. It is nil if no span has a stack, or if the goroutine is a server's or records the trace.
 func (s *startSource) statsFor(c *collector, spans []timeline.Span) *startStats {
 	outer := tracefmt.FrameID(0)
 	for i := range spans {

@@ -60,7 +60,8 @@ func (c matchedFunc) isSameCall(o matchedFunc, syms *tracefmt.Symbols) bool {
 	return o.frame != 0 && syms.Frame(c.frame).Func == syms.Frame(o.frame).Func && c.callerFrame == o.callerFrame
 }
 
-// matchIn returns the outermost frame of a stack whose function the user named, and its caller. It caches the result.
+// matchIn returns the outermost frame of a stack whose function the user named, and its caller; frames are 0 if there are none.
+// It caches the result.
 func (fs *callSource) matchIn(syms *tracefmt.Symbols, id tracefmt.StackID) matchedFunc {
 	match := entry.GetOrGrow(&fs.byStack, id)
 	if match.isResolved {

@@ -198,7 +198,7 @@ func (ms *messageSource) visitOpen(visit func(*openRequest, Request)) {
 }
 
 // QueuedMessageShare returns the share of the handling time of messages with this name at whose end the next message was already
-// available, and so had been queued.
+// available, and so had been queued; 0 if there are no such messages.
 func (f *Finder) QueuedMessageShare(name tracefmt.StringID) float64 {
 	var all handlingTime
 	for caller, h := range f.messages.handlingTimes {
@@ -228,8 +228,9 @@ func (ms *messageSource) libraryCaller(c *collector, stack tracefmt.StackID) tra
 	return frames[index]
 }
 
-// addVotes counts, for each span in which a message is handled, the innermost service function that this span's stack shares with
-// the stack of the wait. The function with the most votes both reads and handles messages, and names them (resolveNames).
+// addVotes counts, for each span in which a message is handled, the innermost service function that this span's stack shares
+// with the stack of the wait. votes has the counts by the frame that called the library, and by that function's frame. The
+// function with the most votes both reads and handles messages, and names them (resolveNames).
 func (ms *messageSource) addVotes(c *collector, reader *messageReader, spans []timeline.Span, votes map[tracefmt.FrameID]map[tracefmt.FrameID]int) {
 	if reader.callerFrame == 0 || ms.nameFrames[reader.callerFrame] != 0 {
 		return

@@ -119,7 +119,7 @@ type originKey struct {
 }
 
 // startRoleOf returns the role of goroutine id by its start function. start is the stack of that function if the goroutine was
-// created in the generation, else 0; then the role is found from any of its stacks.
+// created in the generation, else 0; then the role is found from any of its stacks, and is roleUnknown if none was seen.
 func (w *workIndex) startRoleOf(c *collector, g *timeline.Gen, id uint64, start tracefmt.StackID) startRole {
 	if start != 0 {
 		return c.stackInfo(start).role

@@ -144,7 +144,7 @@ func (s *Speller) File(name string) string {
 // Cause returns the report's name of a cause.
 func Cause(c cause.Cause) report.CauseName { return report.CauseName(c.String()) }
 
-// Vias converts a chain of waits to the form of the report.
+// Vias converts a chain of waits to the form of the report, in the same order; not nil.
 func (s *Speller) Vias(vs []path.ChainWait) []report.Via {
 	out := []report.Via{}
 	for _, x := range vs {
@@ -286,6 +286,7 @@ func (s *Speller) CompareFrames(a, b tracefmt.FrameID) int {
 		cmp.Compare(s.Syms.String(fa.Func), s.Syms.String(fb.Func)), s.compareCallers(fa.Caller, fb.Caller), cmp.Compare(a, b))
 }
 
+// compareCallers compares the callers of two equal lines, of which either may be 0.
 func (s *Speller) compareCallers(a, b tracefmt.FrameID) int {
 	if a == b {
 		return 0

@@ -49,7 +49,7 @@ func (s *Sum) NewAdder(*path.Stage) path.Adder {
 	return p
 }
 
-// Add implements path.Adder.
+// Add implements path.Adder: it counts a client's request in the silences that it began right after, or was open in.
 func (p *adder) Add(w *path.WalkResult) {
 	if w.Observer || w.Form == path.Piece || w.Form == path.CutAtStart || !w.Req.IsServed() {
 		return
@@ -67,7 +67,7 @@ func (p *adder) Add(w *path.WalkResult) {
 	}
 }
 
-// Silences returns all long silences with their counts, and the number of requests.
+// Silences returns all long silences in order of time, with their counts, and the number of requests.
 func (s *Sum) Silences() (out []Silence, requests int) {
 	for _, quiet := range s.freezes.LongSilences() {
 		silence := Silence{Start: quiet.Start, End: quiet.End}

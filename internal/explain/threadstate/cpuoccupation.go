@@ -71,7 +71,7 @@ func (t *Tracker) EachOccupation(number int32, from, to int64, f func(Occupation
 	}
 }
 
-// ownWaitsFor returns the union of the waits of the process's own threads for CPU number in [from, to).
+// ownWaitsFor returns the union of the waits of the process's own threads for CPU number in [from, to), in order of time.
 func (t *Tracker) ownWaitsFor(number int32, from, to int64) (out []freeze.Interval) {
 	for _, th := range t.threads {
 		for i := indexBefore(th.changes, from, func(c *change) int64 { return c.time }); i < len(th.changes) && th.changes[i].time < to; i++ {

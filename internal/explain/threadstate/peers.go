@@ -114,7 +114,8 @@ func ParsePeerState(text string) (x report.PeerState, ok bool) {
 	return report.PeerState{Process: f[0], State: report.PeerStateName(f[1]), Detail: f[2], Unread: f[3] != ""}, true
 }
 
-// usePeerSocket adds a read or write by a peer.
+// usePeerSocket records a read or write by a peer at its end of a connection with the process. A write ends the exchange: the
+// peer's answer.
 func (t *Tracker) usePeerSocket(syms *tracefmt.Symbols, e *kernelevents.Event) {
 	s, x := t.sockets[uint64(e.A)], t.names.threads[e.Thread]
 	if s == nil || s.ownEnd == 0 || x == nil || x.Own || e.B <= 0 {
@@ -162,7 +163,8 @@ func (t *Tracker) sleepOfPeer(syms *tracefmt.Symbols, th *thread, state kernelev
 	return t.peerState(syms, th, name, detail)
 }
 
-// peerSleep returns why a thread sleeps, by its system call and the kernel's functions on its stack.
+// peerSleep returns why a thread sleeps, by its system call and the kernel's functions on its stack. detail is a call or kernel
+// function, "" if it adds nothing.
 func peerSleep(state kernelevents.State, call string, frames []string) (name report.PeerStateName, detail string) {
 	hasFrame := func(parts ...string) bool {
 		return slices.ContainsFunc(frames, func(fn string) bool {
@@ -401,7 +403,8 @@ func (t *Tracker) eachOfAnswer(x *exchange, from, to int64, f func(start, end in
 	}
 }
 
-// handoverBefore returns the last time in [from, to) at which a thread of the same process woke a thread, 0 if there is none.
+// handoverBefore returns the last time in [from, to) at which a thread of the same process woke a thread, and that waker; 0 if
+// there is none.
 func (t *Tracker) handoverBefore(tid int32, from, to int64) (time int64, waker int32) {
 	th := t.peers.threads[tid]
 	if th == nil {

@@ -177,8 +177,8 @@ func (t *Tracker) addQuotas(out *Summary) {
 	}
 }
 
-// FreezesIn returns the parts of [from, to) in which a quota held a thread back or a thread was stopped. isKnown is false if
-// the kernel's events do not cover the whole interval.
+// FreezesIn returns the parts of [from, to), in order and without overlaps, in which a quota held any thread back or a thread
+// was stopped. isKnown is false if the kernel's events do not cover the whole interval.
 func (t *Tracker) FreezesIn(from, to int64) (out []freeze.Interval, isKnown bool) {
 	if from < t.Start() || to > t.End() || t.err != nil {
 		return nil, false

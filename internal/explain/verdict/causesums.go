@@ -62,7 +62,7 @@ func sumCauses(r *report.Report, band *report.Band, queues []*report.Queue, firs
 	return toFront(causes, first)
 }
 
-// toFront moves the element i of a list to the front, in place.
+// toFront moves the element i of a list to the front, in place, and returns the list.
 func toFront(list []report.VerdictCause, i int) []report.VerdictCause {
 	c := list[i]
 	copy(list[1:], list[:i])

@@ -109,8 +109,8 @@ func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFir
 			if c.Service != "" {
 				continue
 			}
-			_, hops := AfterLastAnswer(c.Sites[k].Via)
-			c.Sites[k].In = answererNames(r, g, hops)
+			_, calls := AfterLastAnswer(c.Sites[k].Via)
+			c.Sites[k].In = answererNames(r, g, calls)
 		}
 	}
 	v.Lead, v.Range = bandWords(g, chosenBand)
@@ -204,11 +204,11 @@ func nameCause(cause *report.VerdictCause, r *report.Report, g *report.Group) {
 	}
 }
 
-// answererNames follows in-process calls from group g for the given number of hops, and returns the names of the groups that
-// answer at the last one; "" if hops is 0.
-func answererNames(r *report.Report, g *report.Group, hops int) string {
+// answererNames follows so many in-process calls from group g, and returns the names of the groups that answer the last one; ""
+// if calls is 0.
+func answererNames(r *report.Report, g *report.Group, calls int) string {
 	peerNames := ""
-	for ; hops > 0 && g != nil && g.Peer.Followed(); hops-- {
+	for ; calls > 0 && g != nil && g.Peer.Followed(); calls-- {
 		peerNames = names.PeerNames(g.Peer)
 		g = r.Group(g.Peer.Group)
 	}

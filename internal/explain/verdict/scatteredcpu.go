@@ -7,9 +7,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// demoteScatteredCPU moves a wait at one site before computing that takes more time but is scattered: many short runs without CPU
-// samples, at no site with half of the wait's time. The first cause should be one that the reader can change. Waits for a CPU are
-// not moved, because they are the machine's.
+// demoteScatteredCPU moves, in place, a wait at one site before computing that takes more time but is scattered: many short runs
+// without CPU samples, at no site with half of the wait's time. The first cause should be one that the reader can change. Waits
+// for a CPU are not moved, because they are the machine's.
 func demoteScatteredCPU(causes []report.VerdictCause) []report.VerdictCause {
 	if len(causes) < 2 || causes[0].Cause != report.CauseCPU || !isScattered(&causes[0]) {
 		return causes

@@ -22,7 +22,7 @@ var packages = func() map[string]bool {
 }()
 
 // Package returns the import path of a function's package; the function is named as by the runtime: "net/http" for
-// "net/http.(*conn).serve".
+// "net/http.(*conn).serve". A name without a package is returned as it is.
 func Package(fn string) string {
 	// Type arguments may contain slashes and dots.
 	if i := strings.IndexByte(fn, '['); i >= 0 {

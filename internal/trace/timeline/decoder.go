@@ -185,7 +185,7 @@ func (d *Decoder) newGen() *Gen {
 }
 
 // decode decodes one generation: its tables, the streams of all threads (on all workers), and then the index of pieces and the
-// lists of other events.
+// lists of other events. It returns an error if the generation is damaged or visibly incomplete.
 func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 	g := d.newGen()
 	d.tables.Strings, d.tables.Stacks = g.strings, g.stacks // to reuse their memory

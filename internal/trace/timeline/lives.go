@@ -122,7 +122,7 @@ func (g *Gen) BirthOf(id uint64) (Birth, bool) {
 	return g.BirthAt(d)
 }
 
-// BirthAt is BirthOf for a goroutine's Number.
+// BirthAt returns the creation of the goroutine with a Number; false if it was not in this generation. BirthOf does so by id.
 func (g *Gen) BirthAt(d uint32) (Birth, bool) {
 	b, ok := g.birth(d)
 	if ok {
@@ -222,7 +222,7 @@ func (g *Gen) AnyStack(id uint64) tracefmt.StackID {
 	return 0
 }
 
-// anyStackOf is AnyStack for goroutine number d.
+// anyStackOf returns the first stack of the own events of goroutine number d, 0 if they have none. AnyStack does so by id.
 func (g *Gen) anyStackOf(d uint32) tracefmt.StackID {
 	found := tracefmt.StackID(0)
 	g.stacksOf(d, func(id tracefmt.StackID) bool {

@@ -102,7 +102,7 @@ func (r record) stack() uint32 {
 	return uint32(r.word) & (1<<(r.slab.layout.stackBits[r.kind()&kindMask]&31) - 1)
 }
 
-// aux returns the aux bits of an event.
+// aux returns the bits auxStatus, auxBinds and auxNoP of an event; 0 if it has none.
 func (r record) aux() uint32 {
 	if index, ok := r.wideIndex(); ok {
 		return r.slab.wide[index].aux

@@ -20,7 +20,7 @@ func (g *Gen) SamplesOf(id uint64) []int32 {
 	return g.samplesByG[id]
 }
 
-// indexSamples builds the sampleIndex.
+// indexSamples sets samplesByG: by goroutine, the indexes of its CPU samples in Samples, in order of time.
 func (g *Gen) indexSamples() {
 	g.samplesByG = make(map[uint64][]int32)
 	for i, s := range g.Samples {
@@ -28,7 +28,8 @@ func (g *Gen) indexSamples() {
 	}
 }
 
-// SamplesIn returns the indexes in Samples of a goroutine's CPU samples in [from, to).
+// SamplesIn returns the indexes in Samples of a goroutine's CPU samples in [from, to), in order of time. The result must not be
+// changed.
 func (g *Gen) SamplesIn(id uint64, from, to int64) []int32 {
 	k, _ := slices.BinarySearchFunc(g.Samples, from, func(s Sample, t int64) int { return cmp.Compare(s.Time, t) })
 	if k == len(g.Samples) || g.Samples[k].Time >= to {

@@ -19,8 +19,8 @@ type Window struct {
 	Passed *atomic.Int64
 }
 
-// DropFirst removes the oldest generation from the window and returns it. The window keeps, for each goroutine whose state
-// continues into the next generation, this state with its beginning and stack (Carry).
+// DropFirst removes the oldest generation from the window, which must have one, and returns it. The window keeps, for each
+// goroutine whose state continues into the next generation, this state with its beginning and stack (Carry).
 func (w *Window) DropFirst() *Gen {
 	first := w.Gens[0]
 	if len(w.Gens) == 1 {

@@ -195,7 +195,8 @@ func parseHeader(h []byte) (minor int, ok bool) {
 	return int(n), true
 }
 
-// badHeader returns the error for bytes that do not begin with a trace header: empty, cut, or something else.
+// badHeader returns the error for bytes that do not begin with a trace header: empty, cut, or something else. zipped: they were
+// packed by gzip.
 func (r *Reader) badHeader(head []byte, zipped bool) error {
 	switch {
 	case r.sourceErr != nil && !errors.Is(r.sourceErr, io.EOF) && !errors.Is(r.sourceErr, io.ErrUnexpectedEOF):
@@ -518,7 +519,8 @@ func (g *Generation) Release() {
 	g.Data, g.Batches = nil, nil
 }
 
-// addBatch adds a batch to g: events and tables to the lists of their kind, clock data are read at once.
+// addBatch adds a batch to g: events and tables to the lists of their kind, clock data are read at once. It returns an error if
+// the clock data are wrong.
 func (g *Generation) addBatch(h batchHeader, buf []byte) error {
 	b := Batch{M: h.m, Time: h.ts, Off: h.data, End: h.data + h.size}
 	if !g.hasTime || h.ts < g.MinTime {
@@ -540,7 +542,8 @@ func (g *Generation) addBatch(h batchHeader, buf []byte) error {
 	return nil
 }
 
-// addSync reads the clock data (frequency, snapshot) of a sync batch from byte i of buf on.
+// addSync reads the clock data (frequency, snapshot) of a sync batch from byte i of buf on. It returns an error if they are cut,
+// or if g has them already.
 func (g *Generation) addSync(b Batch, buf []byte, i int) error {
 	ts := b.Time
 	for c := (cursor{data: buf[:b.End], pos: i}); c.hasMore(); {

@@ -34,7 +34,7 @@ type assembler struct {
 	body       []byte // events of that batch
 }
 
-// nextLine returns the next line that is neither empty nor a comment.
+// nextLine returns the next line that is neither empty nor a comment; false at the end of the text.
 func (a *assembler) nextLine() (string, bool) {
 	for a.rest != "" {
 		var text string

@@ -17,7 +17,8 @@ type Chunk struct {
 
 var errWire = errors.New("not a whole batch")
 
-// Split divides a trace into its batches. It does not use the reader, so that tests can check the reader with it.
+// Split divides a trace into its batches, in the order of the file; an error means that it is cut. It does not use the reader,
+// so that tests can check the reader with it.
 func Split(data []byte) ([]Chunk, error) {
 	var out []Chunk
 	for i := 16; i < len(data); {
