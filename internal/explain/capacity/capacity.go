@@ -36,7 +36,7 @@ type Input struct {
 }
 
 // Judge computes the capacity: the resources, at which load each saturates, and latencies at other loads. It returns nil if no
-// client waits for a request, and an error if a change that is asked for is not possible. Merge must have been called.
+// client waits for a request, and an error if one of the changes is not possible. Merge must have been called.
 func (s *Sum) Judge(in *Input) (*report.Capacity, error) {
 	a := &analysis{Sum: s, in: in}
 	a.indexRequests()

@@ -25,8 +25,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// maxSteps bounds the steps of one walk. There is no bound on the number of hops: a chain through a lock that all
-// connections share can rightly be 60 goroutines deep.
+// maxSteps bounds the steps of one walk, not the goroutines that it follows: a chain through a lock that all connections share
+// can rightly be 60 goroutines deep.
 const maxSteps = 1 << 18
 
 // maxNesting bounds how many nested waits are followed. If ten thousand goroutines queue for one slot, each waited
@@ -60,9 +60,7 @@ const maxNesting = 256
 type Walker struct {
 	// FollowedWaits are the waits that the last walk followed.
 	FollowedWaits []FollowedWait
-	// Hops is the number of wakers that the last walk followed. Truncated reports that the walk exceeded maxSteps and
-	// ended early.
-	Hops      int
+	// Truncated reports that the last walk exceeded maxSteps and ended early.
 	Truncated bool
 	// VisitOwnStack, if not nil, is called with the stack of every span of the request's own goroutine: these stacks
 	// name the request.
@@ -111,7 +109,7 @@ func New(window *timeline.Window, symbols *tracefmt.Symbols) *Walker {
 // gap or overlap. The slice is valid until the next call.
 func (w *Walker) Walk(g uint64, from, to int64) []Step {
 	w.steps, w.spans, w.frames, w.FollowedWaits = w.steps[:0], w.spans[:0], w.frames[:0], w.FollowedWaits[:0]
-	w.Hops, w.Truncated = 0, false
+	w.Truncated = false
 	if to <= from {
 		return nil
 	}
@@ -334,7 +332,6 @@ func (w *Walker) enterGoroutine(g uint64, start, end int64, followedWait int32) 
 		w.popFrame()
 		return false
 	}
-	w.Hops++
 	return true
 }
 

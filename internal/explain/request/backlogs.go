@@ -208,7 +208,7 @@ func (c *collector) frameOf(wait tracefmt.StackID, function tracefmt.FrameID) tr
 
 // Backlogs returns the queues of messages, ordered by the names of their loops: those between readers and one goroutine
 // (newBacklog), then those in sockets that several goroutines read (readBacklog). Messages belong to a loop if at least half of
-// its periods of work began with one. It consumes what was stored, so it may be called once, after Finish.
+// its periods of work began with one. It uses up the stored records, so it may be called once, after Finish.
 func (f *Finder) Backlogs() (out []Backlog) {
 	b := &f.loops.backlogs
 	for _, reader := range b.readers {
