@@ -270,7 +270,7 @@ func (a *attribution) candidateKeyOf(c *report.Cause, via []report.Via) candidat
 		return contentionKey(a.canonicalWait(wait))
 	}
 	site := causeSiteOf(c)
-	if wait, ok := a.contendedSites[site]; ok {
+	if wait, ok := a.contendedSites[site]; ok && !a.isOwnWork(c, via) {
 		return contentionKey(wait)
 	}
 	switch code := report.RuleCode(""); c.Cause {

@@ -62,6 +62,7 @@ type poolFacts struct {
 	slots          *queues.SlotWaits    // its slots, as far as the trace shows them; nil otherwise
 	service        *queues.ServiceStats // service behind the wait; nil if unknown
 	hasServers     bool                 // goroutines serve the queue, one request at a time
+	isHandover     bool                 // requests wait only until a server that asks a peer takes their message
 	isBursty       bool                 // the number of slots needed depends on how many requests arrive together, which is unknown
 	holdersCompute bool                 // its holders spend their time computing
 	serviceNS      int64                // the request's own service time, if it is part of the wait
@@ -93,8 +94,10 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 		if holdNS = float64(service.ServiceNS); isSerialAsker(service, top.Cause) {
 			holdNS /= service.BatchSize // for each of the requests that it serves after one answer
 		}
-		facts.serviceNS = int64(holdNS)
-		queuedNS = max(0, queuedNS-int64(holdNS*float64(requests)))
+		if facts.isHandover = isSerialAsker(service, top.Cause) && a.isHandover(cand); !facts.isHandover {
+			facts.serviceNS = int64(holdNS)
+			queuedNS = max(0, queuedNS-int64(holdNS*float64(requests)))
+		}
 	}
 	if share := a.sameWorkShare(cand, top); facts.holdersCompute && share < threshold.HalfShare {
 		facts.holderActivity, facts.isScattered = textOf("phrase pool-computes", "share", words.Percent(share), "site", top.nonStdSite()), true
@@ -127,6 +130,15 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 		facts.sufficient = min(facts.sufficient, procs)
 	}
 	return facts
+}
+
+// isHandover reports whether requests wait only until a goroutine takes their message, and not for its work.
+func (a *attribution) isHandover(cand *candidate) bool {
+	return !slices.ContainsFunc(cand.routes, func(r causeRoute) bool {
+		wait, _ := a.contendedWait(r.via)
+		slots := a.in.slotWaitsAt(wait)
+		return slots == nil || slots.SendShare <= threshold.HalfShare
+	})
 }
 
 // setSlotsInUse computes how many slots are in use on average (inUse), and how many suffice for that. Little's law was applied to
@@ -250,7 +262,7 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 	if facts.holdersCompute && (2*facts.poolAt(nil).Slots > a.in.Report.Input.GOMAXPROCS || a.in.Report.Runtime.Sched.PsIdle < threshold.HalfShare) {
 		return changes, ""
 	}
-	isSizeUnknown := facts.isBursty || !facts.isSizeKnown() || facts.wideHolder() != nil
+	isSizeUnknown := facts.isBursty || facts.isHandover || !facts.isSizeKnown() || facts.wideHolder() != nil
 	if isSizeUnknown && facts.holdersCompute {
 		return changes, ""
 	}
@@ -347,7 +359,10 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 		return textOf("fix pool-wide", "holder", site)
 	}
 	fix, workSite, holdText := facts.kind.advice, top.nonStdSite(), words.Brief(int64(facts.holdNS))
-	if facts.hasServers && isSerialAsker(facts.service, top.Cause) {
+	switch {
+	case facts.isHandover:
+		fix = textOf("fix pool-asks-for-all")
+	case facts.hasServers && isSerialAsker(facts.service, top.Cause):
 		fix = textOf("fix pool-asks-elsewhere")
 	}
 	switch more := facts.additionalConnections(); {

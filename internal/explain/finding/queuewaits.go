@@ -24,7 +24,7 @@ func (a *attribution) findQueueWaits() {
 			if isLockWait(wait) {
 				break // the later waits are the holder's
 			}
-			if isHandoverWait(v.Wait) {
+			if isHandoverWait(v.Wait) && !isRoundTrip(v) {
 				slots := a.in.slotWaitsAt(wait)
 				if isEndedByChildren(slots) && !isFanOutLimit(wait, slots) {
 					continue // the goroutines are the request's own, and may themselves queue elsewhere
@@ -48,6 +48,15 @@ func (a *attribution) findQueueWaits() {
 // isHandoverWait reports whether a wait is at a channel, a select or a Cond: it ends when another goroutine hands something over.
 func isHandoverWait(wait report.WaitKind) bool {
 	return wait == report.WaitChan || wait == report.WaitChanSend || wait == report.WaitSelect || wait == report.WaitCond
+}
+
+// isRoundTrip reports whether a wait is for the answer to the waiter's own call over HTTP/1.
+func isRoundTrip(v *report.Via) bool { return knowledge.Has(v.Call, knowledge.HTTP1RoundTrip) }
+
+// isOwnWork reports whether the requests themselves do work like that of the goroutine for which they queue: it is no part of the queue.
+func (a *attribution) isOwnWork(c *report.Cause, via []report.Via) bool {
+	service := a.in.serviceAt(c, via)
+	return service != nil && service.OtherRequestShare <= 0.5 && isSerialAsker(service, c) && !slices.ContainsFunc(via, func(v report.Via) bool { return !isRoundTrip(&v) })
 }
 
 // isQueue reports whether requests that wait at v queue for the goroutines in service, whose activity is cause. They do if these

@@ -49,6 +49,7 @@ type handover struct {
 	serviceEnd     int64
 	prevServiceEnd int64            // when the waker had last ended a wait of another goroutine, during this wait; 0: it had not
 	wakerSeenSince int64            // since when the waker's own waits are known
+	isSend         bool             // the waker received what the waiter sends
 	isUnordered    bool             // the pool may not serve waiters in the order of their arrival
 	release        tracefmt.FrameID // where the waker released units of a semaphore; 0: the pool is no semaphore
 	wakerSite      tracefmt.FrameID // where the waker ended the wait
@@ -89,6 +90,7 @@ func (p *workerSum) addHandovers(w *path.WalkResult) {
 		p.findAcquisition(&handover)
 		p.stage.Win.EachWoken(wait.Waker, wait.End, wait.End+1, func(_ uint64, stack tracefmt.StackID) bool {
 			handover.wakerSite = p.stage.Sites.SiteOf(stack)
+			handover.isSend = wait.Kind == critpath.WaitSend || wait.Kind == critpath.WaitSelect && p.stage.Sites.HasRole(stack, knowledge.ReceiveWait)
 			return false
 		})
 		if p.stage.Sites.HasRole(wait.Stack, knowledge.SemaphoreAcquire) {
@@ -141,6 +143,7 @@ type slotWaitSum struct {
 	byFormerWaiter       int64 // part of waits: ended by a goroutine that had waited there earlier, or by one that it had created
 	byLaterWaiter        int64 // part of waits: ended by a goroutine that started to wait there after this waiter did
 	byChild              int64 // part of waits: ended by a goroutine that the waiter had created
+	sends                int64 // part of waits: to send something to the goroutine that ended the wait
 	childWakers          int64 // number of the goroutines of byChild
 	byOtherRequest       int64 // part of waits: ended by a goroutine that was serving another request
 	slots                int   // number of slots that were held at once; 0 if perhaps not all were observed
@@ -320,6 +323,9 @@ func (s *slotWaitSum) inferHolds(list []*handover, requests map[uint64]struct{})
 		byChild := h.wakerCreator == h.waiter && !workers[h.waker]
 		waits = append(waits, interval{h.waitStart, h.waitEnd})
 		s.waits++
+		if h.isSend {
+			s.sends++
+		}
 		released := releaseSum{waits: 1}
 		if lastWake == 0 || h.waitEnd-lastWake > threshold.IdleCheckNS {
 			s.wakeInstants++
@@ -421,6 +427,7 @@ func (s *slotWaitSum) merge(addend *slotWaitSum) {
 	s.byFormerWaiter += addend.byFormerWaiter
 	s.byLaterWaiter += addend.byLaterWaiter
 	s.byChild += addend.byChild
+	s.sends += addend.sends
 	s.childWakers += addend.childWakers
 	s.byOtherRequest += addend.byOtherRequest
 	s.slots, s.maxWaiters = max(s.slots, addend.slots), max(s.maxWaiters, addend.maxWaiters)
@@ -454,6 +461,8 @@ type SlotWaits struct {
 	// waits such a goroutine ended on average. OtherRequestShare is the share ended by a goroutine that was serving another
 	// request.
 	FormerWaiterShare, ChildShare, WaitsPerChild, OtherRequestShare float64
+	// SendShare is the share of waits to send something to the goroutine that ended them, which works for the waiter only afterwards.
+	SendShare float64
 	// WorkerShare is the share ended by a goroutine that then worked for the waiter, one at a time: each worker is a slot.
 	WorkerShare float64
 	// Slots is the number of slots: how many were held at once, while so many waited that each was released twice; 0 if the
@@ -487,7 +496,7 @@ func (s *Sum) SlotWaits(sp *spell.Speller) []SlotWaits {
 			BatchSize: float64(sum.waits) / float64(max(sum.wakeInstants, 1)), Slots: sum.slots, MaxWaiters: sum.maxWaiters,
 			QueuedShare: min(1, float64(sum.queuedNS)/float64(max(s.sliceNS, 1))), BackgroundHolders: sum.backgroundHolders,
 			BackgroundShare: float64(sum.backgroundNS) / float64(max(sum.holdNS+sum.partialNS, 1)),
-			ChildShare:      float64(sum.byChild) / float64(sum.waits), OtherRequestShare: float64(sum.byOtherRequest) / float64(sum.waits)}
+			ChildShare:      float64(sum.byChild) / float64(sum.waits), SendShare: float64(sum.sends) / float64(sum.waits), OtherRequestShare: float64(sum.byOtherRequest) / float64(sum.waits)}
 		if sum.byFormerWaiter > 4*sum.byLaterWaiter {
 			stats.FormerWaiterShare = float64(sum.byFormerWaiter) / float64(sum.waits)
 		}

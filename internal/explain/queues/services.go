@@ -103,12 +103,19 @@ func (p *workerSum) addServices(w *path.WalkResult) {
 	first, waits := len(p.services), w.FollowedWaits()
 	for i := len(w.Segments) - 1; i >= 0; i-- {
 		segment := &w.Segments[i]
-		if segment.FollowedWait < 0 || segment.G == r.G || !isServiceCause(segment.Code.Cause()) ||
+		if segment.FollowedWait < 0 || !isServiceCause(segment.Code.Cause()) ||
 			p.stage.IDs.LeadsToAnswer(w.ChainOfSegment(segment)) {
+			continue
+		}
+		server, isCall := segment.G, p.stage.Sites.HasRole(waits[segment.FollowedWait].Stack, knowledge.HTTP1RoundTrip)
+		if isCall {
+			server = waits[segment.FollowedWait].G // a connection's goroutines work for the caller alone
+		}
+		if server == r.G {
 			continue // on a request's own goroutine, that request is the one that gets the service
 		}
 		alreadyRunning := segment.Start <= waits[outermostWait(waits, segment.FollowedWait)].Start
-		if n := len(p.services); n > first && p.services[n-1].server == segment.G && p.services[n-1].key == keyOf(segment) &&
+		if n := len(p.services); n > first && p.services[n-1].server == server && p.services[n-1].key == keyOf(segment) &&
 			p.services[n-1].start == segment.End {
 			p.services[n-1].start, p.services[n-1].alreadyRunning = segment.Start, alreadyRunning
 			continue
@@ -117,8 +124,8 @@ func (p *workerSum) addServices(w *path.WalkResult) {
 			break // what remains is earlier on the path; the last services are recorded
 		}
 		p.services = append(p.services, service{
-			key: keyOf(segment), server: segment.G, start: segment.Start, end: segment.End, weight: w.CountedRequests(),
-			serverWrote:    isHandedWork(waits, segment.FollowedWait) && p.stage.Sites.HasRole(waits[segment.FollowedWait].Stack, knowledge.HTTP1RoundTrip),
+			key: keyOf(segment), server: server, start: segment.Start, end: segment.End, weight: w.CountedRequests(),
+			serverWrote:    isCall && isHandedWork(waits, segment.FollowedWait),
 			alreadyRunning: alreadyRunning, behindLock: isBehindLock(waits, segment.FollowedWait),
 		})
 	}
