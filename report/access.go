@@ -53,7 +53,7 @@ func (g *Group) All() *Band {
 	return &Band{Band: BandAll}
 }
 
-// TotalNS is the time of all requests of the band.
+// TotalNS returns the time of all requests of the band.
 func (b *Band) TotalNS() (ns int64) {
 	for i := range b.Causes {
 		ns += b.Causes[i].TotalNS
@@ -118,7 +118,7 @@ type SiteKey struct {
 	Service    string // see Site
 }
 
-// LineKey returns the key of the line alone, without its caller.
+// LineKey returns the key of the line alone, without its caller; the zero key for nil.
 func (s *Site) LineKey() SiteKey {
 	if s == nil {
 		return SiteKey{}
@@ -126,7 +126,7 @@ func (s *Site) LineKey() SiteKey {
 	return SiteKey{Func: s.Func, File: s.File, Line: s.Line, Service: s.Service}
 }
 
-// Key returns the key of the line and its caller.
+// Key returns the key of the line and its caller; the zero key for nil.
 func (s *Site) Key() SiteKey {
 	k := s.LineKey()
 	if s != nil && s.CalledFrom != nil {

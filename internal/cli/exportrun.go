@@ -135,7 +135,7 @@ func (x *exporter) writeTo(s *streams, w io.Writer, rep *report.Report) error {
 // canReplay reports whether the trace can be read again. After an interrupt, only data of the report is written.
 func (x *exporter) canReplay() bool { return x.replayer != nil && x.ctx.Err() == nil }
 
-// replay reads the trace for a second time and passes its requests and events to sink, with progress on standard error.
+// replay reads the trace for a second time, passes its requests and events to sink, and closes sink, with progress on standard error.
 func (x *exporter) replay(s *streams, sink export.Sink) error {
 	in, err := x.reopen()
 	if err != nil {

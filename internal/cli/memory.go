@@ -13,11 +13,11 @@ import (
 // with 110 MB of live data, 164 MB were resident instead of 205 with a limit of 240 MB, for 12 collections instead of 9.
 const defaultMemoryLimit = 160 << 20
 
-// limitMemory limits the process's memory until restore is called. adjust must be called at intervals: the limit follows the
-// live data, because the collector runs without pause if they nearly reach the limit (150 cycles and a quarter of the CPU on a
-// trace of 84 MB with 305 MB of live data, to save 60 MB). A limit of the user (max above 0, or GOMEMLIMIT in the environment)
-// is kept, unless live data alone exceed max: then the collector cannot keep it (29 s of CPU instead of 3 on a million
-// goroutines), and restore returns by how many bytes it was exceeded.
+// limitMemory limits the process's memory until restore is called. max is in bytes, 0 for no limit of the user. adjust must be called at intervals:
+// the limit follows the live data, because the collector runs without pause if they nearly reach the limit (150 cycles and a quarter of the CPU on a
+// trace of 84 MB with 305 MB of live data, to save 60 MB). A limit of the user (max above 0, or GOMEMLIMIT in the environment) is kept, unless live
+// data alone exceed max: then the collector cannot keep it (29 s of CPU instead of 3 on a million goroutines), and restore returns by how many bytes
+// it was exceeded.
 func limitMemory(max int64) (adjust func(), restore func() (excess int64)) {
 	if max == 0 && os.Getenv("GOMEMLIMIT") != "" {
 		return func() {}, func() int64 { return 0 }

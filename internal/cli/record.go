@@ -212,7 +212,7 @@ func explainWhile(ctx context.Context, opt whylate.Options) (io.WriteCloser, cha
 	return in, done
 }
 
-// explainSaved explains the file of a recording. The warnings of the recording are left to the caller.
+// explainSaved explains the file of a recording, also after an interrupt. The caller adds the warnings of the recording to the report.
 func (r *recorder) explainSaved(ctx context.Context, name string) answer {
 	in, err := r.s.openInput(context.WithoutCancel(ctx), name)
 	if err != nil {
@@ -393,7 +393,7 @@ func (r *recorder) writeReports(cmd *cobra.Command, jobs []record.Job, outcomes 
 	return text.WriteSummary(r.s.Out, named, text.Options{Width: width(r.s.Out), Color: r.color.on(r.s.Out, os.Getenv)})
 }
 
-// summary describes a recording in a line.
+// summary describes a recording, written to the file name ("" for none), in a line.
 func summary(r *record.Result, name string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s of trace in %.1fs", r.Host, words.Bytes(r.Bytes), r.Received.Seconds())

@@ -79,8 +79,8 @@ func listBound(kind, file, list string) (b CPUBound, n int, err error) {
 	return CPUBound{Kind: kind, File: file, Text: clip(list), Depth: -1, CPUs: float64(n)}, n, err
 }
 
-// cpuset reads the group's CPU set. v2 has the file only if the controller is enabled; otherwise the set of the nearest ancestor
-// with one applies.
+// cpuset reads the group's CPU set. v2 has the file only if the controller is enabled; otherwise the set of the nearest ancestor with one applies.
+// The bound is empty if none has one.
 func (f *finder) cpuset(c *CPU) CPUBound {
 	c.CpusetHierarchy = f.locateQuietly("cpuset")
 	names := []string{"cpuset.cpus.effective"}

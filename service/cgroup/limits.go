@@ -296,7 +296,7 @@ func reason(err error) string {
 	return clip(err.Error())
 }
 
-// joinReason joins two reasons, the first of which may be empty.
+// joinReason joins two reasons by a semicolon; the first may be empty.
 func joinReason(a, b string) string {
 	if a == "" {
 		return b

@@ -184,9 +184,8 @@ func (f *finder) addView(prefix, name string) {
 	f.views = append(f.views, view{prefix: prefix, mounts: ms})
 }
 
-// member returns the line of /proc/PID/cgroup for a controller: a v1
-// hierarchy that names it, else the v2 hierarchy. The kernel never has a
-// controller on both.
+// member returns the line of /proc/PID/cgroup for a controller: a v1 hierarchy that names it, else the v2 hierarchy. The kernel never has a
+// controller on both. Without either the version is VersionNone.
 func (f *finder) member(controller string) (membership, Version) {
 	v2Index := -1
 	for i, m := range f.members {

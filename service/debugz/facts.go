@@ -42,7 +42,7 @@ func gatherFacts(o cgroup.Options, l *cgroup.Limits, t *tune.State) traps.Facts 
 	return f
 }
 
-// procsSetter returns the origin of the current GOMAXPROCS, as far as it is known.
+// procsSetter returns the origin of the current GOMAXPROCS, SetByUnknown without limits. l and t may be nil.
 func procsSetter(f traps.Facts, l *cgroup.Limits, t *tune.State) traps.Setter {
 	switch {
 	case f.EnvProcs > 0:

@@ -173,7 +173,8 @@ func (g *governor) compareCPU() {
 	g.costSource = costByCPU
 }
 
-// govern starts and stops the runtime's flight recorder as the budget allows.
+// govern starts or stops the runtime's flight recorder as the budget allows, and shows the reason in the state. It is called once a second; seconds
+// counts the calls.
 func (r *Recorder) govern(seconds int, metrics metricsReading) {
 	cpu := time.Duration(-1)
 	if processCPU, ok := cputime.Process(); ok {

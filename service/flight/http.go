@@ -84,7 +84,7 @@ func (r *Recorder) servePost(w http.ResponseWriter, q *http.Request) {
 	fmt.Fprintln(w, name)
 }
 
-// takePostToken takes one of postsPerMinute tokens, or returns how long to wait for one.
+// takePostToken takes one of postsPerMinute tokens and returns 0, or returns how long to wait for one.
 func (r *Recorder) takePostToken(now time.Time) (wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

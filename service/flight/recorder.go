@@ -206,7 +206,7 @@ func (r *Recorder) startRing() {
 	}
 }
 
-// stopRing stops the ring. Its contents are lost, so waiting triggers count as missed.
+// stopRing stops the ring. Its contents are lost, so waiting triggers count as missed. The state shows the reason.
 func (r *Recorder) stopRing(reason string) {
 	r.ring.stop()
 	r.mu.Lock()
@@ -227,7 +227,7 @@ func (r *Recorder) run() {
 	}
 }
 
-// noteError sets State.LastError unless err is nil.
+// noteError sets State.LastError to the text of err unless that is nil.
 func (r *Recorder) noteError(err error) {
 	if err == nil {
 		return

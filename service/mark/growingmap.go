@@ -28,7 +28,8 @@ type entry[K comparable, V any] struct {
 	value V
 }
 
-// get returns the value of a key, or nil if it is not found without the lock.
+// get returns the value of a key without the lock, nil if it is not merged yet or not there. slot, from slotNumber, selects where the last entry is
+// remembered. It may be called concurrently.
 func (g *growingMap[K, V]) get(slot uint, k K) *V {
 	recent := &g.recent[slot%uint(len(g.recent))]
 	if e := recent.Load(); e != nil && e.key == k {
@@ -43,7 +44,7 @@ func (g *growingMap[K, V]) get(slot uint, k K) *V {
 	return nil
 }
 
-// slotNumber returns a number from the characters in which short texts differ most often.
+// slotNumber returns a hash of a text from the characters in which short texts differ most often.
 func slotNumber(s string) uint {
 	n := uint(len(s))
 	if n == 0 {

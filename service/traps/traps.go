@@ -346,7 +346,7 @@ func ownMemory(m *cgroup.Memory) string {
 	return "none"
 }
 
-// orNone formats a quota in CPUs, or "none".
+// orNone returns a quota in CPUs as text, "none" for 0.
 func orNone(c float64) string {
 	if c == 0 {
 		return "none"

@@ -114,7 +114,7 @@ func (t *Tuner) applyMemory(atInterval bool) {
 	t.applyEvent(memory, event, apply)
 }
 
-// outgrown reports whether the heap would exceed the limit if GOGC alone controlled it.
+// outgrown reports whether the heap would exceed the limit that memoryFor returns for in if GOGC alone controlled it.
 func (t *Tuner) outgrown(in memoryInput) bool {
 	s := &t.current.goStats
 	limit, _ := memoryFor(in)
@@ -205,7 +205,7 @@ func (t *Tuner) recordAlarm(d gcDecision) {
 	t.record(&knob{}, e)
 }
 
-// applyGOGC sets GOGC, or records the decision in ModeObserve.
+// applyGOGC sets GOGC in ModeApply, or only records the decision in ModeObserve; in ModeOff it does nothing.
 func (t *Tuner) applyGOGC(d gcDecision) {
 	if t.opts.GC == ModeOff {
 		return

@@ -96,8 +96,8 @@ func (t *Tuner) detectForeignProcs(current, runtimeChoice int64) bool {
 	return true
 }
 
-// maxCrowdedProcs returns the largest GOMAXPROCS that crowdedState may choose: the runtime's
-// default if its own group had the tightest quota.
+// maxCrowdedProcs returns the largest GOMAXPROCS that crowdedState may choose: the runtime's default if its own group had the tightest quota. It is
+// at most Options.MaxProcs.
 func (t *Tuner) maxCrowdedProcs() int {
 	n := runtimeDefault(t.current.bounds.Quota, t.current.cpus)
 	if t.opts.MaxProcs > 0 {

@@ -289,8 +289,8 @@ func (r *reader) readBounds(in *inputs) (stale bool) {
 	return r.hasLastGood
 }
 
-// readMemory reads the memory charged to the groups. It is not cheap, because the kernel
-// adds up counters for it.
+// readMemory sets, in in, the memory charged to the process's group and to the group with the tightest limit; if that cannot be read, the last values
+// stay. It is not cheap, because the kernel adds up counters for it.
 //
 // The runtime's mapped memory is read before and after, and the larger value is used: a
 // heap under a limit may release tens of MiB at once, which would otherwise look like
@@ -322,7 +322,7 @@ func (r *reader) readMemory(in *inputs) {
 // collections.
 const memoryReadInterval = 100 * time.Millisecond
 
-// readAfterCollection updates the inputs of the memory policies.
+// readAfterCollection updates those of the inputs that the memory policies need; limits and CPU counters stay as they were at the last poll.
 func (r *reader) readAfterCollection(in *inputs) {
 	in.readAt = time.Now()
 	schedWait := in.goStats.schedWait

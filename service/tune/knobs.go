@@ -123,7 +123,8 @@ func (k *knob) restoreInitial() {
 	k.changed = false
 }
 
-// setBy returns the origin of the knob's value for State; unusual means that it differs from the runtime's default.
+// setBy returns the origin of the knob's value for State: "environment", "program", "whylate" or "runtime". unusual means that the value differs from
+// the runtime's default.
 func (k *knob) setBy(unusual bool) string {
 	switch {
 	case k.env != "":

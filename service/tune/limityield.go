@@ -40,7 +40,7 @@ type gcDecision struct {
 	reason string
 }
 
-// step decides at one window.
+// step returns the decision at one window; without a collection in it nothing changes.
 //
 // GOGC rises above its base only if a memory limit bounds the heap, collecting takes a
 // notable share of real CPU time, and the memory target has room. With a memory limit
@@ -114,8 +114,8 @@ func (s *gcState) recordFit(fits int, cycles uint64) int {
 	return alwaysFit
 }
 
-// approachTarget moves GOGC towards the fitting one: down at once, up in steps, and not at
-// all for small differences.
+// approachTarget returns d with the GOGC moved towards the fitting one, and the reason: down at once, up in steps, and not at all for small
+// differences. Without a memory limit it is the base GOGC.
 func (s *gcState) approachTarget(w gcWindow, d gcDecision) gcDecision {
 	s.restCycles -= min(s.restCycles, w.cycles)
 	if w.memoryBound <= 0 || !w.bounded {

@@ -53,7 +53,7 @@ func (p *Policy) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
-// ParsePolicy is the reverse of Policy.String.
+// ParsePolicy is the reverse of Policy.String; any other text is an error.
 func ParsePolicy(s string) (Policy, error) {
 	if i := slices.Index(policyNames, s); i >= 0 {
 		return Policy(i), nil

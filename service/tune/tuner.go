@@ -49,7 +49,7 @@ func (m *Mode) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
-// ParseMode is the reverse of Mode.String.
+// ParseMode is the reverse of Mode.String; any other text is an error.
 func ParseMode(s string) (Mode, error) {
 	if i := slices.Index(modeNames, s); i >= 0 {
 		return Mode(i), nil

@@ -40,7 +40,8 @@ type Exporter struct {
 	RetryDelay time.Duration
 }
 
-// New returns an Exporter. headers has the form of OTEL_EXPORTER_OTLP_HEADERS: name=value, separated by commas.
+// New returns an Exporter. headers has the form of OTEL_EXPORTER_OTLP_HEADERS: name=value, separated by commas. count is called with the outcome of
+// each message: "sent", "refused" or "failed".
 func New(url, headers string, log *slog.Logger, count func(string)) (*Exporter, error) {
 	h, lines := make(http.Header), []string{}
 	for pair := range strings.SplitSeq(headers, ",") {

@@ -83,7 +83,7 @@ func mapSlice[T, V any](list []T, value func(*T) V) []V {
 	return out
 }
 
-// insert writes the block. The rows of recordings come last: they refer to the others.
+// insert writes the block to db. The rows of recordings come last: they refer to the others.
 func (b *block) insert(ctx context.Context, db *sql.DB) error {
 	for _, t := range []struct {
 		into string

@@ -86,8 +86,8 @@ func medianHeadroom(list []recordingHeadroom) *Headroom {
 	return out
 }
 
-// CompareHeadroom orders versions for a list of services: first by headroom, the least first, then those whose headroom is not
-// known, then replaced ones.
+// CompareHeadroom orders versions for a list of services: first by headroom, the least first, then those whose headroom is not known, then replaced
+// ones. It returns a number below, equal to or above 0.
 func CompareHeadroom(a, b Version) int {
 	rank := func(v *Version) (class int, times float64) {
 		switch {

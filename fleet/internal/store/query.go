@@ -452,7 +452,8 @@ type Pod struct {
 	NS       map[string]int64 `json:"ns" doc:"by cause"`
 }
 
-// Pods returns the pods of a selection, by version, with their requests and their time in ns by cause.
+// Pods returns the pods of a selection, one for each version of a pod, in the order of their names, with their requests and their time in ns by
+// cause.
 func (s *Store) Pods(ctx context.Context, sel Selection) ([]Pod, error) {
 	inSelection, args := s.selectionCondition("costs", sel, time.Minute)
 	type key struct{ pod, node, version string }

@@ -334,9 +334,8 @@ func (s *Samples) addListenPorts(addrs []string) {
 	}
 }
 
-// addSelfConnections counts the sockets that lead to the process itself. Older recordings do not count
-// them, but list all sockets in the first line and in the last: a socket that only one of the two
-// lines lists was opened during the recording, and so may others have been.
+// addSelfConnections adds, to s, the number of sockets that lead to the process itself. Older recordings do not count them, but list all sockets in
+// the first line and in the last: a socket that only one of the two lines lists was opened during the recording, and so may others have been.
 func (s *Samples) addSelfConnections(l *Line) {
 	summary := &s.SelfConnections
 	if l.SelfSockets != nil {

@@ -175,9 +175,8 @@ func (s *Sampler) run(first chan struct{}) {
 	// The thread ends with the goroutine, so no later goroutine adds to its CPU time.
 }
 
-// sleepUntil waits until a time of the monotonic clock. It reports false when Stop was called. It
-// waits in the kernel: with a timer of the runtime, a goroutine that is locked to a thread needs two
-// threads to wake each time.
+// sleepUntil waits until a time of CLOCK_MONOTONIC, in ns. It reports false when Stop was called. It waits in the kernel: with a timer of the
+// runtime, a goroutine that is locked to a thread needs two threads to wake each time.
 func (s *Sampler) sleepUntil(deadline int64) bool {
 	for {
 		mono, _ := readClocks()

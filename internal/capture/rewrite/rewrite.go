@@ -132,7 +132,7 @@ func (e *bundleEntries) writeBundle(w io.Writer, writeTrace func(io.Writer) erro
 	return b.Close(e.meta)
 }
 
-// rewriteKernelEvents keeps the kernel's events for which keep returns true, and changes their tables. If that fails, it drops
+// rewriteKernelEvents replaces the kernel's events by those for which keep returns true, and calls change with their tables. If that fails, it drops
 // them and lists the entry in loss.
 func (e *bundleEntries) rewriteKernelEvents(keep func(*kernelevents.Event) bool, change func(*kernelevents.Tables)) {
 	if len(e.kernel) == 0 {

@@ -69,7 +69,7 @@ func RecordError(err error) error {
 	return Exit(RecordStatus(err), err)
 }
 
-// RecordStatus returns the exit status of a failed recording.
+// RecordStatus returns the exit status of a recording that failed with err: ExitUsage or ExitInterrupted for an error of that kind, else ExitFailed.
 func RecordStatus(err error) int {
 	if e, ok := errors.AsType[*record.Error](err); ok {
 		switch e.Kind {

@@ -108,7 +108,7 @@ func recordValue(h *hdr.Histogram, ns int64) {
 	_ = h.RecordValue(min(max(ns, 0), maxLatency)) // cannot fail within the range
 }
 
-// merge adds the samples of b, which must not be used afterwards.
+// merge adds the samples of b, whose histograms r may take over, so that b must not be used afterwards.
 func (r *recorder) merge(b *recorder) {
 	for _, p := range [][2]*hdr.Histogram{{r.intended, b.intended}, {r.service, b.service}, {r.lateness, b.lateness}, {r.halves[0], b.halves[0]}, {r.halves[1], b.halves[1]}} {
 		p[0].Merge(p[1])

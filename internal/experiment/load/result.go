@@ -246,7 +246,7 @@ func (r *Result) checkGates(wall time.Duration) {
 	}
 }
 
-// firstReason returns the most frequent error in brackets, "" if there was none.
+// firstReason returns the most frequent error as text in brackets, "" if there was none.
 func (r *Result) firstReason() string {
 	if len(r.Reasons) == 0 {
 		return ""

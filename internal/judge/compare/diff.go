@@ -182,7 +182,7 @@ func (d *Diff) IsEmpty() bool {
 	return len(d.Appeared) == 0 && len(d.Vanished) == 0 && !slices.ContainsFunc(d.Populations(), func(g *Group) bool { return g.Changed })
 }
 
-// Reports compares two reports. It does not change them.
+// Reports compares two reports, the earlier one first. It does not change them, but the result shares parts of them.
 func Reports(old, new *report.Report) *Diff {
 	d := &Diff{
 		Schema: Schema, Old: inputOf(old), New: inputOf(new), Confidence: Confidence, Warnings: comparabilityWarnings(old, new),

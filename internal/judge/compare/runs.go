@@ -128,7 +128,7 @@ func meanOf(v []float64) float64 {
 	return sum / float64(len(v))
 }
 
-// standardError returns the standard error of a mean by the bootstrap.
+// standardError returns the standard error of the mean of v by the bootstrap, always the same for the same values; 0 for fewer than two.
 func standardError(v []float64) float64 {
 	n := len(v)
 	if n < 2 {

@@ -118,7 +118,7 @@ const (
 	StateGone  FindingState = "gone"
 )
 
-// State returns the current state.
+// State returns the current state for the display, which later polls do not change.
 func (s *Service) State() State {
 	out := State{Schema: Schema, Service: s.name, Time: s.lastPoll.Time, Polls: s.polls, Failures: s.failures, Problem: s.lastPoll.Problem, Groups: []Group{}, Findings: []Finding{}}
 	if s.failures > 0 {

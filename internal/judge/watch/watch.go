@@ -67,8 +67,8 @@ func New(name string, b Budget) *Service { return &Service{name: name, budget: b
 // Reports returns the last report and the one before it, nil if there is none.
 func (s *Service) Reports() (last, before *report.Report) { return s.lastReport, s.previousReport }
 
-// Add adds a poll. It returns the time from the poll's start to that of the next one or, if there is no report, the time to
-// wait from now; spread is a random number from 0 to 1.
+// Add adds a poll, the latest. It returns the time from the poll's start to that of the next one or, if there is no report, the time to wait from
+// now; spread is a random number from 0 to 1.
 func (s *Service) Add(l Poll, spread float64) time.Duration {
 	if l.Report == nil {
 		if s.failures++; s.failures == 1 {

@@ -14,7 +14,7 @@ func (t *PerfettoTrace) SetThreads(threads *threadstate.Tracker) {
 	t.threads, t.cpuTracks = threads, make(map[int32]*writtenTrack)
 }
 
-// writeCPUs writes what had the CPUs until a time, on the trace's clock.
+// writeCPUs writes which threads and processes had the CPUs from where the last call ended until end, ns on the trace's clock.
 func (t *PerfettoTrace) writeCPUs(g *timeline.Gen, end int64) {
 	if t.threads == nil {
 		return
@@ -56,7 +56,7 @@ func (t *PerfettoTrace) writeThreadStates(id uint64, from, to int64, track *writ
 	})
 }
 
-// writeArrivals writes on a goroutine's track when bytes arrived that it read in [from, to).
+// writeArrivals writes on a goroutine's track when bytes arrived that it read in [from, to), ns on the trace's clock.
 func (t *PerfettoTrace) writeArrivals(id uint64, from, to int64) {
 	track := t.goroutineTracks[id]
 	if t.threads == nil || track == nil {

@@ -212,7 +212,7 @@ func (t *PerfettoTrace) finishWindow() {
 	t.window = timeline.Window{}
 }
 
-// endTime returns the end of the written part, on the trace's clock.
+// endTime returns the end of the written part, in ns on the trace's clock.
 func (t *PerfettoTrace) endTime() int64 {
 	if t.toNS == math.MaxInt64 {
 		return t.toNS
@@ -509,7 +509,8 @@ func (t *PerfettoTrace) writeMarkPhase(from, to int64) {
 	t.writeSlice(from-t.start, to-from, gcTrack, "runtime", "GC mark")
 }
 
-// writeStop writes a stop of the world from from to to, on the trace's clock. Several may be requested at the same time.
+// writeStop writes a stop of the world from from to to, ns on the trace's clock; kind is the id of its reason. Several may be requested at the same
+// time.
 func (t *PerfettoTrace) writeStop(from, to int64, kind tracefmt.StringID) {
 	if _, _, ok := t.clip(from-t.start, to-t.start); !ok {
 		return

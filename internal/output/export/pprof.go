@@ -87,7 +87,7 @@ func (b *profileBuilder) addSample(g *report.Group, band *report.Band, sampleTyp
 	b.p.Sample = append(b.p.Sample, s)
 }
 
-// location returns the location of a site. A site without a function has the name fallback.
+// location returns the location of a site, the same one for equal sites. A site without a function has the name fallback.
 func (b *profileBuilder) location(site *report.Site, fallback string) *profile.Location {
 	var key report.SiteKey
 	if site != nil {

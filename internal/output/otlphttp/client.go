@@ -48,7 +48,8 @@ type Client struct {
 	client             *http.Client
 }
 
-// NewClient returns a client for an endpoint, which sends these headers. conf may be nil.
+// NewClient returns a client for an endpoint, which sends these headers; encoding is that of its messages. With conf, which may be nil, the endpoint
+// must be https. It opens no connection.
 func NewClient(endpoint, encoding string, header http.Header, conf *tls.Config) (*Client, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -209,7 +210,7 @@ func (c *Client) recordPartialSuccess(contentType string, answer []byte) {
 	}
 }
 
-// errorText returns the text of an answer that is no success: a google.rpc.Status.
+// errorText returns the text of an answer that is no success: the message of a google.rpc.Status, at most 200 characters.
 func (c *Client) errorText(contentType string, answer []byte) string {
 	if strings.HasPrefix(contentType, "application/x-protobuf") {
 		text, _ := lengthField(answer, 2) // message

@@ -2,7 +2,7 @@ package words
 
 import "strings"
 
-// List joins names with commas.
+// List joins names with commas and a space: "a, b, c".
 func List[S ~string](names []S) string {
 	parts := make([]string, len(names))
 	for i, n := range names {

@@ -85,8 +85,8 @@ type Unit struct {
 	ns   float64
 }
 
-// UnitFor returns the unit in which the largest value of a column has one to three digits before its point. Columns never use
-// minutes: 1m12s next to 3.4s is hard to compare.
+// UnitFor returns the unit in which the largest value of a column, in ns, has one to three digits before its point. Columns never use minutes: 1m12s
+// next to 3.4s is hard to compare.
 func UnitFor(largest int64) Unit {
 	switch {
 	case largest >= 999_500_000:
@@ -118,7 +118,7 @@ func (u Unit) Format(ns int64) string {
 	return strconv.FormatFloat(v, 'f', places, 64) + u.name
 }
 
-// Percent writes a share of 0..1 in whole percent. It distinguishes a share that rounds to 0 % from 0.
+// Percent writes a share of 0..1 in whole percent. It distinguishes a share that rounds to 0 % from 0. 0.25 is "25%".
 func Percent(share float64) string {
 	switch {
 	case math.IsNaN(share) || share == 0:
@@ -150,7 +150,7 @@ func Count(n int, singular, plural string) string {
 	return Number(int64(n)) + " " + plural
 }
 
-// Bytes writes bytes with a decimal prefix.
+// Bytes writes a number of bytes with a decimal prefix and three digits: 1.25 MB.
 func Bytes(n int64) string {
 	switch {
 	case n < 1000:
@@ -252,7 +252,7 @@ func Binary(n int64) string {
 	return strconv.FormatFloat(v, 'g', 4, 64) + " " + unit
 }
 
-// CPUs returns a number of CPUs with its noun.
+// CPUs returns a number of CPUs with its noun: "1 CPU", "1.5 CPUs".
 func CPUs(n float64) string {
 	if n == 1 {
 		return "1 CPU"

@@ -101,8 +101,8 @@ func (t *Trace) selectGoroutines(ctx context.Context, q GoroutineQuery) (*gorout
 	})
 }
 
-// sortGoroutines sorts the rows of a selection by order. Rows with equal keys are sorted by increasing id; for run
-// and pieces, which are mostly sorted in descending order, by decreasing id.
+// sortGoroutines sorts the rows of a selection by order (GoroutineQuery.Sort), in place. runTime returns the ns for order run. Rows with equal keys
+// are sorted by increasing id; for run and pieces, which are mostly sorted in descending order, by decreasing id.
 func (t *Trace) sortGoroutines(l *goroutineSelection, order string, runTime func(row int32) int64) {
 	g := &t.index.goroutines
 	switch order {

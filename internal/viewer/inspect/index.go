@@ -202,8 +202,8 @@ func (x *Index) keepDecoded(genIndex int, g *timeline.Gen) bool {
 	return true
 }
 
-// Finish ends the pass. ts translates the groups of each worker to those of the report, ids are the report's ids
-// of these, and freezes are those with which the requests were walked.
+// Finish ends the pass: from now on the index does not change. ts translates the groups of each worker to those of the report, ids are the report's
+// ids of these, and freezes are those with which the requests were walked.
 func (x *Index) Finish(p *pass.Pass, ts []path.Translation, ids map[path.GroupID]string, freezes *freeze.Detector, sp *spell.Speller) {
 	for len(p.Window.Gens) > 0 {
 		x.KeepDropped(p.Window.DropFirst(), p.Window.Carry())

@@ -148,7 +148,7 @@ func newSiteCache(t *Trace) *siteCache {
 	}
 }
 
-// release passes the cache to a later query.
+// release makes the cache available to a later query; it must not be used afterwards.
 func (c *siteCache) release() {
 	select {
 	case c.t.spareSites <- c:

@@ -34,8 +34,8 @@ func (t *pathSearcher) isWanted(id tracefmt.StackID) bool {
 	return int(id) < len(t.wanted) && t.wanted[id]
 }
 
-// pathShowsWanted walks a request and returns whether its critical path shows a wanted stack: as the stack of a
-// step, a wait or a wake, or as the stack of a stop of the world while the path was runnable.
+// pathShowsWanted walks a request and reports whether its critical path shows a wanted stack: as the stack of a step, a wait or a wake, or as the
+// stack of a stop of the world while the path was runnable.
 func (t *pathSearcher) pathShowsWanted(r *request.Request) bool {
 	t.ownStackFound = false
 	steps := t.walker.Walk(r.G, r.Start, r.End)

@@ -73,8 +73,8 @@ type selection struct {
 	causes  [cause.Limit]int64
 }
 
-// keyOf returns a function that returns the sort key of a row for an order: time, latency, group, goroutine, or the time of a
-// cause.
+// keyOf returns a function that returns the sort key of a row for an order: time, latency, group, goroutine, or the time of the cause with that name.
+// Any other order is an error.
 func (t *Trace) keyOf(order string) (func(row int32) uint64, error) {
 	c := &t.index.requests
 	switch order {

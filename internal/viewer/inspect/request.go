@@ -69,8 +69,8 @@ func (t *Trace) Request(ctx context.Context, n int) (*report.Request, error) {
 // maxPoolWalks bounds the requests that are walked to find who held the slots of a pool.
 const maxPoolWalks = 2000
 
-// addPools adds who held the slots of the pools for which the request waited. It walks up to maxPoolWalks requests that overlap it
-// and takes the holders from the ends of their waits.
+// addPools sets, in rep, which requests held the slots of the pools for which the request of row waited. It walks up to maxPoolWalks requests that
+// overlap it and takes the holders from the ends of their waits.
 func (t *Trace) addPools(ctx context.Context, rep *report.Request, row int32, sp *spell.Speller) error {
 	c := &t.index.requests
 	start, end := c.start(row), c.start(row)+c.latency(row)

@@ -79,8 +79,8 @@ func (t *Trace) Functions(text string, limit int) (list []Function, total int) {
 	return list[:min(len(list), max(limit, 0))], len(list)
 }
 
-// requestsShowing returns the set of requests whose critical path shows a function whose name contains a text. It
-// walks each request again.
+// requestsShowing returns the set of the rows of requests whose critical path shows a function whose name contains a text. It walks each request
+// again.
 func (t *Trace) requestsShowing(ctx context.Context, text string) (bitset, error) {
 	return t.requestSearches.getOrMake(ctx, strings.ToLower(text), func() (bitset, error) {
 		wanted, found := t.stacksShowing(text)
@@ -142,8 +142,7 @@ func (t *Trace) searchRequests(ctx context.Context, lo, hi int, wanted []bool, b
 	return ctx.Err()
 }
 
-// goroutinesShowing returns the set of goroutines that have a stack, in their own events, with a function whose
-// name contains a text.
+// goroutinesShowing returns the set of the rows of goroutines that have a stack, in their own events, with a function whose name contains a text.
 func (t *Trace) goroutinesShowing(ctx context.Context, text string) (bitset, error) {
 	return t.goroutineSearches.getOrMake(ctx, strings.ToLower(text), func() (bitset, error) {
 		wanted, found := t.stacksShowing(text)

@@ -123,7 +123,7 @@ func (p *parameters) share(name string) float64 {
 	return f
 }
 
-// flag returns whether the parameter is 1. A value other than 1, 0 and "" is an error.
+// flag reports whether the parameter is 1; false without it. A value other than 1, 0 and "" is an error.
 func (p *parameters) flag(name string) bool {
 	switch p.values.Get(name) {
 	case "", "0":

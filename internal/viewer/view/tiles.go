@@ -86,7 +86,8 @@ func (n *numbering[K, V]) numberOf(key K) int64 {
 	return int64(k)
 }
 
-// tileAnswer converts strips to the compact answer.
+// tileAnswer converts strips, of which sums have the given number of buckets, to the compact answer: sites, names and texts are numbered, and each is
+// written once.
 func (s *Server) tileAnswer(in *inspect.Strips, buckets int) *tileJSON {
 	textOf := func(id tracefmt.StringID) string {
 		text := s.trace.String(id)

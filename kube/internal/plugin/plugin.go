@@ -448,7 +448,7 @@ func (r *run) writeAnswers(answers []*answer) error {
 	return nil
 }
 
-// watchPods runs whylate's verb watch on the pods, through forwarded ports, and returns its exit status.
+// watchPods runs whylate's verb watch on the pods, through forwarded ports, until it ends, and returns its exit status.
 func (r *run) watchPods(ctx context.Context, targets []*target) (int, error) {
 	targetByName := map[string]*target{}
 	args := append([]string{"watch", "--no-host", "--proxy", "none"}, r.passedArgs...)

@@ -131,7 +131,7 @@ func (a *accessPolicy) findSource(ctx context.Context, name string) (path, note 
 	return path, note, nil
 }
 
-// commonEnd returns the number of equal parts at the ends of two paths.
+// commonEnd returns the number of equal parts at the ends of two paths, which are divided into their parts.
 func commonEnd(a, b []string) (n int) {
 	for n < len(a) && n < len(b) && a[len(a)-1-n] == b[len(b)-1-n] {
 		n++

@@ -13,7 +13,7 @@ import (
 // A Guard calls functions of one component. The zero value is ready for use.
 type Guard struct{ panics atomic.Uint64 }
 
-// Do calls f and returns a panic in it as an error, which begins with task. It reports a component's first, second, fourth,
+// Do calls f and returns a panic in it as an error, whose text begins with task; nil if f returned. It reports a component's first, second, fourth,
 // eighth panic and so on to slog.Default, because a function that is called every second may panic each time.
 func (g *Guard) Do(task string, f func()) (err error) {
 	defer func() {

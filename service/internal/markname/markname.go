@@ -10,7 +10,7 @@ import (
 // Max is how long a name is, in bytes.
 const Max = 200
 
-// Clean bounds a name's length and replaces characters that a line of text cannot hold.
+// Clean cuts a name to Max bytes and replaces control characters and invalid UTF-8 by underscores.
 func Clean(s string) string {
 	if len(s) > Max {
 		s = s[:Max]

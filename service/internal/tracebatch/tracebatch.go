@@ -30,7 +30,7 @@ type Batch struct {
 // MaxData is the largest size of a batch's data in the format, in bytes.
 const MaxData = 64 << 10
 
-// Parse reads the batch with which in begins; in must not be empty.
+// Parse reads the batch with which in begins; in must not be empty. Of an incomplete batch, Len is 0 without an error.
 func Parse(in []byte) (b Batch, err error) {
 	b.Type = in[0]
 	i := 1
