@@ -41,7 +41,7 @@ type Exporter struct {
 }
 
 // New returns an Exporter. headers has the form of OTEL_EXPORTER_OTLP_HEADERS: name=value, separated by commas. count is called with the outcome of
-// each message: "sent", "refused" or "failed".
+// each message: "sent", "refused" or "failed". It is also called with "partial" for each request of which the collector rejects a part.
 func New(url, headers string, log *slog.Logger, count func(string)) (*Exporter, error) {
 	h, lines := make(http.Header), []string{}
 	for pair := range strings.SplitSeq(headers, ",") {
