@@ -22,8 +22,8 @@ const (
 	maxGoalChanges = 3
 )
 
-// searchGoals returns, for each goal and group, whether the group meets the goal and, if it does not, the smallest set of changes
-// that is predicted to meet it.
+// searchGoals returns, goal by goal and for each group, whether the group meets the goal and, if it does not, the smallest set
+// of changes that is predicted to meet it.
 func searchGoals(goals []Goal, rep *report.Report, model *predict.Model) []report.Goal {
 	if len(goals) == 0 {
 		return nil

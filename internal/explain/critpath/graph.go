@@ -182,8 +182,8 @@ func (b *graphBuilder) addLink(from, to uint64, t int64) {
 	b.links = append(b.links, link{from: instant{from, t}, to: instant{to, t}})
 }
 
-// scanPart lists the items of a part, and for each wait that it follows adds a link and the part of the goroutine that ended
-// the wait.
+// scanPart lists the items of a part (the time of one goroutine that belongs to the graph), and for each wait that it follows
+// adds a link and the part of the goroutine that ended the wait.
 func (b *graphBuilder) scanPart(part *graphPart) {
 	scannedUntil := part.scannedUntil
 	part.scannedUntil = part.end

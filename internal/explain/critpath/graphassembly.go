@@ -98,7 +98,8 @@ func (b *graphBuilder) nodeAt(point instant) int32 {
 	return node
 }
 
-// buildEdges converts links and anchors to edges between nodes. It returns false if an anchor has no node.
+// buildEdges converts links (dependencies between goroutines) and anchors (waits with which other work is assumed to begin) to
+// edges between nodes. It returns false if an anchor has no node.
 func (b *graphBuilder) buildEdges() bool {
 	edgesByNode := make([][]Edge, len(b.graph.Nodes))
 	for _, l := range b.links {

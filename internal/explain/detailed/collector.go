@@ -31,7 +31,7 @@ func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 	return k
 }
 
-// Merge combines the requests of all workers by the groups of the report.
+// Merge combines what all workers collected, the slowest and the sampled requests, by the groups of the report.
 func (s *Sum) Merge(ts []path.Translation) {
 	for i, k := range s.collectors {
 		for id := range k.groups {

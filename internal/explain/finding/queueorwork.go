@@ -112,7 +112,8 @@ func compareWaits(a, b waitKey) int {
 	return cmp.Or(cmp.Compare(a.kind, b.kind), a.site.Compare(b.site), strings.Compare(a.call, b.call))
 }
 
-// siteWithMostTime returns the site with the most time; of several with the same time, the first by cause and line.
+// siteWithMostTime returns the site with the most ns; of several with the same time, the first by cause and line. It is zero for
+// an empty map.
 func siteWithMostTime(timeBySite map[causeSite]int64) causeSite {
 	var largest causeSite
 	maxNS := int64(-1)

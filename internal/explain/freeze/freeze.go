@@ -131,7 +131,8 @@ type loss struct {
 	wallNS, cpuNS int64
 }
 
-// Add examines the silences of the next generation: it stores those that may be freezes, and adds candidates for them.
+// Add examines the silences of the next generation, the intervals in which no thread wrote an event: it stores those that may be
+// freezes, and adds candidates for them.
 func (d *Detector) Add(g *timeline.Gen) {
 	if d.start == 0 {
 		d.start = g.Base

@@ -5,8 +5,9 @@ import (
 	"github.com/whylate/whylate/internal/explain/freeze"
 )
 
-// splitAtFreezes divides segments at the borders of candidate freezes. The part inside of a candidate gets a pending code or,
-// if there is a Settlement, its final cause.
+// splitAtFreezes divides segments at the borders of candidate freezes (freeze.Candidate: silences of all threads that a later
+// verdict may find to be freezes). The part inside of a candidate gets a pending code or, if there is a Settlement, its final
+// cause.
 //
 // A freeze takes time from goroutines that run or are ready. It lengthens a wait only if the wait ended in the burst after the
 // freeze, when overdue wakes happen: a backend that takes 30 ms is not later because of a freeze in the middle of the wait.

@@ -40,8 +40,9 @@ func (m *Model) compile(groupID string, changes []Change) *trial {
 	return t
 }
 
-// targetWeights returns, by target id, the share of the target's time that a change affects (0 to 1), and the parsed site, which
-// is not nil. If no target matches a site with a caller, the caller is ignored: it may be on a path that no wait shows.
+// targetWeights returns, by id of a target (a cause at a line), the share of the target's time that a change affects (0 to 1),
+// and the parsed site, which is not nil. If no target matches a site with a caller, the caller is ignored: it may be on a path
+// that no wait shows.
 func (m *Model) targetWeights(c *Change) ([]float64, *siteMatcher) {
 	matcher := m.parseSite(c.Site)
 	out, isMet := make([]float64, len(m.targets)), false

@@ -27,8 +27,8 @@ type series struct {
 	requests []*retimedRequest
 }
 
-// add adds a request. Where a change leaves it only a probability to meet the cause (encounterChances), both possible latencies
-// are added, weighted by their probabilities.
+// add adds a sampled request with its latencies before and after the change. Where a change leaves it only a probability to meet
+// the cause (encounterChances), both possible latencies are added, weighted by their probabilities.
 func (s *series) add(request *retimedRequest) {
 	s.requests = append(s.requests, request)
 	s.before = append(s.before, point{float64(request.Latency), request.weight})

@@ -273,7 +273,7 @@ func (p *slabPool) returnChunks(l *pieceList) {
 	l.chunks, l.end = l.chunks[:0], 0
 }
 
-// takeSlab adds a slab to a generation for a worker, and returns it with its index in the generation.
+// takeSlab adds a slab, memory for records, to a generation for a worker, and returns it with its index in the generation.
 func (p *slabPool) takeSlab(g *Gen, workerID uint32) (free *slab, index uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -105,7 +105,7 @@ const (
 	maxListedMoves = 1 << 16
 )
 
-// countMoves counts the moves of the generation by the default step, for Loads.
+// countMoves counts the moves of the generation, the changes of goroutines' states, by the default step, for Loads.
 func (g *Gen) countMoves() {
 	step := int64(fineStep)
 	for (g.End-g.Base)/step >= maxLoads {
@@ -236,7 +236,7 @@ func (s *stepCounts) flush(seenKinds, stepBegin uint64, unit uint8) {
 	}
 }
 
-// add adds a move at time t after the step's start.
+// add adds a move, a change of a goroutine's state, at time t (ns) after the step's start.
 func (b *bin) add(c move, t int64) {
 	for i, d := range deltas[c] {
 		b.count[i] += d

@@ -17,7 +17,8 @@ type Mark struct {
 	g uint32
 }
 
-// gatherMarks sets g.Marks: the marks of all threads, ordered by goroutine (counting sort), then by time.
+// gatherMarks sets g.Marks: the marks (events whose stack has flags) of all threads, ordered by goroutine (counting sort), then
+// by time.
 func (d *Decoder) gatherMarks(g *Gen) {
 	n := len(g.ids.ids)
 	g.markBase = entry.Resize(g.markBase, n+1)
@@ -55,7 +56,8 @@ func (d *Decoder) gatherMarks(g *Gen) {
 	}
 }
 
-// EachMarked calls f for each goroutine that has marks, in an order that does not depend on the number of workers.
+// EachMarked calls f for each goroutine that has marks (events whose stack has flags, see Decoder.Classify), in order of ids.
+// marks are in order of time and must not be changed.
 func (g *Gen) EachMarked(f func(id uint64, marks []Mark)) {
 	order := g.markedOrder[:0]
 	for i := range len(g.markBase) - 1 {

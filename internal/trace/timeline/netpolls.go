@@ -143,8 +143,8 @@ const (
 	maxFlood = 500e6
 )
 
-// groupPolls groups the ordered wakes by the poller (pollerCount of them) into polls, calls of runtime.netpoll, and full polls
-// into floods.
+// groupPolls groups the ordered wakes by the poller (pollerCount of them) into polls, calls of runtime.netpoll, and successive
+// polls that returned as many events as a poll can into floods.
 func (g *Gen) groupPolls(pollerCount int) {
 	g.polls = entry.Resize(g.polls, pollerCount)[:0]
 	var last *poll

@@ -10,8 +10,9 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// placePieces assigns the pieces of all goroutines to slots in their order. A piece belongs at slotBase[goroutine] + its
-// sequence number, so nothing is sorted; goroutines with missing or repeated numbers (irregular) are ordered by time instead.
+// placePieces assigns the pieces of all goroutines (runs, and events about them) to slots in their order. A piece belongs at
+// slotBase[goroutine] + its sequence number, so nothing is sorted; goroutines with missing or repeated numbers (irregular) are
+// ordered by time instead.
 func (d *Decoder) placePieces(g *Gen) {
 	n := len(g.ids.ids)
 	g.slotBase = entry.Resize(g.slotBase, n+1)

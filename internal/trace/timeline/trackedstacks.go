@@ -47,8 +47,9 @@ func (w *worker) storeTracked(run *piece, stack uint32, t int64) {
 	w.tracked, w.trackedOpen = append(w.tracked, trackedStack{stack, coarseTimeOf(t)}), true
 }
 
-// TrackedStacks appends to buf the tracked stacks of a goroutine's own events in [from, to], in order; equal stacks of
-// consecutive events appear once. Stacks of events up to 64 ns outside may be among them. It costs far less than Spans.
+// TrackedStacks appends to buf the tracked stacks (those to which Decoder.Classify gives FlagTracked) of a goroutine's own
+// events in [from, to], in order; equal stacks of consecutive events appear once. Stacks of events up to 64 ns outside may be
+// among them. It costs far less than Spans.
 func (w *Window) TrackedStacks(id uint64, from, to int64, buf []tracefmt.StackID) []tracefmt.StackID {
 	if len(w.Gens) == 0 {
 		return buf
@@ -101,7 +102,8 @@ func (w *Window) MayHaveTrackedStack(id uint64, from, to int64) bool {
 // before: the wait's. That is the last slot but two (a run, a wake, a run); six slots are in one or two cache lines.
 const slotsBefore = 6
 
-// trackedStacks is TrackedStacks for goroutine number d in one generation; from and to are ns since the generation's base.
+// trackedStacks appends to buf what TrackedStacks finds for goroutine number d in one generation; from and to are ns since the
+// generation's base.
 func (g *Gen) trackedStacks(d uint32, from, to int64, buf []tracefmt.StackID) []tracefmt.StackID {
 	lo, hi := g.slotBase[d], g.slotBase[d+1]
 	k := max(g.slotAfter(lo, hi, from), lo+1) - 1 // the run that is in progress at from

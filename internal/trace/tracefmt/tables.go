@@ -148,7 +148,7 @@ func (t *Tables) readStack(c *cursor, syms *Symbols) error {
 	return nil
 }
 
-// readSample reads one CPU sample.
+// readSample appends one CPU sample to Samples, with its time in units of the trace's clock.
 func (t *Tables) readSample(c *cursor, _ *Symbols) error {
 	s := Sample{Time: c.nextUint(), M: c.nextUint(), P: c.nextUint(), G: c.nextUint(), Stack: StackID(t.Stacks.Get(c.nextUint()))}
 	if c.failed {
