@@ -375,6 +375,7 @@ func holderEvidence(attr *attribution, cand *candidate, totalNS int64) []report.
 		}
 		sums[position].ns += route.routeNS
 	}
+	slices.SortStableFunc(sums, func(a, b sum) int { return cmp.Compare(b.ns, a.ns) }) // many short routes may be longer than one
 	var out []report.Evidence
 	for _, s := range sums[:min(len(sums), 3)] {
 		if ratio(s.ns, totalNS) >= 0.03 {

@@ -90,3 +90,26 @@ func TestLockOfDependency(t *testing.T) {
 		check.True(t, len(got) == c.count && strings.HasPrefix(got[0].Fix, c.fix), "%s: %d findings, %+v", c.name, len(got), got)
 	}
 }
+
+// TestHolderEvidence: it fails if kinds of work are listed by their longest route, so that one of many short routes is left out.
+func TestHolderEvidence(t *testing.T) {
+	var causes []report.Cause
+	add := func(line string, ns int64, lock string) {
+		via := []report.Via{{Wait: report.WaitLock, Call: "sync.(*Mutex).Lock", Site: site(lock)}}
+		causes = append(causes, report.Cause{Cause: report.CauseSleep, Call: "time.Sleep", Site: site(line), Via: via, TotalNS: ns})
+	}
+	add("a@1", 30, "f@1")
+	add("b@2", 29, "f@1")
+	add("c@3", 28, "f@1")
+	add("d@4", 25, "f@1")
+	add("d@4", 24, "g@2")
+	in := &Input{Report: oneGroup(causes...)}
+	attr := in.attributionOf(&in.Report.Groups[0])
+	cand := &candidate{}
+	for c, r := range attr.routes(attr.group.All()) {
+		cand.routes = append(cand.routes, causeRoute{c, r.Via, r.TotalNS})
+	}
+	list := holderEvidence(attr, cand, 136)
+	check.Equal(t, len(list), 3, "kinds of work")
+	check.Equal(t, list[0].Value, 49.0/136, "share of the largest: %s", list[0].Text)
+}
