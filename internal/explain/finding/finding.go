@@ -283,8 +283,11 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 	if v.Severity, v.Decided = in.decideSeverity(v); v.Severity == "" || negligible && !v.Fact {
 		return false
 	}
-	if v.Confidence < threshold.HalfShare {
+	switch {
+	case v.Confidence < threshold.HalfShare:
 		v.capSeverity(report.SeverityLow) // it is more likely wrong than right
+	case v.Confidence < sureConfidence:
+		v.capSeverity(report.SeverityMedium)
 	}
 	if in.UnawaitedGroups[v.Group] && v.Code[2] == '2' {
 		// No client and no goroutine waits for these requests. An option of a library may be worth knowing nevertheless.
@@ -315,6 +318,9 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 	}
 	return true
 }
+
+// sureConfidence is the least confidence of a finding of high severity, which a reader acts on without looking further.
+const sureConfidence = 0.7
 
 // trustedConfidence is the least confidence that needs no reason.
 const trustedConfidence = 0.8

@@ -79,12 +79,16 @@ func TestFind(t *testing.T) {
 	}
 	doubted := verdict("c", 1, 0.5, 3) // below 50 %: at most low
 	doubted.Confidence = 0.4
+	unsure := verdict("d", 1, 0.5, 2) // below 70 %: at most medium
+	unsure.Confidence = 0.6
 	rules := []Rule{
 		{Code: "WL2001", Run: func(*Input) []Verdict {
 			return []Verdict{verdict("a", 1, 0.2, 9), verdict("a", 2, 0.5, 5), verdict("a", 2, 0.4, 4)}
 		}},
 		{Code: "WL5001", Run: func(*Input) []Verdict { return []Verdict{{Fact: true}} }},
-		{Code: "WL1001", Run: func(*Input) []Verdict { return []Verdict{verdict("b", 1, 0.5, 7), verdict("b", 3, 0.01, 7), doubted} }},
+		{Code: "WL1001", Run: func(*Input) []Verdict {
+			return []Verdict{verdict("b", 1, 0.5, 7), verdict("b", 3, 0.01, 7), doubted, unsure}
+		}},
 	}
 	got := findAll(t, &Input{Report: &report.Report{}}, rules)
 	var order []string
@@ -92,7 +96,7 @@ func TestFind(t *testing.T) {
 		order = append(order, string(f.Code)+f.Group+string(f.Severity))
 		check.True(t, f.ID != "" && f.Evidence != nil, "%s has no id, or null as evidence", f.Code)
 	}
-	want := []string{"WL1001bhigh", "WL2001ahigh", "WL2001amedium", "WL1001clow", "WL5001info"}
+	want := []string{"WL1001bhigh", "WL2001ahigh", "WL2001amedium", "WL1001dmedium", "WL1001clow", "WL5001info"}
 	check.True(t, slices.Equal(order, want), "got %v, want %v", order, want)
 }
 

@@ -69,7 +69,7 @@ var thresholds = []Threshold{
 // Severities explains the thresholds to users.
 const Severities = `high: the fix removes at least 30 % of the time and 2 ms of each request of the group, on average, or 30 % and 10 ms of each slow one; medium: 10 %, and 1 ms or 3 ms; low: 5 %, and 250 us or 1 ms. ` +
 	`Slow requests are those of band p99-max where it holds at least 10, else of p90-99, else all; or the outliers, which are far slower than usual: if there are fewer than 5 of them, or fewer than 10 and 1 %, the limits are 100 ms, 50 ms and 10 ms of each. ` +
-	`A finding with a confidence below 50 % is at most low. ` +
+	`A finding with a confidence below 70 % is at most medium, below 50 % low. ` +
 	`Smaller findings are not reported. Neither are findings of a handler that only a few requests name while most requests show none. ` +
 	`info is for facts that weaken or explain other findings, and for what is no fault.`
 

@@ -119,7 +119,7 @@ func TestPollGapIsLoud(t *testing.T) {
 	for _, c := range []struct {
 		gap, freeze int64
 		want        report.Severity
-	}{{7e6, 0, report.SeverityHigh}, {150e3, 0, report.SeverityInfo}, {86e6, 85.8e6, report.SeverityInfo}, {86e6, 20e6, report.SeverityHigh}} {
+	}{{7e6, 0, report.SeverityMedium}, {150e3, 0, report.SeverityInfo}, {86e6, 85.8e6, report.SeverityInfo}, {86e6, 20e6, report.SeverityMedium}} {
 		gap, took := c.gap, int64(213e3)
 		r := &report.Report{Groups: []report.Group{{ID: "g", Name: "main.handle", Count: 1000, LatencyNS: report.Latency{P50: &took}, PollGapNS: report.Quantiles{P50: &gap, P99: &gap},
 			Bands: []report.Band{{Band: report.BandAll, Count: 1000}}}}}
