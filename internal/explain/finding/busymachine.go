@@ -119,7 +119,7 @@ func observedCPUWaits(in *Input, load *otherLoad) (out []Verdict) {
 			}
 		}
 		v := Verdict{Gain: gain, Finding: report.Finding{
-			Title: textOf("title cpu-of-others", "time", words.Brief(gain.Slow.NS), "process", largest), Fix: textOf("fix busy-machine"),
+			Title: textOf("title cpu-of-others", "time", words.Brief(gain.Slow.NS), "process", largest), Fix: textOf("fix busy-machine", "process", largest),
 			Cause: report.CauseCPUWait, Site: topSite(g, isOthersCPU), Group: g.ID, Share: share, Confidence: 1,
 		}}
 		v.addSlowEvidence(evidenceOf("evidence cpu-of-others", gain.Slow.NS, "ns"))
@@ -146,7 +146,7 @@ func checkBusyMachine(in *Input) []Verdict {
 	}
 	host := in.Report.Host
 	v := Verdict{Fact: true, Finding: report.Finding{
-		Title: textOf("title busy-machine", "share", words.Percent(load.waitShare)), Fix: textOf("fix busy-machine"),
+		Title: textOf("title busy-machine", "share", words.Percent(load.waitShare)), Fix: textOf("fix busy-machine", "process", textOf("phrase other-processes")),
 		Cause: report.CauseSched, Confidence: load.confidence,
 		Evidence: []report.Evidence{
 			evidenceOf("evidence waits-for-used-cpus", load.waitShare, "share"),

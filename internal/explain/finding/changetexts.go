@@ -43,7 +43,7 @@ var leavesSome = map[report.CauseName]bool{
 }
 
 // changePhrase returns one change in words; cause is that of the finding. If a fix leaves an unknown part of such a cause, the
-// words say "at most" (leavesSome). isQueued means that the prediction includes the queue for that work.
+// words say "best case" (leavesSome). isQueued means that the prediction includes the queue for that work.
 func changePhrase(c *predict.Change, cause report.CauseName, isQueued bool) string {
 	switch c.Kind {
 	case report.ChangeSlots:

@@ -49,8 +49,8 @@ func TestCollectorChanges(t *testing.T) {
 		stats        *process.Stats
 		change, text string
 	}{
-		"small GOGC":      {assist, statsWithCycles(60, 0, 40*mib, 44*mib, 0.9), "GOGC=100", "GOGC=100"},
-		"assists":         {assist, statsWithCycles(50, 0, 200*mib, 400*mib, 0.3), "GOGC=200", "GOGC=200: 2.5 collections a second instead of 5 for 210 MB more heap"},
+		"small GOGC":      {assist, statsWithCycles(60, 0, 40*mib, 44*mib, 0.9), "GOGC=100", "GOGC: 10 -> 100"},
+		"assists":         {assist, statsWithCycles(50, 0, 200*mib, 400*mib, 0.3), "GOGC=200", "GOGC=200: 2 times fewer collections for 210 MB more heap"},
 		"workers":         {behindWorkers, statsWithCycles(50, 0, 200*mib, 400*mib, 0.3), "GOGC=200", "GOGC=200"},
 		"full limit":      {assist, full, "GOMEMLIMIT=145MiB", "raise GOMEMLIMIT"},
 		"forced, another": {behindWorkers, statsWithCycles(10, 9, 30*mib, 60*mib, 0.3), "gc@=10%", "remove the call"},
@@ -135,7 +135,7 @@ func TestDominantAllocSite(t *testing.T) {
 		goal  int64
 		first int64 // bytes of 1000
 		want  string
-	}{{18 * mib, 700, "allocate less at main.log (main.go:7) in regexp.MustCompile"}, {10 * mib, 700, "GOGC="}, {18 * mib, 400, "GOGC="}} {
+	}{{18 * mib, 700, "allocate less at main.log (main.go:7) in regexp.MustCompile"}, {10 * mib, 700, "GOGC: "}, {18 * mib, 400, "GOGC: "}} {
 		profile := &allocs.Profile{Bytes: 1000, Sites: []allocs.Site{{Site: *site("log@7"), Call: "regexp.MustCompile", Bytes: c.first}, {Site: *site("fill@7"), Bytes: 300}}}
 		found := findAll(t, &Input{Report: oneGroup(assist), Process: statsWithCycles(300, 0, 9*mib, c.goal, 0.2), Allocs: profile}, rulesWithPrefix("WL3004"))
 		if len(found) != 1 || !strings.HasPrefix(found[0].Fix, c.want) {
@@ -160,7 +160,7 @@ func TestLimitOrGOGC(t *testing.T) {
 		}
 		assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(1000)}
 		found := findAll(t, &Input{Report: oneGroup(assist), Process: statsWithCycles(300, 0, live, goal, 0.9)}, rulesWithPrefix("WL3004"))
-		check.True(t, len(found) == 1 && strings.Contains(found[0].Fix, "a lower limit keeps the goal close") == want,
+		check.True(t, len(found) == 1 && strings.Contains(found[0].Fix, "a GOMEMLIMIT that is too low keeps the goal") == want,
 			"%d live, goal %d: %+v", live, goal, found)
 	}
 }

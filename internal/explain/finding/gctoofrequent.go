@@ -151,7 +151,7 @@ func (advice *gogcAdvice) enlarge(gc *process.GC) {
 
 // gainText describes the effect of the advised GOGC: cycles a second before and after, and the additional heap.
 func (advice *gogcAdvice) gainText() string {
-	return textOf("phrase gogc-gain", "new", words.Figure(advice.newPerSecond), "now", words.Figure(advice.perSecond), "heap", words.Bytes(advice.extraBytes))
+	return textOf("phrase gogc-gain", "factor", fmt.Sprintf("%.2g", advice.perSecond/advice.newPerSecond), "heap", words.Bytes(advice.extraBytes))
 }
 
 // isLimitFull reports whether the live heap fills the memory limit, so that a collection begins as soon as the last one ends. A

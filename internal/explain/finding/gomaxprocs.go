@@ -29,7 +29,7 @@ func checkGOMAXPROCSAndLimit(in *Input) []Verdict {
 	// The runtime uses at least 2 Ps if the machine has 2 CPUs.
 	switch maxProcs := min(max(procsForLimit(limit), 2), max(host.Facts.Parallelism, 1)); {
 	case procs > maxProcs:
-		f.Title, f.Fix = textOf("title gomaxprocs-above-limit", "ps", procs, "cpus", limitText), textOf("fix gomaxprocs-above-limit", "ps", procsForLimit(limit))
+		f.Title, f.Fix = textOf("title gomaxprocs-above-limit", "ps", procs, "cpus", limitText), textOf("fix gomaxprocs-above-limit", "now", procs, "ps", procsForLimit(limit))
 		g, share, gain := mostThrottled(in.Report)
 		if g == nil || !in.Report.Runtime.Throttle.Verdict.HeldBack() || usesWholeLimit(in.Report, limit) {
 			return []Verdict{{Fact: true, Finding: f}}

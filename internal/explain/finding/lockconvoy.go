@@ -197,7 +197,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	case top.Cause.Cause == report.CauseCPU:
 		v.Fix = textOf("fix lock-computes", "site", top.nonStdSite(), "lock", lockWithLine(cand, top))
 	case top.Cause.Cause == report.CauseSyscall && syscallKindOf(top.Cause) == diskSync:
-		v.Fix = textOf("fix lock-syncs")
+		v.Fix = textOf("fix lock-syncs", "lock", lockWithLine(cand, top))
 	case top.Cause.Cause == report.CauseNetwork && knowledge.Has(top.Cause.Call, knowledge.FileWrite):
 		v.Fix = textOf("fix lock-writes-pipe", "site", v.Site)
 	case top.Cause.Cause == report.CauseNetwork && top.Cause.Kind != "inbound":

@@ -11,6 +11,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -100,7 +101,7 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 		}
 	}
 	if share := a.sameWorkShare(cand, top); facts.holdersCompute && share < threshold.HalfShare {
-		facts.holderActivity, facts.isScattered = textOf("phrase pool-computes", "share", words.Percent(share), "site", top.nonStdSite()), true
+		facts.holderActivity, facts.isScattered = textOf("phrase pool-computes", "site", top.nonStdSite()), true
 	} else if facts.holdersCompute && top.Cause.SiteFrom == inferredSource && facts.slots != nil {
 		facts.holderActivity, facts.isScattered = textOf("phrase pool-inferred", "activity", facts.holderActivity), true // the line may be that of the release
 	}
@@ -352,6 +353,9 @@ func callsOtherPeer(cand *candidate, top *causeRoute) bool {
 	})
 }
 
+// isPeerWait reports whether a cause is a wait for a peer, whose work no line of the service can shorten.
+func isPeerWait(c *report.Cause) bool { return c.Cause == report.CauseNetwork && c.Kind != "inbound" }
+
 // slotAdvice returns the fix of a pool: more slots, with a number where it is known, or a shorter or earlier use of a slot,
 // depending on what its holders do.
 func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFacts) string {
@@ -365,17 +369,17 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 	case facts.hasServers && isSerialAsker(facts.service, top.Cause):
 		fix = textOf("fix pool-asks-elsewhere")
 	}
+	if v := firstMatch(top.via, func(v *report.Via) bool { return waitKeyOf(v) == cand.wait }); v != nil && facts.kind.hasHolder && names.Position(v.Site.OwnLine()) != "" {
+		fix = textOf("fix pool-at-line", "fix", fix, "line", names.Position(v.Site.OwnLine()))
+	}
 	switch more := facts.additionalConnections(); {
 	case !facts.isSizeKnown():
 	case more > 0:
 		fix = textOf("fix pool-more", "fix", fix, "n", more, "slots", facts.slots.Slots)
 	case !facts.kind.isSharedConnection && (facts.slots != nil && facts.slots.Slots > 0 || facts.hasServers):
 		fix = textOf("fix pool-enough-instead", "fix", fix, "n", facts.sufficient, "now", facts.poolAt(nil).Slots)
-	case !facts.kind.isSharedConnection:
-		fix = textOf("fix pool-enough", "fix", fix, "n", facts.sufficient)
-	}
-	if advice := facts.kind.unusedAdvice; advice != "" {
-		fix = textOf("fix pool-others-hold", "fix", fix, "advice", advice)
+	case !facts.kind.isSharedConnection && facts.poolAt(nil).Slots < facts.sufficient:
+		fix = textOf("fix pool-enough", "fix", fix, "n", facts.sufficient, "now", facts.poolAt(nil).Slots)
 	}
 	switch {
 	case facts.isHeldInBackground():
@@ -384,10 +388,13 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 		fix = textOf("fix pool-or-call-before", "fix", fix, "site", workSite)
 	case facts.isSizeKnown() && facts.isScattered:
 		fix = textOf("fix pool-or-compute-less", "fix", fix, "time", holdText)
-	case facts.isSizeKnown():
+	case facts.isSizeKnown() && !isPeerWait(top.Cause):
 		fix = textOf("fix pool-or-shorter-work", "fix", fix, "site", workSite, "time", holdText)
 	default:
 		fix = textOf("fix pool-or-find-out", "fix", fix, "site", workSite)
+	}
+	if advice := facts.kind.unusedAdvice; advice != "" {
+		fix = textOf("fix pool-others-hold", "fix", fix, "advice", advice)
 	}
 	if advice := stdPool(cand.wait.call).unusedAdvice; facts.isSizeKnown() && advice != "" {
 		fix = textOf("fix pool-unused", "fix", fix, "advice", advice)
@@ -396,7 +403,11 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 		fix = textOf("fix pool-intended-pause", "fix", fix)
 	}
 	if facts.kind.isSingleSlot {
-		fix = textOf("fix pool-single-slot", "site", a.movableWork(cand, top), "fix", fix)
+		moved := ""
+		if line := a.movableWork(cand, top).OwnLine(); !facts.isScattered && line != nil && line.Module == "" && !isStdSite(line) {
+			moved = textOf("phrase move-work", "site", line)
+		}
+		fix = textOf("fix pool-single-slot", "fix", fix, "moved", moved)
 	}
 	if isClientWork(top, facts) {
 		fix = textOf("fix pool-client-work", "site", a.movableWork(cand, top), "fix", fix)
@@ -405,7 +416,7 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 		fix = textOf("fix pool-bursty", "site", workSite, "time", holdText, "advice", facts.kind.advice, "number", fmt.Sprintf("%.2g", facts.inUse))
 	}
 	if facts.holdersCompute && a.in.Report.Input.GOMAXPROCS > 0 {
-		fix = textOf("fix pool-holders-compute", "fix", fix, "ps", a.in.Report.Input.GOMAXPROCS, "busy", fmt.Sprintf("%.0f", 100*(1-a.in.Report.Runtime.Sched.PsIdle)))
+		fix = textOf("fix pool-holders-compute", "fix", fix, "ps", a.in.Report.Input.GOMAXPROCS, "busy", words.Percent(1-a.in.Report.Runtime.Sched.PsIdle))
 	}
 	return fix
 }

@@ -52,7 +52,7 @@ func limiterVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict
 	v.addEvidence(evidenceOf("evidence limiter-grants", limiter.Rate, "1/s"), evidenceOf("evidence limiter-arrivals", arrivals, "1/s"))
 	if limiter.QueuedShare >= threshold.NearlyAllShare {
 		arrivals = max(arrivals, limiter.Rate)
-		v.Fix = textOf("fix limiter-full", "arrivals", words.Figure(math.Round(arrivals)), "rate", words.Figure(math.Round(limiterRoom*arrivals)))
+		v.Fix = textOf("fix limiter-full", "site", top.ownLine(), "now", words.Figure(limiter.Rate), "arrivals", words.Figure(math.Round(arrivals)), "rate", words.Figure(math.Round(limiterRoom*arrivals)))
 		return v
 	}
 	burst := textOf("phrase bursts", "n", limiter.MaxWaiters)

@@ -101,15 +101,14 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	return v
 }
 
-// fewReceivers returns how many goroutines receive from the channel to which requests send at the first wait of a route, if they do the
-// work at its end one request at a time; 0 if that is not known, or if they are many. A larger buffer would only let requests queue in
-// the channel.
+// fewReceivers returns how many goroutines receive from the channel to which requests send at the first wait of a route, if the work
+// at its end is theirs; 0 if that is not known, or if they are many. A larger buffer would only let requests queue in the channel.
 func (a *attribution) fewReceivers(p *causeRoute) int {
 	const most = 8 // with more of them, the program starts a receiver for each piece of work, as a rule
 	if len(p.via) != 1 || p.via[0].Wait != report.WaitChanSend {
 		return 0
 	}
-	if s := a.in.serviceAt(p.Cause, p.via); s != nil && s.OtherRequestShare <= 0.5 && s.BatchSize <= 1.5 && s.MaxServers <= most {
+	if s := a.in.serviceAt(p.Cause, p.via); s != nil && s.OtherRequestShare <= 0.5 && s.MaxServers <= most {
 		return s.MaxServers
 	}
 	return 0
@@ -269,7 +268,7 @@ func rewriteForPolling(in *Input, v *Verdict, top *causeRoute, p *predict.Pauses
 		activity = textOf("phrase polls", "site", top.nonStdSite())
 	}
 	v.Title = textOf("title sleep-polling", "goroutine", goroutineDoes(top, activity), "pause", pauseText, "total", words.Brief(p.TotalNS))
-	v.Fix, v.ChangeText = textOf("fix sleep-polling", "pause", pauseText), textOf("phrase change-no-poll")
+	v.Fix, v.ChangeText = textOf("fix sleep-polling", "pause", pauseText, "total", words.Brief(p.TotalNS)), textOf("phrase change-no-poll")
 	v.addEvidence(evidenceOf("evidence polls", p.Number, "count"))
 	if in.severity(v) == "" {
 		return

@@ -34,7 +34,7 @@ func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 	if n, hasOtherLoad := measureOtherLoad(attr.in); hasOtherLoad && !holdsWhenBusy {
 		v.doubt(v.Confidence*(1-n.waitShare), textOf("phrase doubt-machine"))
 		if v.Confidence < threshold.HalfShare {
-			v.Fix = textOf("fix record-free-machine", "fix", v.Fix, "peer", attr.in.peerText())
+			v.Fix = textOf("fix record-free-machine", "fix", v.Fix)
 		}
 		v.addEvidence(evidenceOf("evidence peer-without-cpu", n.waitShare, "share"))
 	}
@@ -141,7 +141,7 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 	case attr.group.Peer == nil && !maybeClient && opens.share >= threshold.MajorShare && (isAnswer || opens.share < threshold.NearlyAllShare):
 		awaited = textOf("phrase awaited-at", "awaited", answerText(top), "site", v.Site)
 		if isParallel {
-			awaited = rewriteForParallelCalls(&v, calls)
+			awaited = attr.in.rewriteForParallelCalls(&v, calls)
 		}
 		return v, attr.narrowToConnOpens(&v, cand, &opens, awaited)
 	case assumption != "" && attr.concernsMost(top.Requests):
@@ -159,7 +159,7 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 		v.isSequence = true
 		return v, true
 	case isParallel && attr.group.Peer == nil:
-		rewriteForParallelCalls(&v, calls)
+		attr.in.rewriteForParallelCalls(&v, calls)
 	case observed.isKnown():
 		observed.rewriteVerdict(&v, !asksOnce)
 		v.Confidence = max(v.Confidence, 0.95)
@@ -349,7 +349,7 @@ func (a *attribution) predictAs(v *Verdict, change textKey) {
 // rewriteForParallelCalls rewrites a verdict on parallel calls, of which the slowest decides, and returns a phrase for the
 // awaited answer. If no answer is far slower than the others, all peers take that long and the service cannot change it: the
 // severity is at most low.
-func rewriteForParallelCalls(v *Verdict, calls *queues.PeerCalls) (awaited string) {
+func (in *Input) rewriteForParallelCalls(v *Verdict, calls *queues.PeerCalls) (awaited string) {
 	n := float64(calls.FanOut) / float64(calls.Requests)
 	v.prependEvidence(
 		evidenceOf("evidence parallel-askers", n, "count"),
@@ -358,7 +358,7 @@ func rewriteForParallelCalls(v *Verdict, calls *queues.PeerCalls) (awaited strin
 	awaited = textOf("phrase last-answer", "n", words.Figure(n), "site", v.Site)
 	v.Title, v.Fix = textOf("title slow-peer", "awaited", awaited), textOf("fix last-answer")
 	if calls.FanOutLastNS < threshold.FarFactor*calls.FanOutOthersNS {
-		v.Fix = textOf("fix parallel-answers", "last", words.Brief(calls.FanOutLastNS/calls.Requests), "others", words.Brief(calls.FanOutOthersNS/calls.Requests))
+		v.Fix = textOf("fix parallel-answers", "peer", in.peerText(), "last", words.Brief(calls.FanOutLastNS/calls.Requests), "others", words.Brief(calls.FanOutOthersNS/calls.Requests))
 		v.MaxSeverity, v.Changes = report.SeverityLow, []predict.Change{}
 	}
 	return awaited

@@ -23,7 +23,7 @@ func TestOwnPeer(t *testing.T) {
 		fix  string
 	}{
 		{"another process", nil, report.SeverityLow, "find out on the peer's side why its answers take so long"},
-		{"this process, which took most of the wait", &report.Peer{Group: "b", Name: "main.put", Waits: 100, Held: 98, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.95}, report.SeverityInfo, "look at main.put in this report (90% of its slow requests' time is syscall at main.sync"},
+		{"this process, which took most of the wait", &report.Peer{Group: "b", Name: "main.put", Waits: 100, Held: 98, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.95}, report.SeverityInfo, "look at main.put in this report: 90% of its slow requests' time is syscall at main.sync"},
 		{"this process, but the network took most", &report.Peer{Group: "b", Name: "main.put", Waits: 100, Held: 98, WaitNS: 20e6, ServedNS: 1e6, Confidence: 0.95}, report.SeverityHigh, "served for 1ms of the 20ms"},
 		{"perhaps this process", &report.Peer{Group: "b", Name: "main.put", Waits: 500, Held: 490, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.6}, report.SeverityLow, "find out on the peer's side why its answers take so long; or ask for several things at once, or in parallel. The process's sockets show whether the peer is this process itself"},
 	} {
@@ -102,7 +102,7 @@ func TestCallPatterns(t *testing.T) {
 	}{
 		{"one call", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9}, report.SeverityLow, "wait for a peer's answer", "find out on the peer's side why its answer takes so long: each request asks once here"},
 		{"sequential", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 5e8}, report.SeverityHigh, "6 times one after the other", "in parallel"},
-		{"parallel", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 15e8}, report.SeverityLow, "last of 6 answers", "20ms, and the others 15ms on average"},
+		{"parallel", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 15e8}, report.SeverityLow, "last of 6 answers", "why the last answer takes 20ms; the calls already run in parallel, and the others take 15ms on average"},
 		{"opens connections", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 5e8, TotalNS: 2e9, ConnOpenNS: 12e8, ConnOpenRequests: 100, ConnOpenFunc: "database/sql.(*DB).conn"}, report.SeverityHigh, "open connections (60% of this wait), then wait for a peer's answer", "raise SetMaxIdleConns"},
 		{"opens some, parallel", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 15e8, TotalNS: 2e9, ConnOpenNS: 5e8, ConnOpenRequests: 90}, report.SeverityMedium, "open connections (25% of this wait), then wait for the last of 6 answers", "have the pool keep more of them"},
 		{"few open one", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, TotalNS: 2e9, ConnOpenNS: 12e8, ConnOpenRequests: 40}, report.SeverityLow, "open connections (60%", "have the pool keep more of them"},

@@ -194,9 +194,9 @@ func throttleFix(in *Input) string {
 	case usesWholeLimit(in.Report, limit):
 		return textOf("fix throttled-whole-limit", "raise", raise)
 	case limit > 0 && procs > procsForLimit(limit) && isMeasured:
-		return textOf("fix throttled-gomaxprocs", "ps", procsForLimit(limit), "cpus", words.CPUs(limit))
+		return textOf("fix throttled-gomaxprocs", "now", procs, "ps", procsForLimit(limit), "cpus", words.CPUs(limit))
 	case limit > 0 && procs > procsForLimit(limit):
-		return textOf("fix throttled-gomaxprocs-about", "ps", procsForLimit(limit))
+		return textOf("fix throttled-gomaxprocs-about", "now", procs, "ps", procsForLimit(limit))
 	}
 	return textOf("fix throttled", "raise", raise)
 }

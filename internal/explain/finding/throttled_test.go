@@ -42,10 +42,10 @@ func TestThrottleRules(t *testing.T) {
 		want   []string // code and severity
 		fix    string   // of the first finding
 	}{
-		{"from the trace alone", frozenReport("own", 0.5, 8, nil), []string{"WL4001 high"}, "about 1 "},
-		{"with samples", frozenReport("own", 0.5, 8, limit(1.5, 8)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS to 2 to match"},
-		{"with samples, half used", frozenReport("own", 0.5, 8, used(limit(1.5, 8), 7.5e9)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS to 2 to match"},
-		{"with samples, half a CPU", frozenReport("own", 0.5, 8, limit(0.5, 8)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS to 1 to match"},
+		{"from the trace alone", frozenReport("own", 0.5, 8, nil), []string{"WL4001 high"}, "GOMAXPROCS: 8 -> about 1,"},
+		{"with samples", frozenReport("own", 0.5, 8, limit(1.5, 8)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS: 8 -> 2, to match"},
+		{"with samples, half used", frozenReport("own", 0.5, 8, used(limit(1.5, 8), 7.5e9)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS: 8 -> 2, to match"},
+		{"with samples, half a CPU", frozenReport("own", 0.5, 8, limit(0.5, 8)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS: 8 -> 1, to match"},
 		{"all of the limit used", frozenReport("own", 0.5, 8, used(limit(1.5, 8), 14.8e9)), []string{"WL4001 high", "WL4002 info"}, "uses the whole limit"},
 		{"frozen in every period", everyPeriod, []string{"WL4001 high"}, "uses the whole limit"},
 		{"an ancestor's", frozenReport("ancestor", 0.2, 4, limit(4, 8)), []string{"WL4001 medium"}, "raise the CPU limit"},
@@ -53,7 +53,7 @@ func TestThrottleRules(t *testing.T) {
 		{"distinguished", frozenReport("unknown", 0.5, 8, nil), nil, ""},
 		{"measured none", frozenReport("none", 0.5, 8, nil), nil, ""},
 		{"no request hit", frozenReport("own", 0, 8, nil), []string{"WL4001 info"}, "raise the limit"},
-		{"too many Ps, not throttled", frozenReport("none", 0, 8, limit(2, 8)), []string{"WL4002 info"}, "GOMAXPROCS to 2,"},
+		{"too many Ps, not throttled", frozenReport("none", 0, 8, limit(2, 8)), []string{"WL4002 info"}, "GOMAXPROCS: 8 -> 2,"},
 		{"too few Ps", frozenReport("none", 0, 2, limit(4, 8)), []string{"WL4002 info"}, "leave GOMAXPROCS"},
 		{"fewer CPUs than the limit", frozenReport("none", 0, 2, limit(4, 2)), nil, ""},
 		{"the runtime's own choice", frozenReport("none", 0, 2, limit(0.5, 8)), nil, ""},
@@ -95,7 +95,7 @@ func TestCPULimitFromFreezes(t *testing.T) {
 		t.Errorf("the limit is %v, want 0.3 CPUs for three quarters of a period", limit)
 	}
 	got := findWithBounds(t, &Input{Report: r}, rulesByCode(report.RuleThrottled))
-	check.True(t, len(got) == 1 && strings.Contains(got[0].Fix, "about 1 "), "%+v", got)
+	check.True(t, len(got) == 1 && strings.Contains(got[0].Fix, "about 1,"), "%+v", got)
 	// Steps as long as a period do not show what ran in one.
 	if rt.Series.StepNS = 100e6; cpusBeforeFreezes(rt) != 0 {
 		t.Error("long steps are used")

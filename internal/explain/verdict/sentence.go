@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 
@@ -46,9 +47,9 @@ func activity(cause *report.VerdictCause) string {
 	case cause.Cause == report.CauseNetwork && cause.Kind == "outbound":
 		return "waiting for a peer on the network"
 	case cause.Cause == report.CauseCPUWait && len(cause.Processes) > 0:
-		return "with its thread waiting for a CPU" + processesPhrase(cause.Processes)
+		return "with its thread waiting for a CPU" + processesPhrase(cause)
 	case cause.Cause == report.CauseSchedPoll && cause.Kind == report.Arrived:
-		return "with its bytes arrived and not yet read"
+		return "with its data arrived, which the runtime polled for late"
 	case cause.Cause == report.CauseSyscall && cause.Kind == report.InC:
 		return "in C code"
 	case cause.Cause == report.CauseSyscall && cause.Kind == ChildProcess:
@@ -71,8 +72,9 @@ func activity(cause *report.VerdictCause) string {
 }
 
 // processesPhrase returns a phrase, which continues a sentence, for the one or two processes that had the CPU most while a thread
-// waited for it. list must not be empty.
-func processesPhrase(list []report.ProcessShare) string {
+// waited for it, with the shares of the requests' time. The cause must have processes.
+func processesPhrase(cause *report.VerdictCause) string {
+	list := cause.Processes
 	if list[0].Share >= threshold.NearlyAllShare {
 		return " while " + termtext.Head(list[0].Process, 60) + " ran"
 	}
@@ -82,18 +84,18 @@ func processesPhrase(list []report.ProcessShare) string {
 			break
 		}
 		if i > 0 {
-			text += " and"
+			text += ", "
 		}
-		text += " " + words.Percent(p.Share) + " while " + termtext.Head(p.Process, 60)
+		text += termtext.Head(p.Process, 60) + " " + words.Percent(p.Share*cause.Share)
 	}
-	return "," + text + " ran"
+	return " that others had (" + text + ")"
 }
 
 // causeWords are the phrase for each cause and the preposition before its site.
 var causeWords = map[report.CauseName]struct{ text, preposition string }{
 	report.CauseCPU:       {"computing", " in "},
 	report.CauseSched:     {"ready to run, waiting for a CPU", ", at "},
-	report.CauseSchedWake: {"ready to run, woken late although a P was idle", ", at "},
+	report.CauseSchedWake: {"ready to run, but its thread was woken late (a CPU was free)", ", at "},
 	report.CauseSchedPoll: {"with data perhaps ready that no P polled for", ", at "},
 	report.CauseThrottle:  {"throttled by the CPU quota", ", at "},
 	report.CauseGCAssist:  {"helping the garbage collector", ", allocating in "},
@@ -231,6 +233,22 @@ func (s *sentence) addSitesAndWaits(cause *report.VerdictCause) {
 	if haveOneCaller {
 		s.addCaller(", all ", sites[0].Site)
 	}
+	if rest := restOfSites(cause, sites); rest != "" {
+		s.add(Plain, ", "+rest+" elsewhere")
+	}
+}
+
+// restOfSites returns the percentage that the shares of the named sites leave of the cause's share, so that the percentages of a sentence
+// add up to that of its cause; "" if it is small, or if sites is empty.
+func restOfSites(cause *report.VerdictCause, sites []*report.VerdictSite) string {
+	rest := math.Round(100 * cause.Share)
+	for _, site := range sites {
+		rest -= math.Round(100 * site.Share)
+	}
+	if len(sites) == 0 || rest < 100*threshold.NoticeableShare {
+		return ""
+	}
+	return words.Percent(rest / 100)
 }
 
 // isAnswer reports whether a site is the line where a library's own goroutine reads an answer for a line of the service. The
