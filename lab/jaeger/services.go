@@ -134,23 +134,35 @@ func checkServices(spans map[string]*serviceSpan, logs map[string]*serviceLog, c
 			continue
 		}
 		served, asked := servedBy(s, logs), servedBy(parent, logs)
-		if !slices.ContainsFunc(logs[parent.service].Made, func(m logSpan) bool {
-			return m.ID == served.ID && m.G == asked.G && m.Begin >= asked.Begin && m.End <= asked.End
+		hasMade := func(call, caller logSpan) bool {
+			return slices.ContainsFunc(logs[parent.service].Made, func(m logSpan) bool {
+				return m.ID == call.ID && m.G == caller.G && m.Begin >= caller.Begin && m.End <= caller.End
+			})
+		}
+		if !slices.ContainsFunc(served, func(call logSpan) bool {
+			return slices.ContainsFunc(asked, func(caller logSpan) bool { return hasMade(call, caller) })
 		}) {
-			return fmt.Errorf("%s served %q for %s, which served %q: its log does not have that", s.service, served.ID, parent.service, asked.ID)
+			return fmt.Errorf("%s served %q for %s, which served %q: its log does not have that", s.service, served[0].ID, parent.service, asked[0].ID)
 		}
 		calls[parent.service+" -> "+s.service]++
 	}
 	return nil
 }
 
-// servedBy returns the logged request whose time is most similar to that of a span, of those of its goroutine if that is known.
-func servedBy(s *serviceSpan, logs map[string]*serviceLog) logSpan {
+// ambiguous is the difference of times, in ns, below which two logged requests fit a span equally well: requests that a busy machine
+// runs at the same moment begin and end within microseconds, and the log's clock is read later than the trace's.
+const ambiguous = 1_000_000
+
+// servedBy returns the logged requests whose times are most similar to those of a span, the most similar one first, of those of its
+// goroutine if that is known. It is never empty.
+func servedBy(s *serviceSpan, logs map[string]*serviceLog) []logSpan {
 	distance := func(x logSpan) int64 {
 		if s.g != 0 && s.g != x.G {
 			return math.MaxInt64
 		}
 		return max(s.start-x.Begin-logs[s.service].Wall, x.Begin+logs[s.service].Wall-s.start) + max(s.end-x.End-logs[s.service].Wall, x.End+logs[s.service].Wall-s.end)
 	}
-	return slices.MinFunc(logs[s.service].Served, func(a, b logSpan) int { return cmp.Compare(distance(a), distance(b)) })
+	list := slices.Clone(logs[s.service].Served)
+	slices.SortFunc(list, func(a, b logSpan) int { return cmp.Compare(distance(a), distance(b)) })
+	return slices.DeleteFunc(list, func(x logSpan) bool { return distance(x)-ambiguous > distance(list[0]) })
 }
