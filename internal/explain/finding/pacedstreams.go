@@ -20,13 +20,13 @@ func (in *Input) isStream(site *report.Site) bool {
 
 // streamRule returns the rule that reports a cause, reached by the wait chain via, when requests wait for it between the parts
 // of a stream that they write to their client, which the caller has checked by Input.isStream: WL2001 for the pace of a timer,
-// WL2005 for the parts of a peer's answer that another goroutine reads. It returns "" for other causes, and for requests that
+// WL2005 for the parts of a peer's answer, whichever goroutine reads them. It returns "" for other causes, and for requests that
 // call the peer for each part: they are slow because of the calls.
 func (a *attribution) streamRule(c *report.Cause, via []report.Via) report.RuleCode {
 	switch {
 	case c.Cause == report.CauseSleep:
 		return report.RuleSleep
-	case c.Cause == report.CauseNetwork && c.Kind != "inbound" && len(via) > 0 && isHandoverWait(via[0].Wait):
+	case c.Cause == report.CauseNetwork && c.Kind != "inbound" && (len(via) == 0 || isHandoverWait(via[0].Wait)):
 		if calls := a.peerCallsAt(&causeRoute{Cause: c, via: via}); calls != nil && calls.Calls < threshold.Repeats*calls.Requests {
 			return report.RuleSlowPeer
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
@@ -27,14 +28,21 @@ type streamSum struct {
 	written int64 // gaps in which the request wrote to its client
 }
 
-// addStream recognises a streaming request: it spends most of its time in waits at one line, at least threshold.Repeats times,
-// and counts how often it writes to its client between two of these waits. It removes elements from waits.
+// addStream recognises a streaming request: it waits at one line, at least threshold.Repeats times, and spends most of its time in
+// these waits after the first, before which its client has nothing. It counts how often the request writes to its client between
+// two of them. It changes the elements of waits.
 func (p *workerSum) addStream(w *path.WalkResult, waits []ownWait) {
 	chain := w.FollowedWaits()
 	blocking := slices.DeleteFunc(waits, func(x ownWait) bool {
 		kinds := []critpath.WaitKind{critpath.WaitChan, critpath.WaitSelect, critpath.WaitCond}
 		return x.waitIndex >= 0 && !slices.Contains(kinds, chain[x.waitIndex].Kind)
 	})
+	for i := range w.Segments { // the parts of a peer's answer that the request reads itself
+		if s := &w.Segments[i]; s.G == w.Req.G && s.FollowedWait < 0 && s.Code.Cause() == cause.Network && !s.Inbound {
+			blocking = append(blocking, ownWait{s.Site, s.Start, s.End, -1})
+		}
+	}
+	p.ownWaitScratch = blocking
 	nsBySite := map[tracefmt.FrameID]int64{}
 	for _, wait := range blocking {
 		nsBySite[wait.site] += wait.end - wait.start
@@ -54,8 +62,11 @@ func (p *workerSum) addStream(w *path.WalkResult, waits []ownWait) {
 			continue
 		}
 		if wait.start == lastEnd {
-			lastEnd = wait.end // one sleep, which a freeze divided
+			lastEnd = wait.end // one wait, which a freeze divided
 			continue
+		}
+		if count == 0 {
+			total -= wait.end - wait.start
 		}
 		if count > 0 && count < maxStreamGaps {
 			sum.gaps++
@@ -81,7 +92,9 @@ func (p *workerSum) hasWrittenAnswer(g uint64, from, to int64) bool {
 	p.spans = p.stage.Win.SpansCoarse(g, from, to, p.spans[:0])
 	for i := range p.spans {
 		s := &p.spans[i]
-		if s.Start >= from && (s.State == timeline.Syscall || s.State == timeline.Waiting) && p.stage.Sites.HasRole(s.Stack, knowledge.AnswerWrite) {
+		switch {
+		case s.Start < from || !p.stage.Sites.HasRole(s.Stack, knowledge.AnswerWrite):
+		case s.State == timeline.Waiting, s.State == timeline.Syscall && p.stage.Sites.HasRole(s.Stack, knowledge.SocketWrite): // not a read from the peer
 			return true
 		}
 	}

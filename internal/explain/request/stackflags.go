@@ -59,6 +59,9 @@ func (c *Classifier) Flags(id tracefmt.StackID) uint8 {
 	if flags&flagPeek != 0 {
 		flags &^= flagHeader
 	}
+	if !roles.Has(knowledge.HTTP1Connection) {
+		flags &^= flagBody // another goroutine read the request's body to its end: a proxy's client, http.TimeoutHandler
+	}
 	if awaitsMessage(roles) {
 		flags |= flagMessage
 	}
