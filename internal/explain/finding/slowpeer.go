@@ -142,6 +142,10 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 		awaited = textOf("phrase awaited-at", "awaited", answerText(top), "site", v.Site)
 		if isParallel {
 			awaited = attr.in.rewriteForParallelCalls(&v, calls)
+			// http.DefaultMaxIdleConnsPerHost is 2.
+			if n := (calls.FanOut + calls.Requests - 1) / calls.Requests; n > 2 && opens.advice != "" && opens.advice == stdPool(httpSlotFunc).reuseAdvice {
+				opens.advice = textOf("phrase keep-parallel-connections", "n", n)
+			}
 		}
 		return v, attr.narrowToConnOpens(&v, cand, &opens, awaited)
 	case assumption != "" && attr.concernsMost(top.Requests):

@@ -220,6 +220,9 @@ func (m *Model) isWaitAt(matcher *siteMatcher, stack tracefmt.StackID) bool {
 func (t *trial) waitEnd(graph *Graph, n *node, edge *critpath.Edge, start, end float64, variant int) float64 {
 	for i := range t.changes {
 		c := &t.changes[i]
+		if n.endsDial && variant != high && c.keepsConnection(t.model, edge.Wait) {
+			end = min(end, start)
+		}
 		if end <= start || !c.affectsWait(t.model, edge) {
 			continue
 		}
@@ -235,6 +238,11 @@ func (t *trial) waitEnd(graph *Graph, n *node, edge *critpath.Edge, start, end f
 		}
 	}
 	return end
+}
+
+// keepsConnection reports whether with the change no connection is opened where a stack waits for one.
+func (c *trialChange) keepsConnection(m *Model, wait tracefmt.StackID) bool {
+	return c.Kind == report.ChangeReuse && (c.matcher.matchesAny || m.isInStack(c.matcher, wait) || c.matcher.caller != nil && m.isInStack(c.matcher.caller, wait))
 }
 
 // affectsAnyWait reports whether the change affects a wait in a graph; an unlock change, a wait of other requests.

@@ -39,6 +39,7 @@ type node struct {
 	firstInterval, endInterval int32
 	firstEdge, endEdge         int32
 	otherWork                  bool // interval.otherWork of its intervals
+	endsDial                   bool // it ends a wait for a connection that the goroutine itself had begun to open, or for another idle one
 }
 
 // An interval is a part of the time between two nodes of a graph, with one cause.
@@ -177,6 +178,7 @@ func (b *Builder) addNodes(out *Graph, src *critpath.Graph) {
 		}
 		newNode.endInterval = int32(len(out.intervals))
 		b.addPauseSequences(out, out.intervals[newNode.firstInterval:], sourceNode)
+		newNode.endsDial = b.endsDial(out, src, sourceNode)
 		out.edges = append(out.edges, src.Edges[sourceNode.FirstEdge:sourceNode.EndEdge]...)
 		newNode.endEdge = int32(len(out.edges))
 		out.nodes = append(out.nodes, newNode)
@@ -186,9 +188,26 @@ func (b *Builder) addNodes(out *Graph, src *critpath.Graph) {
 	b.setWaits(out, src)
 }
 
+// endsDial reports whether a node ends a wait for a connection that its goroutine had begun to open. Whether that connection or one
+// that became idle ended the wait, it would not have waited with one that was kept.
+func (b *Builder) endsDial(out *Graph, src *critpath.Graph, n *critpath.Node) bool {
+	found := false
+	for _, edge := range src.Edges[n.FirstEdge:n.EndEdge] {
+		if edge.Wait == 0 || !b.stage.Sites.HasRole(edge.Wait, knowledge.ConnectionWait) {
+			continue
+		}
+		b.win.Children(n.G, out.Start, n.Time, func(child uint64, born int64) bool {
+			birth, ok := b.win.Born(child, born+1)
+			found = ok && b.stage.Sites.HasRole(birth.Start, knowledge.Connecting)
+			return !found
+		})
+	}
+	return found
+}
+
 // setWaits sets the waits of each interval on other goroutines: those that its work ended, and those that ended because it
-// handed work to another goroutine. It goes backwards from the end of the request. Work of the holder of a lock or slot is
-// marked with unknownWait, because a holder does not work for its waiters.
+// handed work to another goroutine, or started one, even for others. It goes backwards from the end of the request. Work of the
+// holder of a lock or slot is marked with unknownWait, because a holder does not work for its waiters.
 func (b *Builder) setWaits(out *Graph, src *critpath.Graph) {
 	type endedWaits struct {
 		stacks  waitStacks
@@ -209,7 +228,7 @@ func (b *Builder) setWaits(out *Graph, src *critpath.Graph) {
 				out.isPartial = out.isPartial || edge.Wait == 0
 				ended.stacks = ended.stacks.add(unknownWait)
 			case edge.Wait == 0:
-				isHandedOver := !n.otherWork && src.Nodes[edge.From].G != out.G
+				isHandedOver := (!n.otherWork || edge.WaitKind == critpath.WaitCoroutine) && src.Nodes[edge.From].G != out.G
 				if isHandedOver && n.predecessor >= 0 && wait != 0 { // one of several goroutines that the wait was for
 					waits[edge.From] = endedWaits{waits[i].stacks.add(wait), true}
 					continue

@@ -57,7 +57,7 @@ type trialChange struct {
 	meetsOtherWork  bool          // the change affects work for other requests
 	concurrent      float64       // factor of work for others that runs at the same time as the request's own, see shareOfPs
 	remainingAhead  variantValues // factor of the number of requests that are served before this one, at the current node
-	ownResult       *interval     // the last affected interval of otherWork, if it was done for the request itself; nil if not
+	ownResults      []*interval   // affected intervals of otherWork that were done for the request itself, see findResults
 }
 
 // affects reports whether a change affects the group: something that its requests do or wait for. Code that only ran while they
@@ -117,9 +117,9 @@ func (c *trialChange) prepareRequest(graph *Graph) {
 	}
 	c.concurrent = c.shareOfPs(ownNS, otherNS)
 	c.meetsOwnWork, c.meetsOtherWork, c.remainingAhead = ownNS > threshold.NoticeableShare*otherNS, otherNS > 0, unchanged
-	if c.ownResult = nil; c.meetsOtherWork && !c.meetsOwnWork {
-		c.ownResult = c.lastResult(graph, threshold.NoticeableShare*largest)
-		c.meetsOwnWork = c.ownResult != nil
+	if c.ownResults = c.ownResults[:0]; c.meetsOtherWork && !c.meetsOwnWork {
+		c.findResults(graph, threshold.NoticeableShare*largest)
+		c.meetsOwnWork = len(c.ownResults) > 0
 	}
 }
 
@@ -133,32 +133,45 @@ func (c *trialChange) shareOfPs(ownNS, otherNS float64) float64 {
 	return max(0, (ownNS+otherNS)/c.procs-ownNS) / otherNS
 }
 
-// lastResult returns the latest affected interval of work for others, longer than minNS, if it may have delivered the result
-// for this request (deliversResult). Then it is the request's own work. Otherwise nil.
-func (c *trialChange) lastResult(graph *Graph, minNS float64) *interval {
-	var last *interval
-	lastTime := int64(-1)
-	for i := range graph.nodes {
-		node := &graph.nodes[i]
-		for k := node.firstInterval; k < node.endInterval && node.time >= lastTime; k++ {
+// findResults sets ownResults: of each wait of the request's own goroutines, the latest affected interval of work for others,
+// longer than minNS, if it may have delivered a result for this request (deliversResult). Then it is the request's own work.
+func (c *trialChange) findResults(graph *Graph, minNS float64) {
+	type result struct {
+		interval *interval
+		time     int64
+	}
+	waits, results := make([]int32, len(graph.nodes)), make([]result, len(graph.nodes)) // by node; by the node that ends the wait
+	for i, node := range slices.Backward(graph.nodes) {
+		if !node.otherWork {
+			waits[i] = int32(i)
+		}
+		if node.predecessor >= 0 && waits[node.predecessor] == 0 {
+			waits[node.predecessor] = waits[i]
+		}
+		for _, edge := range graph.edges[node.firstEdge:node.endEdge] {
+			waits[edge.From] = waits[i] // if it ended several, the earliest
+		}
+		last := &results[waits[i]]
+		for k := node.endInterval - 1; k >= node.firstInterval && node.time > last.time; k-- {
 			if iv := &graph.intervals[k]; iv.otherWork && c.weights[iv.targetID]*float64(iv.ns) > minNS {
-				last, lastTime = iv, node.time
+				*last = result{iv, node.time}
 			}
 		}
 	}
-	if last != nil && !last.deliversResult {
-		return nil
+	for i := range results {
+		if iv := results[i].interval; iv != nil && iv.deliversResult {
+			c.ownResults = append(c.ownResults, iv)
+		}
 	}
-	return last
 }
 
-// isOwnWork reports whether an interval is work for the request itself: on its own goroutines, or the work that delivered its
-// result.
+// isOwnWork reports whether an interval is work for the request itself: on its own goroutines, or the work that delivered one of
+// its results.
 func (c *trialChange) isOwnWork(iv *interval) bool {
-	result := c.ownResult
-	return !iv.otherWork || c.OwnWork || result == iv ||
-		result != nil && (iv.computation > 0 && iv.computation == result.computation ||
-			iv.computation == 0 && iv.targetID == result.targetID && iv.fullNS == result.fullNS && iv.fullNS > iv.ns)
+	return !iv.otherWork || c.OwnWork || slices.ContainsFunc(c.ownResults, func(result *interval) bool {
+		return result == iv || iv.computation > 0 && iv.computation == result.computation ||
+			iv.computation == 0 && iv.targetID == result.targetID && iv.fullNS == result.fullNS && iv.fullNS > iv.ns
+	})
 }
 
 // measureGroup measures, over all sampled requests of a group, what the changes depend on: the usual length of affected computations,
