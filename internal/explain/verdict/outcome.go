@@ -56,7 +56,11 @@ func NewOutcome(r *report.Report, verdicts []report.Verdict) *Outcome {
 	}
 	if len(weighty) > 0 && weighty[len(weighty)-1].Severity.IsMajor() {
 		o.State, o.Result = StateChange, "change this"
-		o.Text = causeText(r, verdicts)
+		first := r.Findings[slices.IndexFunc(r.Findings, func(f report.Finding) bool { return f.ID == o.Findings[0] })]
+		o.Text = causeText(r, verdicts, &first)
+		if first.Code == report.RuleSlowPeer && !slices.ContainsFunc(first.Changes, func(c report.Change) bool { return c.Kind != report.ChangeTime }) {
+			o.Result = "mostly a peer's time" // whatever the service changes, each answer takes as long
+		}
 		return o
 	}
 	if !slices.ContainsFunc(r.Groups, func(g report.Group) bool { return g.Count > 0 }) {
@@ -73,6 +77,8 @@ func NewOutcome(r *report.Report, verdicts []report.Verdict) *Outcome {
 	}
 	o.Text = examinedText(r)
 	switch f := Intended(r, verdicts); {
+	case o.State == StatePeer && largest != nil && largest.Cause == report.CauseNetwork:
+		o.Text += ", " + words.Percent(largest.Share) + " " + shortCause(largest)
 	case len(weighty) > 0 && weighty[0].Code == report.RuleSlowPeer && weighty[0].Share >= 0.5:
 		o.Text += ", mostly a peer's answer"
 	case f != nil:
@@ -82,8 +88,8 @@ func NewOutcome(r *report.Report, verdicts []report.Verdict) *Outcome {
 		o.Text += ", " + words.Percent(largest.Share) + " " + shortCause(largest)
 	case largest.Cause != report.CauseCPU:
 		if largest.EachNS >= leastNoticeable {
-			o.Result = "no change known"
-			o.Text += ", " + words.Percent(largest.Share) + " " + shortCause(largest) + ": only to shorten that makes them faster"
+			o.Result = "nothing to change, if this is intended"
+			o.Text += ", " + words.Percent(largest.Share) + " " + shortCause(largest)
 		}
 	default:
 		work := ""
@@ -106,15 +112,19 @@ func NewOutcome(r *report.Report, verdicts []report.Verdict) *Outcome {
 // leastNoticeable is the time of a cause in a request, in ns, from which it deserves a word though no rule knows a change.
 const leastNoticeable = 1_000_000
 
-// causeText returns the latency of the slow requests of the first verdict and their largest cause.
-func causeText(r *report.Report, verdicts []report.Verdict) string {
-	if len(verdicts) == 0 || len(verdicts[0].Causes) == 0 {
-		return ""
+// causeText returns the latency of the requests of a finding and their largest cause by the verdict on them. If that is another cause
+// than the finding's, it returns the finding's title, because the change is about it.
+func causeText(r *report.Report, verdicts []report.Verdict, f *report.Finding) string {
+	i := slices.IndexFunc(verdicts, func(v report.Verdict) bool { return v.Group == f.Group && len(v.Causes) > 0 })
+	if i < 0 && len(verdicts) > 0 && r.Group(f.Group) == nil && len(verdicts[0].Causes) > 0 {
+		i = 0 // a finding about the whole process
 	}
-	v := &verdicts[0]
-	g := r.Group(v.Group)
+	g := r.Group(f.Group)
+	if i >= 0 {
+		g = r.Group(verdicts[i].Group)
+	}
 	if g == nil {
-		return ""
+		return ShortTitle(f.Title)
 	}
 	latency := ""
 	switch l := g.SenderLatency(); {
@@ -123,7 +133,13 @@ func causeText(r *report.Report, verdicts []report.Verdict) string {
 	case l.Max != nil:
 		latency = ", max " + words.Duration(*l.Max)
 	}
-	return names.GroupName(g, siteColumns) + latency + ": " + words.Percent(v.Causes[0].Share) + " " + shortCause(&v.Causes[0])
+	text := ShortTitle(f.Title)
+	if i >= 0 {
+		if c := &verdicts[i].Causes[0]; c.Cause == f.Cause || c.AheadWork != nil && c.AheadWork.Cause == f.Cause {
+			text = words.Percent(c.Share) + " " + shortCause(c)
+		}
+	}
+	return names.GroupName(g, siteColumns) + latency + ": " + text
 }
 
 // shortCause returns a cause in words and the line of the service at which most of its time passes.
@@ -136,7 +152,10 @@ func shortCause(c *report.VerdictCause) string {
 		line = c.Sites[0].Site.OwnLine()
 	}
 	if position := names.Position(line); position != "" {
-		return text + " at " + names.SiteFunc(line, siteColumns) + " (" + position + ")"
+		text += " at " + names.SiteFunc(line, siteColumns) + " (" + position + ")"
+		if c.Queue == nil && c.Sites[0].Share < 0.9*c.Share && len(c.Sites) > 1 {
+			text += " and other lines"
+		}
 	}
 	return text
 }

@@ -18,6 +18,10 @@ func TestOutcome(t *testing.T) {
 	busy := report.Finding{ID: "m", Code: report.RuleBusyMachine, Severity: report.SeverityHigh}
 	lock := report.Finding{ID: "l", Code: report.RuleLockConvoy, Severity: report.SeverityHigh, Group: "g", Cause: report.CauseLock}
 	peer := report.Finding{ID: "p", Code: report.RuleSlowPeer, Severity: report.SeverityLow, Group: "g", Cause: report.CauseNetwork, Share: 0.9}
+	titled, slow, serial := lock, peer, peer
+	titled.Title = "requests queue for a Mutex"
+	slow.Severity, slow.Changes = report.SeverityMedium, []report.Change{{Kind: report.ChangeTime}}
+	serial.Severity, serial.Changes = report.SeverityMedium, []report.Change{{Kind: report.ChangeCalls, Value: 1}}
 	pause := report.Finding{ID: "s", Code: report.RuleSleep, Severity: report.SeverityLow, Group: "g", Cause: report.CauseSleep, Share: 0.9}
 	intended := pause
 	intended.Severity, intended.Title = report.SeverityInfo, "requests wait for a stream"
@@ -29,11 +33,14 @@ func TestOutcome(t *testing.T) {
 		want     string // state, result, text, command, findings
 	}{
 		"a lock":                {cause(report.CauseLock, "waiting for a lock", 0.8, 4e6), []report.Finding{busy, lock}, nil, "change|change this|g, p99 9.00ms: 80% waiting for a lock at main.load (main.go:5)||l m"},
-		"a peer with a finding": {cause(report.CauseNetwork, "waiting for a peer", 0.9, 4e6), []report.Finding{peer}, nil, "peer|nothing to change here|50 requests, p99 9.00ms, mostly a peer's answer||p"},
+		"another fault":         {cause(report.CauseSleep, "asleep", 0.8, 4e6), []report.Finding{titled}, nil, "change|change this|g, p99 9.00ms: requests queue for a Mutex||l"},
+		"a slow peer":           {cause(report.CauseNetwork, "waiting for a peer", 0.9, 4e6), []report.Finding{slow}, nil, "change|mostly a peer's time|g, p99 9.00ms: 90% waiting for a peer at main.load (main.go:5)||p"},
+		"many calls of a peer":  {cause(report.CauseNetwork, "waiting for a peer", 0.9, 4e6), []report.Finding{serial}, nil, "change|change this|g, p99 9.00ms: 90% waiting for a peer at main.load (main.go:5)||p"},
+		"a peer with a finding": {cause(report.CauseNetwork, "waiting for a peer", 0.9, 4e6), []report.Finding{peer}, nil, "peer|nothing to change here|50 requests, p99 9.00ms, 90% waiting for a peer at main.load (main.go:5)||p"},
 		"a peer":                {cause(report.CauseNetwork, "waiting for a peer", 0.6, 4e5), nil, nil, "peer|nothing to change here|50 requests, p99 9.00ms, 60% waiting for a peer at main.load (main.go:5)||"},
 		"a pause":               {cause(report.CauseSleep, "asleep", 0.9, 4e6), []report.Finding{pause}, nil, "minor|nothing urgent|50 requests, p99 9.00ms||s"},
 		"a stream":              {cause(report.CauseSleep, "asleep", 0.9, 4e6), []report.Finding{intended}, nil, "healthy|nothing to change|50 requests, p99 9.00ms, as intended: requests wait for a stream||"},
-		"C code":                {cause(report.CauseSyscall, "in C code", 0.5, 1e6), nil, nil, "healthy|no change known|50 requests, p99 9.00ms, 50% in C code at main.load (main.go:5): only to shorten that makes them faster||"},
+		"C code":                {cause(report.CauseSyscall, "in C code", 0.5, 1e6), nil, nil, "healthy|nothing to change, if this is intended|50 requests, p99 9.00ms, 50% in C code at main.load (main.go:5)||"},
 		"short C code":          {cause(report.CauseSyscall, "in C code", 0.9, 1e6-1), nil, nil, "healthy|nothing to change|50 requests, p99 9.00ms||"},
 		"work":                  {cause(report.CauseCPU, "computing", 0.9, 4e6), nil, nil, "healthy|nothing to change|50 requests, p99 9.00ms, mostly computing: only less work in main.load makes them faster||"},
 		"some work":             {cause(report.CauseCPU, "computing", 0.49, 4e6), nil, blind, "healthy|nothing to change|50 requests, p99 9.00ms||"},
