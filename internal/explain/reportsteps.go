@@ -303,8 +303,8 @@ func (r *reading) addFindings(joined *report.Report, table *groupTable, sums det
 		NoSelfConnections: r.peers.IsRefuted(),
 		// Groups and start functions.
 		OutlierMoments: outlierIntervals(table, sums.moments), HerdOverlap: herdOverlap(table, sums.moments, stats, r.pass), BacklogShares: table.queuedShares,
-		UnawaitedGroups: table.selfPaced,
-		WorksForServer:  work.servesRequests(sp), AcceptsConnections: r.pass.Finder.IsUnknownServer(),
+		UnawaitedGroups: table.selfPaced, MessageLoops: work.messageLoops(sp),
+		WorksForServer: work.servesRequests(sp), AcceptsConnections: r.pass.Finder.IsUnknownServer(),
 		Predict: model.WhatIf, AddPool: model.AddPool, Pauses: model.PausesOf, RepeatShare: model.RepeatShare,
 	}
 	addPredictionFacts(model, in)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/explain/groups"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
@@ -164,6 +165,16 @@ func (f *workSelection) leftOutWork(sp *spell.Speller) []report.LeftOut {
 		out = append(out, report.LeftOut{Kind: report.Kind(w.Kind.String()), Name: sp.Syms.String(w.Name), Count: w.Count, Reason: reason})
 	}
 	slices.SortStableFunc(out, func(a, b report.LeftOut) int { return cmp.Compare(b.Count, a.Count) })
+	return out
+}
+
+// messageLoops lists the loops that serve requests.
+func (f *workSelection) messageLoops(sp *spell.Speller) (out []finding.MessageLoop) {
+	for i := range f.list {
+		if w := &f.list[i]; w.Kind == request.Loop && w.Role == request.Serving {
+			out = append(out, finding.MessageLoop{Name: sp.Syms.String(w.Name), StartFunc: sp.Syms.String(w.StartFunc), Count: w.Count, MeanNS: w.MeanNS})
+		}
+	}
 	return out
 }
 

@@ -96,6 +96,15 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 	if maybeClient {
 		awaited, fix, confidence = textOf("phrase maybe-client"), textOf("fix maybe-client"), 0.4
 	}
+	var subscriber *MessageLoop
+	if isUnknownPeer {
+		subscriber = attr.ownSubscriber(top)
+	}
+	if subscriber != nil {
+		name := words.FuncName(subscriber.Name)
+		awaited, confidence, isUnknownPeer = textOf("phrase perhaps-own-peer", "peer", name), 0.45, false
+		fix = textOf("fix own-subscriber", "peer", name, "time", words.Brief(subscriber.MeanNS))
+	}
 	gain := attr.peerGain(cand)
 	if delay := cand.readDelay(attr.group.Tail()); delay.NS*10 > cand.gain.Slow.NS {
 		peer.evidence = append(peer.evidence, evidenceOf("evidence reader-late", delay.NS, "ns"))
@@ -119,6 +128,9 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 	awaited = textOf("phrase awaited-at", "awaited", awaited, "site", v.Site)
 	v.Title = textOf("title slow-peer", "awaited", awaited)
 	v.doubt(confidence*(1-min(0.5, pollGapShare(attr.group))), textOf("phrase doubt-poll-gaps", "share", words.Percent(pollGapShare(attr.group))))
+	if subscriber != nil {
+		v.Doubt = textOf("phrase doubt-own-subscriber")
+	}
 	if maybeClient {
 		v.Doubt = textOf("phrase doubt-client")
 	}
@@ -181,6 +193,26 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 		v.Gain.Slow, v.Gain.OtherTail = v.Gain.All, Loss{}
 	}
 	return v, false
+}
+
+// A MessageLoop is a loop that handles messages for requests: how many, and the mean time for one.
+type MessageLoop struct {
+	Name, StartFunc string
+	Count           int
+	MeanNS          int64
+}
+
+// ownSubscriber returns the loop of this process that perhaps answers the requests that wait in a library: the same library started it, it handles
+// about as many messages, and works on each for a large part of such a wait. nil if there is none.
+func (a *attribution) ownSubscriber(top *causeRoute) *MessageLoop {
+	if top.Site == nil || top.Site.Module == "" || a.group.Peer != nil {
+		return nil
+	}
+	library, _, _ := strings.Cut(top.Site.Func, ".(")
+	meanNS := float64(top.TotalNS) / float64(max(top.Requests, 1))
+	return firstMatch(a.in.MessageLoops, func(l *MessageLoop) bool {
+		return strings.HasPrefix(l.StartFunc, library+".(") && 2*l.Count >= top.Requests && float64(l.MeanNS) >= threshold.MajorShare*meanNS && float64(l.MeanNS) <= meanNS
+	})
 }
 
 // raiseSecondAnswers raises to medium a verdict on waits for one answer, if it is a large part (20 % and 1 ms) of requests that

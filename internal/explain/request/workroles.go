@@ -171,6 +171,7 @@ type Work struct {
 	// QueuedShare is the share of iterations whose work was available when the iteration before ended. It is 0 except
 	// for service functions that a library's loop calls and whose goroutine also waited for more work.
 	QueuedShare float64
+	MeanNS      int64 // length of one
 }
 
 // Works returns all work of the trace with its role, ordered by name. requestsThrough returns how many requests of servers have a
@@ -188,7 +189,7 @@ func (f *Finder) Works(requestsThrough func(root tracefmt.StringID) int64) []Wor
 			for _, k := range keys {
 				out = append(out, Work{
 					k.kind, k.name, origin.startFunc, roles[k], origin.total / len(keys),
-					f.work.isTimerStarted(origin), isOutside[origin], f.isMeasured(origin.startFunc), origin.queuedShare(),
+					f.work.isTimerStarted(origin), isOutside[origin], f.isMeasured(origin.startFunc), origin.queuedShare(), origin.emittedNS / int64(max(origin.inspected, 1)),
 				})
 			}
 		}

@@ -75,9 +75,12 @@ func NewOutcome(r *report.Report, verdicts []report.Verdict) *Outcome {
 	} else if len(weighty) > 0 || largest != nil && largest.Cause == report.CauseNetwork && Intended(r, verdicts) == nil {
 		o.State, o.Result = StatePeer, "nothing to change here"
 	}
+	if len(weighty) > 0 && weighty[0].Doubt != "" && weighty[0].Confidence < 0.5 {
+		o.State, o.Result = StateUnclear, "uncertain"
+	}
 	o.Text = examinedText(r)
 	switch f := Intended(r, verdicts); {
-	case o.State == StatePeer && largest != nil && largest.Cause == report.CauseNetwork:
+	case o.State != StateMinor && largest != nil && largest.Cause == report.CauseNetwork && Intended(r, verdicts) == nil:
 		o.Text += ", " + words.Percent(largest.Share) + " " + shortCause(largest)
 	case len(weighty) > 0 && weighty[0].Code == report.RuleSlowPeer && weighty[0].Share >= 0.5:
 		o.Text += ", mostly a peer's answer"

@@ -22,6 +22,8 @@ func TestOutcome(t *testing.T) {
 	titled.Title = "requests queue for a Mutex"
 	slow.Severity, slow.Changes = report.SeverityMedium, []report.Change{{Kind: report.ChangeTime}}
 	serial.Severity, serial.Changes = report.SeverityMedium, []report.Change{{Kind: report.ChangeCalls, Value: 1}}
+	doubtful := peer
+	doubtful.Confidence, doubtful.Doubt = 0.49, "the machine was busy"
 	pause := report.Finding{ID: "s", Code: report.RuleSleep, Severity: report.SeverityLow, Group: "g", Cause: report.CauseSleep, Share: 0.9}
 	intended := pause
 	intended.Severity, intended.Title = report.SeverityInfo, "requests wait for a stream"
