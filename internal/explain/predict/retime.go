@@ -58,6 +58,8 @@ type trialChange struct {
 	concurrent      float64       // factor of work for others that runs at the same time as the request's own, see shareOfPs
 	remainingAhead  variantValues // factor of the number of requests that are served before this one, at the current node
 	ownResults      []*interval   // affected intervals of otherWork that were done for the request itself, see findResults
+	waitScratch     []int32       // of findResults
+	resultScratch   []waitResult  // of findResults
 }
 
 // affects reports whether a change affects the group: something that its requests do or wait for. Code that only ran while they
@@ -133,14 +135,18 @@ func (c *trialChange) shareOfPs(ownNS, otherNS float64) float64 {
 	return max(0, (ownNS+otherNS)/c.procs-ownNS) / otherNS
 }
 
+// A waitResult is the latest affected interval of work for others before a wait ends, and the time of its node.
+type waitResult struct {
+	interval *interval
+	time     int64 // ns
+}
+
 // findResults sets ownResults: of each wait of the request's own goroutines, the latest affected interval of work for others,
 // longer than minNS, if it may have delivered a result for this request (deliversResult). Then it is the request's own work.
 func (c *trialChange) findResults(graph *Graph, minNS float64) {
-	type result struct {
-		interval *interval
-		time     int64
-	}
-	waits, results := make([]int32, len(graph.nodes)), make([]result, len(graph.nodes)) // by node; by the node that ends the wait
+	waits := append(c.waitScratch[:0], make([]int32, len(graph.nodes))...)          // by node: the node that ends its wait
+	results := append(c.resultScratch[:0], make([]waitResult, len(graph.nodes))...) // by the node that ends the wait
+	c.waitScratch, c.resultScratch = waits, results
 	for i, node := range slices.Backward(graph.nodes) {
 		if !node.otherWork {
 			waits[i] = int32(i)
@@ -154,7 +160,7 @@ func (c *trialChange) findResults(graph *Graph, minNS float64) {
 		last := &results[waits[i]]
 		for k := node.endInterval - 1; k >= node.firstInterval && node.time > last.time; k-- {
 			if iv := &graph.intervals[k]; iv.otherWork && c.weights[iv.targetID]*float64(iv.ns) > minNS {
-				*last = result{iv, node.time}
+				*last = waitResult{iv, node.time}
 			}
 		}
 	}
