@@ -91,8 +91,9 @@ func (p *page) shortForm() {
 	if !isQuiet && isBusy {
 		add(0, "", busy)
 	}
+	intended := verdict.Intended(p.report, list)
 	rest := slices.DeleteFunc(append(slices.Clone(weighty), lesser...), func(f *report.Finding) bool {
-		return f == verdict.Intended(p.report, p.verdicts()) || slices.Contains(faults, f) || f.Code.OfMachine() || p.isSaid(f)
+		return f == intended || slices.Contains(faults, f) || f.Code.OfMachine() || p.isSaid(f)
 	})
 	lesserBlock := func(hidden string) func(*page) {
 		return func(p *page) {

@@ -47,17 +47,18 @@ func NewOutcome(r *report.Report, verdicts []report.Verdict) *Outcome {
 	}
 	weighty, _ := SplitFindings(r, verdicts)
 	o := &Outcome{State: StateHealthy, Result: "nothing to change"}
+	var first *report.Finding
 	for _, ofMachine := range []bool{false, true} { // a fault of the machine has no remedy in the service
 		for _, f := range weighty {
 			if f.Code.OfMachine() == ofMachine {
+				first = cmp.Or(first, f)
 				o.Findings = append(o.Findings, f.ID)
 			}
 		}
 	}
-	if len(weighty) > 0 && weighty[len(weighty)-1].Severity.IsMajor() {
+	if first != nil && weighty[len(weighty)-1].Severity.IsMajor() {
 		o.State, o.Result = StateChange, "change this"
-		first := r.Findings[slices.IndexFunc(r.Findings, func(f report.Finding) bool { return f.ID == o.Findings[0] })]
-		o.Text = causeText(r, verdicts, &first)
+		o.Text = causeText(r, verdicts, first)
 		if first.Code == report.RuleSlowPeer && !slices.ContainsFunc(first.Changes, func(c report.Change) bool { return c.Kind != report.ChangeTime }) {
 			o.Result = "mostly a peer's time" // whatever the service changes, each answer takes as long
 		}
@@ -70,22 +71,24 @@ func NewOutcome(r *report.Report, verdicts []report.Verdict) *Outcome {
 	if len(verdicts) > 0 && len(verdicts[0].Causes) > 0 && verdicts[0].Causes[0].Share >= 0.5 {
 		largest = &verdicts[0].Causes[0]
 	}
+	intended := Intended(r, verdicts)
+	isNetwork := largest != nil && largest.Cause == report.CauseNetwork && intended == nil
 	if len(weighty) > 0 && weighty[0].Code != report.RuleSlowPeer && weighty[0].Code != report.RuleSlowClient {
 		o.State, o.Result = StateMinor, "nothing urgent"
-	} else if len(weighty) > 0 || largest != nil && largest.Cause == report.CauseNetwork && Intended(r, verdicts) == nil {
+	} else if len(weighty) > 0 || isNetwork {
 		o.State, o.Result = StatePeer, "nothing to change here"
 	}
 	if len(weighty) > 0 && weighty[0].Doubt != "" && weighty[0].Confidence < 0.5 {
 		o.State, o.Result = StateUnclear, "uncertain"
 	}
 	o.Text = examinedText(r)
-	switch f := Intended(r, verdicts); {
-	case o.State != StateMinor && largest != nil && largest.Cause == report.CauseNetwork && Intended(r, verdicts) == nil:
+	switch {
+	case o.State != StateMinor && isNetwork:
 		o.Text += ", " + words.Percent(largest.Share) + " " + shortCause(largest)
 	case len(weighty) > 0 && weighty[0].Code == report.RuleSlowPeer && weighty[0].Share >= 0.5:
 		o.Text += ", mostly a peer's answer"
-	case f != nil:
-		o.Text += ", as intended: " + ShortTitle(f.Title)
+	case intended != nil:
+		o.Text += ", as intended: " + ShortTitle(intended.Title)
 	case largest == nil || o.State == StateMinor:
 	case o.State == StatePeer:
 		o.Text += ", " + words.Percent(largest.Share) + " " + shortCause(largest)
