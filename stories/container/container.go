@@ -100,8 +100,8 @@ func Run(ctx context.Context, s *stage.Stage) (*stage.Result, error) {
 				r.Arms = append(r.Arms, *got)
 			}
 			if step == judged {
-				if a.name == "before" && !row.isThrottled() {
-					r.Void = fmt.Sprintf("the kernel throttled the loaded service in %d of %d periods only", row.throttled, row.periods)
+				if a.name == "before" && !isThrottled(row.measured) {
+					r.Void = fmt.Sprintf("the kernel throttled the loaded service in %d of %d periods only", row.measured.Throttled, row.measured.Periods)
 				} else if a.name == "before" && !isThrottled(row.recorded) {
 					r.Void = fmt.Sprintf("while the loaded service was recorded, the kernel throttled it in %d of %d periods only", row.recorded.Throttled, row.recorded.Periods)
 				}
@@ -162,17 +162,17 @@ func calibrate(ctx context.Context, s *stage.Stage, service string, before arm, 
 	before.name = "how much a request costs"
 	rate := knownLoad
 	for range 6 {
-		_, measured, err := runArm(ctx, s, service, before, rate, 0, quota)
+		_, trial, err := runArm(ctx, s, service, before, rate, 0, quota)
 		if err != nil {
 			return 0, err
 		}
-		if measured.cpuPerRequest() <= 0 {
+		if trial.cpuPerRequest() <= 0 {
 			return 0, errors.New("no CPU time was counted for the service")
 		}
-		if measured.isThrottled() {
+		if isThrottled(trial.measured) {
 			return math.Round(margin*rate/100) * 100, nil
 		}
-		rate = math.Round(max(overload*quota/measured.cpuPerRequest(), 1.2*rate)/100) * 100
+		rate = math.Round(max(overload*quota/trial.cpuPerRequest(), 1.2*rate)/100) * 100
 	}
 	return rate, nil
 }
@@ -186,20 +186,13 @@ type row struct {
 	cpu                     time.Duration // while requests were sent for span
 	span                    time.Duration
 	memory, threads         int64
-	periods, throttled      int64
-	lost                    int64         // ns of throttled time
 	scheduler               float64       // share of CPU time
-	recorded                cpugroup.Stat // what the kernel counted during the recording, if there was one
+	measured, recorded      cpugroup.Stat // counted by the kernel while the service was measured, and during its recording if there was one
 }
 
 // cpuPerRequest returns the CPU time of a request in s.
 func (r *row) cpuPerRequest() float64 {
 	return r.cpu.Seconds() / max(1, r.achieved*r.span.Seconds())
-}
-
-// isThrottled reports whether the kernel throttled the service in a third of the periods while it was measured.
-func (r *row) isThrottled() bool {
-	return isThrottled(cpugroup.Stat{Periods: r.periods, Throttled: r.throttled})
 }
 
 // isThrottled reports whether the kernel throttled a group in a third of its periods.
@@ -211,7 +204,7 @@ func table(rows []row) string {
 	fmt.Fprintln(t, "arm\tasked/s\tachieved/s\tCPUs\tCPU a request\tscheduler\tmean\tp50\tp99\tp99.9\tmemory\tthreads\tperiods throttled\tthrottled\t")
 	for _, r := range rows {
 		fmt.Fprintf(t, "%s\t%.0f\t%.0f\t%.2f\t%s\t%.0f %%\t%s\t%s\t%s\t%s\t%s\t%d\t%d of %d\t%s\t\n", r.arm, r.rate, r.achieved, r.cpu.Seconds()/r.span.Seconds(), words.Duration(int64(1e9*r.cpuPerRequest())), 100*r.scheduler, words.Duration(r.meanCPU),
-			words.Duration(r.p50), words.Duration(r.p99), words.Duration(r.p999), words.Bytes(r.memory), r.threads, r.throttled, r.periods, words.Duration(r.lost))
+			words.Duration(r.p50), words.Duration(r.p99), words.Duration(r.p999), words.Bytes(r.memory), r.threads, r.measured.Throttled, r.measured.Periods, words.Duration(r.measured.ThrottledNS))
 	}
 	t.Flush()
 	return b.String()
@@ -232,7 +225,7 @@ func charts(rows []row, arms []arm, steps []float64, swept float64, procs []stri
 		{"The scheduler's share of CPU time", " %", false, func(r *row) float64 { return 100 * r.scheduler }},
 		{"Median latency", "ns", true, func(r *row) float64 { return float64(r.p50) }},
 		{"99th percentile", "ns", true, func(r *row) float64 { return float64(r.p99) }},
-		{"Share of periods throttled", " %", false, func(r *row) float64 { return 100 * float64(r.throttled) / float64(max(1, r.periods)) }},
+		{"Share of periods throttled", " %", false, func(r *row) float64 { return 100 * float64(r.measured.Throttled) / float64(max(1, r.measured.Periods)) }},
 		{"Threads", "", false, func(r *row) float64 { return float64(r.threads) }},
 		{"Memory", "bytes", false, func(r *row) float64 { return float64(r.memory) }},
 	} {
@@ -306,8 +299,7 @@ func runArm(ctx context.Context, s *stage.Stage, service string, a arm, step, ju
 		if err != nil {
 			return err
 		}
-		d := after.Minus(before)
-		result.periods, result.throttled, result.lost, result.cpu, result.scheduler = d.Periods, d.Throttled, d.ThrottledNS, cpuAfter-cpuBefore, profile.Scheduler()
+		result.measured, result.cpu, result.scheduler = after.Minus(before), cpuAfter-cpuBefore, profile.Scheduler()
 		result.memory, result.threads = server.Memory(), server.Threads()
 		return nil
 	})
@@ -328,7 +320,7 @@ func runArm(ctx context.Context, s *stage.Stage, service string, a arm, step, ju
 	// recording changes what a request costs, and with it whether the quota is used up.
 	var file string
 	var recorded cpugroup.Stat
-	for try := 0; try < recordings && (try == 0 || step == judged && result.isThrottled() && !isThrottled(recorded)); try++ {
+	for try := 0; try < recordings && (try == 0 || step == judged && isThrottled(result.measured) && !isThrottled(recorded)); try++ {
 		if _, err := stage.RunUnderLoad(ctx, o, func() (err error) {
 			time.Sleep(o.Warmup)
 			before, err := cpugroup.ReadStat(server.Group().Dir)
@@ -356,7 +348,7 @@ func runArm(ctx context.Context, s *stage.Stage, service string, a arm, step, ju
 	}
 	got, err := s.Judge(ctx, a.name+", "+name, file, expected)
 	got.Measure(measured)
-	got.Counted = fmt.Sprintf("the kernel counted %d of %d periods throttled, %s in all; the scheduler took %.0f %% of the CPU time", result.throttled, result.periods, words.Duration(result.lost), 100*result.scheduler)
+	got.Counted = fmt.Sprintf("the kernel counted %d of %d periods throttled, %s in all; the scheduler took %.0f %% of the CPU time", result.measured.Throttled, result.measured.Periods, words.Duration(result.measured.ThrottledNS), 100*result.scheduler)
 	return &got, result, err
 }
 
