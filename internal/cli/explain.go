@@ -124,8 +124,8 @@ func (e *explainFlags) runReport(cmd *cobra.Command, s *streams, in *input) erro
 	return e.write(cmd.Context(), s, "", rep)
 }
 
-// runURL explains the trace of the service at a target while it records it, or the recording of the service's flight recorder if that has one, and
-// writes the answer.
+// runURL explains the recording of the service's flight recorder, if the service at target has one. Otherwise it explains the
+// service's trace while it records it; with opt.Kernel, once it has saved both. It writes the answer.
 func (e *explainFlags) runURL(cmd *cobra.Command, s *streams, target string, opt record.Options) error {
 	if in, err := s.openFlight(cmd, target, opt); err != nil {
 		return err

@@ -116,8 +116,9 @@ func (h *helpAll) Set(string) error {
 	return pflag.ErrHelp
 }
 
-// shownFlags returns the flags that help shows, which are fewer without --help-all, and the number of the others.
-func shownFlags(c *cobra.Command) (shown *pflag.FlagSet, hidden int) {
+// shownFlags returns the command's own flags that help shows, and the number of the others, without those that are always hidden.
+// It shows all with --help-all, and where the command has no list of usual flags.
+func shownFlags(c *cobra.Command) (shown *pflag.FlagSet, omitted int) {
 	names, isShortened := c.Annotations[command.UsualFlags]
 	if all := c.Flags().Lookup("help-all"); !isShortened || bool(*all.Value.(*helpAll)) {
 		return c.LocalFlags(), 0
@@ -128,10 +129,10 @@ func shownFlags(c *cobra.Command) (shown *pflag.FlagSet, hidden int) {
 		case slices.Contains(strings.Fields(names), f.Name):
 			shown.AddFlag(f)
 		case !f.Hidden:
-			hidden++
+			omitted++
 		}
 	})
-	return shown, hidden
+	return shown, omitted
 }
 
 // reflowList breaks the lines of a list at the given width. Each consists of a name and a description, which stays in its column.

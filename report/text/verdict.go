@@ -171,7 +171,8 @@ func (p *page) goals() {
 	}
 }
 
-// whatIf writes the predicted gain of the changes of --what-if.
+// whatIf writes the predicted gain of the changes of --what-if for each affected group, or that they affect none. WhatIf is nil
+// without --what-if: then it writes nothing.
 func (p *page) whatIf() {
 	head := span{bold, "what if"}
 	for i := range p.report.WhatIf {

@@ -144,8 +144,8 @@ func (g *governor) setDuty() {
 	}
 }
 
-// beginPhase starts a phase in which the recorder runs or is off. At the end of a phase in which it ran, the process's CPU time is compared with that
-// of the phase before, in which it was off.
+// beginPhase records that a phase begins in which the recorder runs or is off; the caller starts or stops it. When the recorder
+// goes off, the process's CPU time of the phase that ends is compared with that of the phase before, in which it was off.
 func (g *governor) beginPhase(running bool) {
 	if !running {
 		g.compareCPU()

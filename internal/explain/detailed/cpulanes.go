@@ -19,8 +19,9 @@ type CPULane struct {
 // maxCPULanes bounds the CPUs that are shown for a request.
 const maxCPULanes = 16
 
-// addThreads adds the states of the lanes' threads and peers, the arrivals, and the CPUs that these threads used, from the kernel's
-// events.
+// addThreads adds to the request's lanes what the kernel's events tell: the states of their threads and of the peers that they
+// wait for, and the times when data arrived for them; and to the request a lane for each CPU that these threads used. Beyond
+// maxLaneSpans and maxCPULanes, the rest is left out. Without kernel events threads is nil.
 func (r *Request) addThreads(threads *threadstate.Tracker) {
 	if threads == nil {
 		return

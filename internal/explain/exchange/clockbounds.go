@@ -90,7 +90,8 @@ func (b *bounds) solve() bool {
 	}
 }
 
-// hull returns the upper convex hull of points if sign is 1, the lower one if it is -1. It reorders points.
+// hull returns the upper convex hull of points if sign is 1, the lower one if it is -1, in the order of time. The result is in
+// the memory of points, whose content is lost.
 func hull(points []boundPoint, sign float64) []boundPoint {
 	slices.SortFunc(points, func(a, b boundPoint) int { return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.offset, b.offset)) })
 	out := points[:0]

@@ -110,8 +110,10 @@ func (l *level) isFewAndFast(r *refinement, ids []path.GroupID) bool {
 		float64(ns)*float64(l.requests) <= float64(l.ns)*float64(n)
 }
 
-// refine moves groups to their final keys: if the level at this depth is divided, those of its callees, recursively; otherwise
-// the handler's.
+// refine moves the groups ids, whose paths begin in handler, to their final keys. Where the level at depth is divided, the groups
+// of each callee are refined with that callee as the handler, and the others get the handler's key, without its name if they are
+// few and fast. Otherwise all get the handler's key, with the name of the innermost function that calleeName finds below it. It
+// reorders ids.
 func (r *refinement) refine(handler path.GroupKey, ids []path.GroupID, depth int) {
 	level := r.newLevel(ids, depth)
 	if handler.Name == 0 || !level.isDivided {

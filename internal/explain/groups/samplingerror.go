@@ -17,7 +17,9 @@ func (s *spread) add(addend *spread) {
 	s.square += addend.square
 }
 
-// addSpread adds a request of weight above 1 to the spreads of its latency bucket and causes.
+// addSpread adds a request to the spreads of its latency bucket and causes, from which the error of sampling follows: the sums of
+// w(w-1), w(w-1)x and w(w-1)x² for weight w and a cause's time x in ns. A request of weight 1 adds nothing to them and need not
+// be added.
 func (g *group) addSpread(bucket int32, w *path.WalkResult) {
 	product := float64(w.Weight) * float64(w.Weight-1)
 	if g.spreadWeights == nil {

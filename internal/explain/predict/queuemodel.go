@@ -69,8 +69,8 @@ func (t *trial) measureQueue(group *group, c *trialChange) queue {
 }
 
 // regularity returns how constant waits are: 1 if all are equal, 0 if their standard deviation is at least their mean, as in a
-// queue of random arrivals. It is one less the squared coefficient of variation, measured by quartiles so that a few outliers
-// do not matter.
+// queue of random arrivals, or their median is 0. It is one less the squared coefficient of variation, measured by quartiles so
+// that a few outliers do not matter. It sorts waits, of which there must be one.
 func regularity(waits []point) float64 {
 	middle := quantile(waits, 0.5)
 	if middle <= 0 {

@@ -215,8 +215,9 @@ func (l *loopSource) limitObservations(c *collector, g *timeline.Gen) {
 	}
 }
 
-// observeRest processes the states that limitObservations left out, once it is known whether the program is a batch program. If
-// it is, the number of iterations in the rest is estimated from those that were observed; otherwise the rest is observed.
+// observeRest processes the states of a generation that limitObservations left out. If the program is a batch program, also with
+// the iterations estimated for the rest, it keeps these estimates and drops iterations that the limit left open. Otherwise it
+// takes the estimates back and observes the rest.
 func (l *loopSource) observeRest(c *collector, g *timeline.Gen) {
 	var rest []*loopGoroutine
 	restPieces, pieces := make(map[*originStats]int), make(map[*originStats]int)

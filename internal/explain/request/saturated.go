@@ -393,9 +393,10 @@ func (f *Finder) findSaturated() []SaturatedLoop {
 	return out
 }
 
-// describeAsking sets how long a loop asks a library for each message: the median wait. It returns false if the loop waits longer for
-// more than a minor part of its time: then there is not always a next message. If asking itself takes more than that, the waits must not
-// depend on the work: those for messages that come at regular times are shorter after longer work.
+// describeAsking sets s.AskNS, which must be 0, and s.EachNS to the mean time that a loop waits for each message of a library,
+// and reports whether there is always a next message: the waits beyond their median take a minor part of the loop's time. Where
+// all waits take more than a minor part, at most half of the time, they must not depend on the work before them: messages that
+// come at regular times are waited for less after longer work. With too few waits it returns false and sets nothing.
 func (o *originStats) describeAsking(s *SaturatedLoop) bool {
 	n := len(o.asks)
 	if n < threshold.MedianSample {
@@ -406,14 +407,14 @@ func (o *originStats) describeAsking(s *SaturatedLoop) bool {
 		waits[i], sumNS, s.AskNS = ask.waitNS, sumNS+ask.workNS+ask.waitNS, s.AskNS+ask.waitNS
 	}
 	slices.Sort(waits)
-	askNS := waits[n/2]
+	medianNS := waits[n/2]
 	for _, waitNS := range waits {
-		idleNS += max(0, waitNS-askNS)
+		idleNS += max(0, waitNS-medianNS)
 	}
 	s.AskNS /= int64(n)
 	s.EachNS = s.AskNS
 	minorNS := int64(threshold.MinorShare * float64(sumNS))
-	return idleNS <= minorNS && (askNS*int64(n) <= minorNS || 2*askNS*int64(n) <= sumNS && areIndependent(o.asks, waits[n-1-n/50]))
+	return idleNS <= minorNS && (medianNS*int64(n) <= minorNS || 2*medianNS*int64(n) <= sumNS && areIndependent(o.asks, waits[n-1-n/50]))
 }
 
 // areIndependent reports whether waits do not depend on the work before them: whether the slope of their regression is nearer to 0

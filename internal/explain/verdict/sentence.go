@@ -71,8 +71,9 @@ func activity(cause *report.VerdictCause) string {
 	return "on " + termtext.Head(cause.Cause, 20)
 }
 
-// processesPhrase returns a phrase, which continues a sentence, for the one or two processes that had the CPU most while a thread
-// waited for it, with the shares of the requests' time. The cause must have processes.
+// processesPhrase returns a phrase that continues a sentence, with a space before it: the process that had the CPU while a thread
+// waited for it, or, if none had nearly all, the two that had it most, with their shares of the requests' time. The cause must
+// have processes, the largest share first.
 func processesPhrase(cause *report.VerdictCause) string {
 	list := cause.Processes
 	if list[0].Share >= threshold.NearlyAllShare {

@@ -403,7 +403,7 @@ func slowestBand(g *report.Group) *report.Band {
 // minLoadRatio is the smallest ratio of request rates that gives a warning about different loads.
 const minLoadRatio = 1.5
 
-// comparabilityWarnings returns the reasons why the two reports may not be comparable.
+// comparabilityWarnings returns the reasons why the two reports may not be comparable: an empty list, not nil, if there is none.
 func comparabilityWarnings(old, new *report.Report) []report.Warning {
 	list := []report.Warning{}
 	warn := func(code, format string, args ...any) {

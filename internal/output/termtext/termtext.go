@@ -150,7 +150,9 @@ func clipHead(s string, max int) (string, bool) {
 	return s[:limit], true
 }
 
-// clipTail returns the last bytes of s that max columns can show, from the beginning of a rune, and whether it cut s.
+// clipTail returns the end of s, from the beginning of a rune, and whether it cut s. It bounds the time that measuring a long
+// text takes: the end has at most clipBytes*(max+1) bytes, enough for max columns but perhaps for more, so the caller still cuts
+// it to max columns.
 func clipTail(s string, max int) (string, bool) {
 	limit := clipBytes * (max + 1)
 	if len(s) <= limit {

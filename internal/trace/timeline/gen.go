@@ -213,7 +213,8 @@ func (g *Gen) record(r ref) record {
 	return record{s.words[r&slabMask], s}
 }
 
-// next returns the record after reference r in the same thread's stream, and a reference to it.
+// next returns the record after reference r in the same thread's stream, and a reference to it; it follows a link to the stream's
+// next slab. A stream ends with a record of kindEnd, after which next must not be called.
 func (g *Gen) next(r ref) (ref, record) {
 	r++
 	rec := g.record(r)

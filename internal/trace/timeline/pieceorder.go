@@ -103,8 +103,9 @@ func (d *Decoder) placeByTime(g *Gen, irregular []uint32) {
 	}
 }
 
-// checkComplete returns an error if a generation without an end mark (before Go 1.26) visibly lacks something: a string or
-// stack that events refer to, a piece of a goroutine, or the status of a P. A missing thread's stream shows as one of these.
+// checkComplete returns an error if a generation visibly lacks something: a string or stack that events refer to, a piece of a
+// goroutine, or the status of a P. A missing thread's stream shows as one of these. It serves generations without an end mark
+// (before Go 1.26). orphans is the number of events of a goroutine or P that no event before them introduced.
 func (d *Decoder) checkComplete(src *tracefmt.Generation, g *Gen, orphans int64) error {
 	if err := d.tables.CheckDefined(src); err != nil {
 		return err
@@ -141,9 +142,9 @@ func (d *Decoder) checkComplete(src *tracefmt.Generation, g *Gen, orphans int64)
 			}
 		}
 	}
-	for d, n := range count {
-		if top[d] != n-1 {
-			lowestMissing = min(lowestMissing, g.ids.ids[d])
+	for goroutine, n := range count {
+		if top[goroutine] != n-1 {
+			lowestMissing = min(lowestMissing, g.ids.ids[goroutine])
 		}
 	}
 	if lowestMissing != math.MaxUint64 {

@@ -448,8 +448,9 @@ func uvarintLong(b []byte, i int) (number uint64, next int) {
 	return v, i + n
 }
 
-// uvarintHuge reads a varint of nine or ten bytes at b[i:]. For a longer one it returns an index after the end of every batch,
-// where the caller detects the error, but from which five more varints can be read inside the padding.
+// uvarintHuge reads a varint of nine or ten bytes at b[i:]; b ends with tracefmt.Pad bytes of padding. For one that is longer or
+// exceeds 64 bits it returns 0 and an index in the padding, where the caller detects the error after the batch, and from which
+// five more varints can be read.
 func uvarintHuge(b []byte, i int) (number uint64, next int) {
 	v, n := binary.Uvarint(b[i:])
 	if n <= 0 {

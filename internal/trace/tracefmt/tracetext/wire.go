@@ -17,8 +17,8 @@ type Chunk struct {
 
 var errWire = errors.New("not a whole batch")
 
-// Split divides a trace into its batches, in the order of the file; an error means that it is cut. It does not use the reader,
-// so that tests can check the reader with it.
+// Split divides a trace into its batches and end-of-generation marks, in the order of the file. It returns an error if a batch is
+// cut, and does not check the header, the first 16 bytes. It does not use the reader, so that tests can check the reader with it.
 func Split(data []byte) ([]Chunk, error) {
 	var out []Chunk
 	for i := 16; i < len(data); {
