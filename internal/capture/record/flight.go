@@ -71,15 +71,18 @@ func SaveFlight(ctx context.Context, target string, opt Options, name string, w 
 		defer f.Discard()
 		w = f
 	}
-	size, err := io.Copy(w, body)
-	if err == nil && size > limit {
+	size, readErr, err := copyAll(w, body)
+	if err != nil {
+		return 0, writeError(name, err)
+	}
+	if readErr == nil && size > limit {
 		return newError(Cut, "it is larger than "+words.Bytes(limit), "check what serves this address")
 	}
-	if err == nil && resp.ContentLength >= 0 && size != resp.ContentLength {
-		err = io.ErrUnexpectedEOF
+	if readErr == nil && resp.ContentLength >= 0 && size != resp.ContentLength {
+		readErr = io.ErrUnexpectedEOF
 	}
-	if err != nil {
-		return newError(Cut, "it was cut", withoutURLs(err).Error())
+	if readErr != nil {
+		return newError(Cut, "it was cut", withoutURLs(readErr).Error())
 	}
 	if f != nil {
 		if err := f.Commit(); err != nil {

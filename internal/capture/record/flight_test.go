@@ -74,6 +74,20 @@ func TestSaveFlight(t *testing.T) {
 	maxBytes--
 	_, err = fetch(srv.URL + "/chunks")
 	check.True(t, err != nil && strings.Contains(err.Error(), "larger"), "a recording above MaxBytes: %v", err)
+
+	readOnly := must.Have(os.Open(must.Have(filepath.Abs("flight.go"))(t)))(t)
+	defer readOnly.Close()
+	_, err = record.SaveFlight(context.Background(), srv.URL, record.Options{Proxy: "none"}, "", readOnly)
+	wantWriteError := func(file string) {
+		t.Helper()
+		e, ok := errors.AsType[*record.Error](err)
+		check.True(t, ok && e.Kind == record.Write && strings.HasPrefix(err.Error(), "saving the recording") && strings.Contains(err.Error(), file), "a failed write to %s: %v", file, err)
+	}
+	wantWriteError("flight.go")
+	if _, noSuchDevice := os.Stat("/dev/full"); noSuchDevice == nil {
+		_, err = record.SaveFlight(context.Background(), srv.URL, record.Options{Proxy: "none"}, "/dev/full", nil)
+		wantWriteError("/dev/full")
+	}
 }
 
 // TestFlightAddress: the end of a path identifies a flight recorder; without a path the usual one is

@@ -76,7 +76,7 @@ func Save(ctx context.Context, target string, opt Options, name, tool string, te
 		defer clock.Close()
 		outs = append(outs, clock)
 	}
-	traceErr, err := copyTrace(io.MultiWriter(outs...), s)
+	_, traceErr, err := copyAll(io.MultiWriter(outs...), s)
 	if err != nil {
 		return nil, writeError(name, err)
 	}
@@ -148,25 +148,32 @@ func hasGeneration(name string) bool {
 	return err == nil
 }
 
+// writeError returns the error of writing a recording to the file of a name, or, if the name is empty, to a writer of the caller.
 func writeError(name string, err error) *Error {
-	return &Error{Kind: Write, Op: "saving the recording as", URL: cleanLine(name, 200), Text: cleanLine(err.Error(), 300), Err: err}
+	op := "saving the recording"
+	if name != "" {
+		op += " as"
+	}
+	return &Error{Kind: Write, Op: op, URL: cleanLine(name, 200), Text: cleanLine(err.Error(), 300), Err: err}
 }
 
-// copyTrace copies the trace to its end. traceErr is the trace's error, nil for a regular end; err is an error of writing, which ends the copy.
-func copyTrace(w io.Writer, s *Stream) (traceErr, err error) {
+// copyAll copies r to its end and returns the number of bytes written. readErr is r's error, nil for a regular end; err is an error of writing, which
+// ends the copy.
+func copyAll(w io.Writer, r io.Reader) (size int64, readErr, err error) {
 	buf := make([]byte, 64<<10)
 	for {
-		n, rerr := s.Read(buf)
+		n, readErr := r.Read(buf)
 		if n > 0 {
 			if _, err := w.Write(buf[:n]); err != nil {
-				return nil, err
+				return size, nil, err
 			}
+			size += int64(n)
 		}
-		if rerr == io.EOF {
-			return nil, nil
+		if readErr == io.EOF {
+			return size, nil, nil
 		}
-		if rerr != nil {
-			return rerr, nil
+		if readErr != nil {
+			return size, readErr, nil
 		}
 	}
 }
