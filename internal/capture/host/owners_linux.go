@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -57,11 +58,8 @@ func Listeners(addrs []netip.Addr, port uint16) (Owners, error) {
 	if err != nil {
 		return Owners{}, err
 	}
-	for _, a := range addrs {
-		if a.IsUnspecified() {
-			addrs = append(addrs, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback())
-			break
-		}
+	if slices.ContainsFunc(addrs, netip.Addr.IsUnspecified) {
+		addrs = append(slices.Clip(addrs), netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback())
 	}
 	return findOwners(procFS(), listeningInodes(list, addrs, port)), nil
 }

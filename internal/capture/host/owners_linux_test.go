@@ -44,6 +44,12 @@ func TestListenersByPort(t *testing.T) {
 	}
 }
 
+func TestListenersKeepsSpareCapacity(t *testing.T) {
+	addrs := append(make([]netip.Addr, 0, 3), netip.IPv4Unspecified())
+	must.Have(Listeners(addrs, 1))(t)
+	check.True(t, !addrs[:2][1].IsValid(), "the caller's array is %v", addrs[:3])
+}
+
 // If several processes share a port, Acceptor finds the one that has accepted the connection. The
 // child sends its process number.
 func TestAcceptorOfASharedPort(t *testing.T) {
