@@ -23,6 +23,7 @@ func Record(ctx context.Context, opt Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer t.file.Close() // names and lines are read after the recording
 	if err := checkCapabilities(); err != nil {
 		return nil, err
 	}
@@ -47,6 +48,7 @@ func Record(ctx context.Context, opt Options) (*Result, error) {
 type target struct {
 	pid     int
 	exe     string // path by which the kernel opens the executable
+	file    *os.File
 	program *gobinary.Program
 	base    uint64 // see gobinary.Program.Base
 	points  []point
@@ -77,12 +79,12 @@ var runtimeFunctions = []struct {
 
 // openTarget opens the program of a process and finds its base address, the points to probe and the number of CPUs that it may
 // use. The error wraps ErrNoProcess or ErrPermission where that is the reason.
-func openTarget(pid int) (*target, error) {
+func openTarget(pid int) (_ *target, err error) {
 	t := &target{pid: pid, exe: fmt.Sprintf("/proc/%d/exe", pid)}
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err != nil {
 		return nil, fmt.Errorf("%w: %d", ErrNoProcess, pid)
 	}
-	f, err := os.Open(t.exe)
+	t.file, err = os.Open(t.exe)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("%w to read the program of process %d: run as root, or with the capability CAP_SYS_PTRACE", ErrPermission, pid)
@@ -91,11 +93,14 @@ func openTarget(pid int) (*target, error) {
 	case err != nil:
 		return nil, fmt.Errorf("opening the program of process %d: %w", pid, err)
 	}
-	if t.program, err = gobinary.Open(f); err != nil {
-		f.Close()
+	defer func() {
+		if err != nil {
+			t.file.Close()
+		}
+	}()
+	if t.program, err = gobinary.Open(t.file); err != nil {
 		return nil, fmt.Errorf("process %d: %w", pid, err)
 	}
-	// The file remains open, because names and lines are read after the recording.
 	if t.base, err = findBase(pid, t.program); err != nil {
 		return nil, err
 	}
