@@ -160,7 +160,7 @@ func (r *reading) reportGroups(slowest *detailed.Sum, work *workSelection, sp *s
 	isSelfStarted := func(row *groups.Row) bool { return work.isSelfStarted(r.groups.GroupKey(row.PathGroup)) }
 	groups.SortByRole(rows, time.Duration(r.pass.End-r.pass.Start), isSelfStarted)
 	out := &groupTable{groups: []report.Group{}, servers: r.groups.Servers(rows), selfPaced: map[string]bool{}, queuedShares: map[string]float64{}, backlogs: map[string]*request.Backlog{}}
-	backlogs, saturated := r.pass.Finder.Backlogs(), r.pass.Finder.SaturatedLoops()
+	backlogs := r.pass.Finder.Backlogs()
 	for _, row := range rows {
 		key := r.groups.GroupKey(row.PathGroup)
 		if out.queuedShares[row.ID] = work.queuedShare(key); key.Kind == request.WebSocket {
@@ -172,8 +172,8 @@ func (r *reading) reportGroups(slowest *detailed.Sum, work *workSelection, sp *s
 		out.selfPaced[row.ID] = row.Kind == report.KindLoop && work.isTimerStarted(key)
 		g := row.Group
 		g.Backlog = reportBacklog(out.backlogs[row.ID], r.pass.End-r.pass.Start, sp)
-		if i := slices.IndexFunc(saturated, func(s request.SaturatedLoop) bool { return s.Kind == key.Kind && s.Name == key.Name }); i >= 0 && g.Backlog == nil {
-			g.Saturated = reportSaturated(&saturated[i], r.pass.End-r.pass.Start, sp)
+		if saturated := r.pass.Finder.SaturatedLoop(key.Kind, key.Name); saturated != nil && g.Backlog == nil {
+			g.Saturated = reportSaturated(saturated, r.pass.End-r.pass.Start, sp)
 		}
 		g.Peer = r.findPeer(row.PathGroup, work.shown, sp)
 		slowest.FillGroup(&g, row.PathGroup, row.MedianNS, sp)

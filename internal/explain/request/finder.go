@@ -29,8 +29,8 @@ type Finder struct {
 	calls    *callSource
 	work     *workIndex
 
-	saturated      []SaturatedLoop // nil until they are looked for
-	lastGeneration uint64          // its number
+	saturated      map[originKey]*SaturatedLoop // nil until they are looked for
+	lastGeneration uint64                       // its number
 	lastPieceKey   uint64
 }
 

@@ -22,8 +22,6 @@ import (
 //   - A goroutine of their library receives data and wakes none with it, and no other loop works all the time.
 //   - They ask a library for each message, and hardly wait longer than asking takes.
 type SaturatedLoop struct {
-	Kind Kind              // Loop, or Goroutine: one for each message, of a limited number
-	Name tracefmt.StringID // of the loop
 	// Frame takes a message: a line of the loop, or the function that a library calls with it.
 	Frame tracefmt.FrameID
 	// Feeder is the start function of the goroutines that pass messages to the loop, 0 if there are none. BlockedNS is how long these
@@ -366,30 +364,29 @@ func (o *originStats) addBusy(loop *loopFunc, goroutine uint64, start, end int64
 // An askWait is a wait for a message that a loop asked a library for, and the time since the wait before.
 type askWait struct{ workNS, waitNS int64 }
 
-// SaturatedLoops returns the loops and jobs whose consumers always have a next message, ordered by name. It may be called after the
-// last generation only.
-func (f *Finder) SaturatedLoops() []SaturatedLoop {
+// SaturatedLoop returns the loop or the jobs of a name if their consumers always have a next message, else nil. It may be called after
+// the last generation only.
+func (f *Finder) SaturatedLoop(kind Kind, name tracefmt.StringID) *SaturatedLoop {
 	if f.saturated == nil {
 		f.saturated = f.findSaturated()
 	}
-	return f.saturated
+	return f.saturated[originKey{kind, name}]
 }
 
-// findSaturated returns the SaturatedLoops by name, not nil, and marks the origins of the goroutines that feed them.
-func (f *Finder) findSaturated() []SaturatedLoop {
-	out := []SaturatedLoop{}
+// findSaturated returns all saturated loops, not nil, and marks the origins of the goroutines that feed them.
+func (f *Finder) findSaturated() map[originKey]*SaturatedLoop {
+	out := make(map[originKey]*SaturatedLoop)
 	for key, origin := range f.work.origins {
 		if origin.inspected < threshold.SmallSample {
 			continue
 		}
-		s := SaturatedLoop{Kind: key.kind, Name: key.name, Goroutines: len(origin.consumers), Frame: origin.busyFrame}
+		s := &SaturatedLoop{Goroutines: len(origin.consumers), Frame: origin.busyFrame}
 		switch {
-		case key.kind == Goroutine && f.describeLimited(&s, origin), key.kind == Loop && origin.describeAsking(&s), key.kind == Loop && f.describeBusy(&s, origin):
+		case key.kind == Goroutine && f.describeLimited(s, origin), key.kind == Loop && origin.describeAsking(s), key.kind == Loop && f.describeBusy(s, origin):
 			s.EachNS += origin.emittedNS / int64(origin.inspected)
-			out = append(out, s)
+			out[key] = s
 		}
 	}
-	slices.SortFunc(out, func(a, b SaturatedLoop) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }
 

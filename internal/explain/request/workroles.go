@@ -178,7 +178,9 @@ type Work struct {
 // path through goroutines with a start function.
 func (f *Finder) Works(requestsThrough func(root tracefmt.StringID) int64) []Work {
 	var out []Work
-	f.SaturatedLoops() // marks feeders
+	if f.saturated == nil {
+		f.saturated = f.findSaturated() // marks feeders
+	}
 	roles, isOutside := f.work.workRoles(&f.collector, requestsThrough), f.work.workStartedOutside()
 	for k, origin := range f.work.origins {
 		if origin.total > 0 {
