@@ -174,7 +174,7 @@ func start(t testing.TB, s service) *process {
 	exe := must.Have(os.Executable())(t)
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), serviceEnv+"="+string(conf))
-	cmd.Stderr = os.Stderr
+	cmd.Stderr = t.Output()
 	stdin := must.Have(cmd.StdinPipe())(t)
 	stdout := must.Have(cmd.StdoutPipe())(t)
 	must.Do(t, cmd.Start())
@@ -191,7 +191,10 @@ func start(t testing.TB, s service) *process {
 	})
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	unstarted.Stop()
-	must.Do(t, err, "the service did not start")
+	if err != nil {
+		_ = cmd.Wait() // what it printed at its end is part of the test's output
+		t.Fatal("the service did not start:", err, cmd.ProcessState)
+	}
 	p.addr = strings.TrimSpace(line)
 	return p
 }
