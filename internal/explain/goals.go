@@ -22,8 +22,9 @@ const (
 	maxGoalChanges = 3
 )
 
-// searchGoals returns, goal by goal and for each group, whether the group meets the goal and, if it does not, the smallest set
-// of changes that is predicted to meet it.
+// searchGoals returns, goal by goal and for each group, whether the group meets the goal and, if it does not, the smallest set of
+// changes that is predicted to meet it; if none does, Reached is false. For a group without that percentile only its limit is
+// set, and IsNS is nil.
 func searchGoals(goals []Goal, rep *report.Report, model *predict.Model) []report.Goal {
 	if len(goals) == 0 {
 		return nil

@@ -178,7 +178,7 @@ func Style() string { return string(embedded("page/style.css")) }
 // modules are the page's scripts, each after those from which it imports.
 var modules = [...]string{
 	"format", "causes", "dom", "how", "model", "state", "listing", "said", "sourcelinks", "site", "verdict", "findings", "groups", "distribution", "waterfall", "requests", "flame", "moments", "capacity", "compared", "overtime",
-	"host", "method", "main",
+	"host", "method", "keys", "main",
 }
 
 // liveModules are the modules that only the page of a server has, in order. They

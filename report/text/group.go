@@ -558,7 +558,8 @@ func waits(via []report.Via, hops, room int) []span {
 	return out
 }
 
-// band writes the causes of one band, each wait chain separately, with their mean time per request.
+// band writes the causes of the band that the options name, each wait chain separately, with their mean time per request: the
+// first bandRows, and the number of the others. If that band has no requests, it says so.
 func (p *page) band(g *report.Group) {
 	b := g.Band(p.opts.Band)
 	if b == nil || b.Count == 0 {

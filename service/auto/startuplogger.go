@@ -48,7 +48,8 @@ const (
 	lastWait  = 512 * time.Millisecond
 )
 
-// handleEvent keeps an event for the first line, or logs it after that; if v is quiet, it drops it.
+// handleEvent logs an event once the first line is written. Before that it keeps it: an event of the start for the first line, a
+// later one for after it. If v is quiet, it drops the event.
 func (v *startupLogger) handleEvent(e tune.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -26,7 +26,8 @@ type Tightest struct {
 	Unread int
 }
 
-// SampleLimits overwrites b with the tightest limits. It fails only if no limit file can be read. It does not allocate.
+// SampleLimits overwrites b with the tightest limits. It fails only if no limit file can be read; those that could be read at the
+// start and now cannot are counted in b.Unread. It does not allocate.
 func (s *Sampler) SampleLimits(b *Tightest) error {
 	*b = Tightest{QuotaDepth: -1, MemoryDepth: -1, HighDepth: -1}
 	readAny := false

@@ -263,7 +263,8 @@ type byteCounter struct {
 // errNoBatch reports that a write was not one whole batch, as the runtime's recorder writes them.
 var errNoBatch = errors.New("flight: the runtime's recorder does not write batches")
 
-// Write counts one batch, or skips a part of the header.
+// Write skips the header, or counts one batch that belongs to a generation after afterGeneration. It returns errNoBatch for
+// anything else.
 func (c *byteCounter) Write(p []byte) (int, error) {
 	if c.headerLeft > 0 {
 		c.headerLeft -= min(c.headerLeft, len(p))

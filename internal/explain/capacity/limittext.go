@@ -53,7 +53,8 @@ func NotJudged(c *report.Capacity) string {
 	return strings.Join(places, ", ")
 }
 
-// LimitName returns the name of a limit with its site, for a sentence.
+// LimitName returns the name of a limit, with its number of servers and its site, for a sentence: "pool of 5 main.serve
+// main.go:12".
 func LimitName(l *report.Limit) string {
 	name := string(l.Kind)
 	switch {

@@ -90,8 +90,9 @@ func (a *analysis) changeCPU(s predict.Setting) error {
 	return nil
 }
 
-// changeSite applies a change of slots, of an unlock or of a time to the first resource at its site: the number of servers, its
-// removal, or a factor of its service time.
+// changeSite applies a change to the first resource at its site: slots set the number of servers (an error for a lock), an unlock
+// removes it, and a time, also one of a site at which it is held, scales its service time, where a length in ns never makes it
+// longer. An error without such a resource lists the sites there are.
 func (a *analysis) changeSite(c *Change) error {
 	for i, r := range a.resources {
 		switch {

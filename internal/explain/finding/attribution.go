@@ -157,8 +157,8 @@ func (a *attribution) buildCandidates() {
 	}
 }
 
-// findFixedSleeps fills fixedSleeps with the sleeps of dependencies that nearly every request waits for: a delay that the
-// dependency imposes on all calls.
+// findFixedSleeps adds to fixedSleeps the sleeps in other modules' code (libraries) that nearly every request waits for: a delay
+// that the library imposes on all calls.
 func (a *attribution) findFixedSleeps() {
 	for i := range a.group.All().Causes {
 		if c := &a.group.All().Causes[i]; c.Cause == report.CauseSleep && c.Site != nil && c.Site.Module != "" && float64(c.Requests) >= threshold.NearlyAllShare*float64(a.group.Count) {

@@ -197,13 +197,6 @@ type Verdict struct {
 	slowEvidence []report.Evidence
 }
 
-// capSeverity lowers the severity to s if it is higher.
-func (v *Verdict) capSeverity(s report.Severity) {
-	if severityRank(v.Severity) < severityRank(s) {
-		v.Severity, v.Decided = s, nil
-	}
-}
-
 // doubt sets a verdict's confidence, and why it is low.
 func (v *Verdict) doubt(confidence float64, reason string) {
 	v.Confidence, v.Doubt = confidence, reason
@@ -285,12 +278,7 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 	if v.Severity, v.Decided = in.decideSeverity(v); v.Severity == "" || negligible && !v.Fact {
 		return false
 	}
-	switch {
-	case v.Confidence < threshold.HalfShare:
-		v.capSeverity(report.SeverityLow) // it is more likely wrong than right
-	case v.Confidence < sureConfidence:
-		v.capSeverity(report.SeverityMedium)
-	}
+	v.capByConfidence()
 	if in.UnawaitedGroups[v.Group] && v.Code[2] == '2' {
 		// No client and no goroutine waits for these requests. An option of a library may be worth knowing nevertheless.
 		if v.capSeverity(report.SeverityLow); !v.hasOption {
@@ -320,9 +308,6 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 	}
 	return true
 }
-
-// sureConfidence is the least confidence of a finding of high severity, which a reader acts on without looking further.
-const sureConfidence = 0.7
 
 // trustedConfidence is the least confidence that needs no reason.
 const trustedConfidence = 0.8

@@ -3,6 +3,7 @@ package finding
 import (
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/report"
 )
 
@@ -132,6 +133,26 @@ func (in *Input) chargeLargestLoser(v *Verdict, part func(*report.Cause) float64
 		if gain.TotalNS > v.Gain.TotalNS && in.severity(&Verdict{Gain: gain}) != "" {
 			v.Gain, v.Fact, v.Group, v.Share = gain, false, g.ID, share
 		}
+	}
+}
+
+// capSeverity lowers the severity to s if it is higher.
+func (v *Verdict) capSeverity(s report.Severity) {
+	if severityRank(v.Severity) < severityRank(s) {
+		v.Severity, v.Decided = s, nil
+	}
+}
+
+// sureConfidence is the least confidence of a finding of high severity, which a reader acts on without looking further.
+const sureConfidence = 0.7
+
+// capByConfidence lowers the severity of a verdict that is not sure enough.
+func (v *Verdict) capByConfidence() {
+	switch {
+	case v.Confidence < threshold.HalfShare:
+		v.capSeverity(report.SeverityLow) // it is more likely wrong than right
+	case v.Confidence < sureConfidence:
+		v.capSeverity(report.SeverityMedium)
 	}
 }
 

@@ -137,7 +137,8 @@ func (p *adder) Add(w *path.WalkResult) {
 	k.slowest.Add(&slowRequest{w.Start, w.Req.End, w.Req.G, w.Weight, top.Cause})
 }
 
-// countBegin counts n requests that began in an interval, given by its number.
+// countBegin counts n requests that began in an interval, given by its number. Counts of one interval are held until another is
+// given, so callers go from interval to interval. After an overflow it does nothing.
 func (k *groupRecord) countBegin(interval, n int64) {
 	if k.hasOverflowed {
 		return

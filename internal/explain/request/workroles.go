@@ -202,8 +202,9 @@ func (f *Finder) Works(requestsThrough func(root tracefmt.StringID) int64) []Wor
 	return out
 }
 
-// queuedShare returns Work.QueuedShare. It is 0 if there were clearly more iterations than arrivals of work, because one item may
-// then cause several iterations.
+// queuedShare returns Work.QueuedShare: of the iterations, the share that followed the one before without a rest. It is 0 if the
+// goroutine never rested, and if there were more than 1.5 iterations for each arrival of work, because one item may then cause
+// several iterations.
 func (o *originStats) queuedShare() float64 {
 	if o.rests == 0 || 2*(o.backToBack+o.rests) > 3*o.arrivals {
 		return 0

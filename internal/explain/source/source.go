@@ -297,7 +297,8 @@ func onlyAssignment(fn *ast.FuncDecl, name string) ast.Expr {
 	return value
 }
 
-// timerLength returns the duration argument of a call of package time, nil if the call creates no timer.
+// timerLength returns the duration argument of a call that waits for or creates a timer, time.Sleep too; nil for other calls. The
+// package must be imported as time.
 func timerLength(call *ast.CallExpr) ast.Expr {
 	f, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || len(call.Args) == 0 {

@@ -90,9 +90,8 @@ func (t *threads) reset() {
 // waypointEvery is the maximal number of records between two waypoints.
 const waypointEvery = 128
 
-// EachRun calls f for each interval in which a goroutine ran on a P, within [from, to), thread by thread. Runs are cut at from
-// and to. A run that began before this generation begins with its first event in it; [Runs] and [Window.EachRun] join the parts
-// of such runs.
+// EachRun calls f for each run in the window that overlaps [from, to), generation by generation and within each thread by thread.
+// Runs are cut at from and to, but joined where generations meet.
 func (g *Gen) EachRun(from, to int64, f func(Run)) {
 	var run Run
 	emit := func() {

@@ -177,7 +177,8 @@ func (t *Trace) groupsOfGoroutines() []int32 {
 	return t.groups
 }
 
-// DescribeGoroutines returns the summaries of the given goroutines, in the same order. Of an unknown one it has only the id.
+// DescribeGoroutines returns the summaries of the given goroutines, in the same order. Of an unknown one it has only the id, and
+// BornNS is -1, the value for unknown.
 func (t *Trace) DescribeGoroutines(ids []uint64) []Goroutine {
 	out := make([]Goroutine, 0, len(ids))
 	for _, id := range ids {

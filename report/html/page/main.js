@@ -1,6 +1,6 @@
-// The page: its parts in order, its keys, its theme.
+// The page: its parts in order, its theme.
 
-import { h, s, add, untip, drawNow, typing } from './dom.js';
+import { h, s, add, untip, drawNow } from './dom.js';
 import { duration, count, clean, number, brief } from './format.js';
 import { report, about_, goVersion } from './model.js';
 import { read, linked, onChange, view, unknown } from './state.js';
@@ -8,7 +8,8 @@ import { outcome, verdict } from './verdict.js';
 import { findings, whatIf } from './findings.js';
 import { groupsTable, groupHead, bandCauses } from './groups.js';
 import { distribution } from './distribution.js';
-import { requests, step } from './requests.js';
+import { requests } from './requests.js';
+import { help, goTo, onKey } from './keys.js';
 import { flame } from './flame.js';
 import { overTime } from './overtime.js';
 import { moments } from './moments.js';
@@ -35,25 +36,6 @@ function themeButton() {
   };
   show();
   return button;
-}
-
-const keys = [['n / p', 'next, previous slow request'], ['s', 'sandwich of the chosen box (flame graph)'], ['← →', 'segment before, after (in a waterfall); box beside (flame graph)'], ['+ − 0', 'zoom in, out, all'], ['[ ]', 'move left, right'], ['Enter', 'zoom to what is chosen'], ['Esc', 'release it'], ['g', 'groups'], ['w', 'waterfall'], ['f', 'findings'], ['t', 'theme'], ['?', 'this list']];
-
-const help = h('dialog', { id: 'help', 'aria-label': 'Keys' }, h('h2', null, 'Keys'), h('dl', null, keys.map(([k, text]) => [h('dt', null, k.split(' ').map(x => [x === '/' ? ' / ' : h('kbd', null, x), ' '])), h('dd', null, text)])), h('form', { method: 'dialog' }, h('button', null, 'Close'), ' ', h('button', { type: 'button', id: 'towords', onclick: openGlossary }, 'Glossary')));
-
-function openGlossary() {
-  const el = document.getElementById('glossary');
-  help.close();
-  el.open = true;
-  el.scrollIntoView();
-  el.querySelector('summary').focus({ preventScroll: true });
-}
-
-function goTo(id) {
-  const el = document.getElementById(id);
-  if (!el) return;
-  el.scrollIntoView();
-  (el.querySelector('.waterfall') || el.querySelector('.finding') || el.querySelector('a') || el.querySelector('button') || el).focus({ preventScroll: true });
 }
 
 // fileName returns the last part of a path.
@@ -114,18 +96,6 @@ function land() {
   const id = linked(), card = id === 'findings' && [...document.querySelectorAll('[data-finding]')].find(el => view.finding && el.dataset.finding === view.finding.id);
   for (let fold = card && card.closest('details'); fold; fold = fold.parentElement.closest('details')) fold.open = true;
   (card || document.getElementById(id))?.scrollIntoView();
-}
-
-function onKey(ev) {
-  if (typing(ev)) return;
-  const act = {
-    n: () => { step(1); goTo('requests'); }, p: () => { step(-1); goTo('requests'); },
-    g: () => goTo('groups'), w: () => goTo('requests'), f: () => goTo('findings'), t: () => document.getElementById('theme').click(), '?': () => help.showModal(),
-    Escape: untip,
-  }[ev.key];
-  if (!act) return;
-  ev.preventDefault();
-  act();
 }
 
 function start() {
