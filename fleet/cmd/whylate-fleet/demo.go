@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,7 +43,9 @@ func serveDemo(ctx context.Context, c *config) error {
 	defer cancel()
 	c.dir = dir
 	return serve(ctx, c, func(address string, st *store.Store) error {
-		fmt.Printf("The fleet is at %s. Checkout v2, a bad deploy, comes in 20 s. Ctrl-C ends it.\n", address)
+		if err := greetDemo(ctx, os.Stdout, address, st); err != nil {
+			return err
+		}
 		runVersion := func(ctx context.Context, name, version string) {
 			c := exec.CommandContext(ctx, executable, demoService, name, address, filepath.Join(dir, name))
 			c.Env = append(os.Environ(), "OTEL_SERVICE_NAME="+name, "OTEL_RESOURCE_ATTRIBUTES=service.version="+version, "POD_NAME="+name+"-"+version, "DEMO_VERSION="+version)
@@ -88,6 +91,18 @@ func serveDemo(ctx context.Context, c *config) error {
 		}
 		return nil
 	})
+}
+
+// greetDemo prints where the demo's fleet is, and off loopback the password of its pages.
+func greetDemo(ctx context.Context, w io.Writer, address string, st *store.Store) error {
+	fmt.Fprintf(w, "The fleet is at %s. Checkout v2, a bad deploy, comes in 20 s. Ctrl-C ends it.\n", address)
+	u, err := url.Parse(address)
+	if err != nil || net.ParseIP(u.Hostname()).IsLoopback() {
+		return err
+	}
+	password := rand.Text()
+	fmt.Fprintf(w, "The password of its pages is %s, with any name.\n", password)
+	return st.AddToken(ctx, password, store.ReadScope, "demo", time.Now().Add(24*time.Hour))
 }
 
 // generateLoad sends requests from six concurrent clients until ctx ends.

@@ -17,9 +17,23 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/whylate/whylate/fleet/internal/enginetest"
+	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
+
+// TestGreetDemo: off loopback, the printed password is a reader's token.
+func TestGreetDemo(t *testing.T) {
+	st := must.Have((&config{dir: t.TempDir()}).openStore(t.Context(), false))(t)
+	defer st.Close()
+	var out strings.Builder
+	must.Do(t, greetDemo(t.Context(), &out, "http://127.0.0.1:4319", st))
+	check.True(t, strings.HasPrefix(out.String(), "The fleet is at http://127.0.0.1:4319. ") && !strings.Contains(out.String(), "password"), "on loopback: %s", &out)
+	must.Do(t, greetDemo(t.Context(), &out, "http://[::]:4319", st))
+	_, password, _ := strings.Cut(out.String(), "The password of its pages is ")
+	password, _, _ = strings.Cut(password, ",")
+	check.Equal(t, must.Have(st.TokenName(t.Context(), password, store.ReadScope, time.Now()))(t), "demo", "reader with password %q", password)
+}
 
 // TestStock: a request of the bad deploy holds the lock for 4 ms, and those of other versions hold none.
 func TestStock(t *testing.T) {
