@@ -126,13 +126,14 @@ func rendered(t *testing.T, values map[string]any) []byte {
 	return must.Have(render(t, values))(t)
 }
 
+// render returns all objects of the chart, in the order of the templates' names.
 func render(t *testing.T, values map[string]any) ([]byte, error) {
 	c := must.Have(chartloader.LoadDir(chart))(t)
 	renderValues, err := util.ToRenderValues(c, values, common.ReleaseOptions{Name: "whylate-fleet", Namespace: "whylate", IsInstall: true}, nil)
 	if err != nil {
 		return nil, err
 	}
-	files, err := engine.Engine{Strict: true}.Render(c, renderValues)
+	files, err := engine.Engine{Strict: true}.RenderWithContext(t.Context(), c, renderValues)
 	var all bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if filepath.Ext(name) == ".yaml" && strings.TrimSpace(files[name]) != "" {
