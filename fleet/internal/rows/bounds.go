@@ -1,5 +1,10 @@
 package rows
 
+import (
+	"strings"
+	"unicode"
+)
+
 // Bounds of what one recording adds to a sum, and of sums. A service writes its recordings, so clocks and counts in them can
 // have any value.
 const (
@@ -24,3 +29,17 @@ func clampFloat(v float64, limit int64) int64 {
 	}
 	return int64(min(v, float64(limit)))
 }
+
+// CleanText truncates a text to maxBytes and removes invalid UTF-8, control characters, and characters that change the writing
+// direction of a page.
+func CleanText(s string, maxBytes int) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || unicode.Is(unicode.Bidi_Control, r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s[:min(len(s), maxBytes)], ""))
+}
+
+// maxLimitBytes bounds the texts of a headroom.
+const maxLimitBytes = 512

@@ -49,6 +49,3 @@ func headroomOf(rep *report.Report) (out Headroom) {
 	}
 	return out
 }
-
-// maxLimitBytes bounds the texts of a headroom.
-const maxLimitBytes = 512

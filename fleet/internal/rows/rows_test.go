@@ -11,32 +11,6 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestWin: the win exceeds neither the interpolated prediction nor the time of the cause.
-func TestWin(t *testing.T) {
-	ns := func(v int64) *int64 { return &v }
-	predicted := func(was50, is50, was99, is99 int64) *report.Predicted {
-		return &report.Predicted{WasP50NS: ns(was50), P50NS: report.Estimate{Est: is50}, WasP99NS: ns(was99), P99NS: report.Estimate{Est: is99}}
-	}
-	for _, c := range []struct {
-		situation string
-		p         *report.Predicted
-		// The cause's share of 1,000 requests with 10 ms each.
-		share float64
-		want  int64
-	}{
-		{"no prediction", nil, 0.5, 0},
-		{"all requests win 4 ms", predicted(10e6, 6e6, 10e6, 6e6), 0.5, 4e9},
-		{"one in ten wins 40 ms: the cause has 40 % of the time", predicted(5e6, 5e6, 50e6, 10e6), 0.4, 4e9},
-		{"the middle wins 2 ms, and the slow ones 10 ms", predicted(5e6, 3e6, 20e6, 10e6), 0.9, 1000 * (0.5*2e6 + 0.49*(2e6+10e6)/2 + 0.01*10e6)},
-		{"the slow ones win 1 ms, and the middle 4 ms", predicted(9e6, 5e6, 20e6, 19e6), 0.9, 1000 * (0.5*4e6 + 0.49*(4e6+1e6)/2 + 0.01*1e6)},
-		{"nothing is won", predicted(10e6, 10e6, 10e6, 10e6), 0.9, 0},
-		{"a prediction of loss", predicted(10e6, 12e6, 10e6, 12e6), 0.9, 0},
-	} {
-		check.Equal(t, PredictedWin(&report.Finding{Predicted: c.p, Share: c.share}, &report.Group{Count: 1000, TotalNS: 10e9}), c.want,
-			"%s", c.situation)
-	}
-}
-
 // TestAdd: the sums hold all requests and times of a report, in buckets that are 12.5 % wide. Groups beyond the bound count as
 // one.
 func TestAdd(t *testing.T) {
@@ -167,45 +141,4 @@ func TestText(t *testing.T) {
 	if got := CleanText("a\nb\x00\xff\u202ec\u2066d-und-mehr", 14); got != "abcd-" {
 		t.Errorf("%q", got)
 	}
-}
-
-// TestHeadroom: a headroom is the load at the first limit, relative to the recorded one, with all limits that are not judged.
-// Where the recorded load is no load of today's clients, the reason is given instead.
-func TestHeadroom(t *testing.T) {
-	limit := report.Limit{Kind: report.LimitLock, Servers: 1, Site: &report.Site{Func: "main.(*journal).append", File: "/src/main.go", Line: 126}, SaturatesPerS: 130, SaturatesLow: 120, SaturatesHigh: 140}
-	hostile := limit
-	hostile.SaturatesPerS, hostile.SaturatesHigh, hostile.SaturatesLow = math.NaN(), math.Inf(1), math.Inf(-1)
-	pool := report.NotJudged{Kind: report.LimitPool, Site: &report.Site{Func: "main.f", File: "/src/main.go", Line: 3}, Reason: "x"}
-	for situation, c := range map[string]struct {
-		capacity *report.Capacity
-		want     Headroom
-	}{
-		"no load":          {nil, Headroom{Reason: "no client waits for a request"}},
-		"few requests":     {&report.Capacity{LoadPerS: 9, Limits: []report.Limit{limit}}, Headroom{Reason: "too few requests (18) in a recording"}},
-		"enough requests":  {&report.Capacity{LoadPerS: 10, Limits: []report.Limit{limit}}, Headroom{Times: 13, Low: 12, High: 14, Limit: "lock main.(*journal).append main.go:126"}},
-		"closed":           {&report.Capacity{LoadPerS: 100, ClosedClients: 4, Limits: []report.Limit{limit}}, Headroom{Reason: "each client sends the next request when it has an answer, so the load cannot rise by itself"}},
-		"no limit":         {&report.Capacity{LoadPerS: 100, NotJudged: []report.NotJudged{pool}}, Headroom{Reason: "no limit shows", NotJudged: "pool main.f main.go:3"}},
-		"a lock":           {&report.Capacity{LoadPerS: 100, Limits: []report.Limit{limit}}, Headroom{Times: 1.3, Low: 1.2, High: 1.4, Limit: "lock main.(*journal).append main.go:126"}},
-		"a lock and pools": {&report.Capacity{LoadPerS: 100, Limits: []report.Limit{limit}, NotJudged: []report.NotJudged{pool, {Reason: "others"}}}, Headroom{Times: 1.3, Low: 1.2, High: 1.4, Limit: "lock main.(*journal).append main.go:126", NotJudged: "pool main.f main.go:3"}},
-		"no number":        {&report.Capacity{LoadPerS: 100, Limits: []report.Limit{hostile}}, Headroom{High: maxTimes, Limit: "lock main.(*journal).append main.go:126", Reason: "no limit shows"}},
-	} {
-		check.Equal(t, headroomOf(&report.Report{Input: report.Input{DurationNS: 2e9}, Capacity: c.capacity}), c.want, "%s", situation)
-	}
-}
-
-// TestLengths: texts of a recording are cut, so that a hostile one cannot fill the store.
-func TestLengths(t *testing.T) {
-	long := strings.Repeat("x", 5000)
-	site := &report.Site{Func: long, File: "/src/main.go", Line: 1}
-	rep := &report.Report{Groups: []report.Group{{ID: "g", Name: long, Histogram: [][2]int64{{8, 1}}, HistogramCauses: map[report.CauseName][]int64{report.CauseName(long): {5}},
-		Slowest: []report.Request{{ID: long, TraceID: long, Segments: []report.Segment{{DurationNS: 1, Cause: report.CauseName(long), Site: site}}}}}},
-		Findings: []report.Finding{{Group: "g", Code: report.RuleCode(long), Cause: report.CauseName(long), Severity: report.Severity(long), Title: long, Fix: long, Site: site}, {Group: long}}}
-	r := FromReport(Labels{Service: "a"}, time.Now(), rep)
-	f, q := &r.Findings[0], &r.SlowRequests[0]
-	var got []int
-	for _, text := range []string{r.Sums[1].Group, r.Sums[1].Cause, r.Cause, q.Request, q.Group, q.Trace, q.Cause, q.Site, f.Group, f.Code, f.Cause, f.Severity, f.Title, f.Site, f.Fix, r.Findings[1].Group} {
-		got = append(got, len(text))
-	}
-	check.Equal(t, fmt.Sprint(got), "[256 64 64 64 256 64 64 1024 256 64 64 16 1024 1024 2048 256]", "lengths")
-	check.Equal(t, len(f.Problem), 16, "the length of an id")
 }
