@@ -73,28 +73,6 @@ func TestQueries(t *testing.T) {
 	must.Golden(t, *update, "testdata/queries.txt", []byte(got.String()))
 }
 
-// TestStoredTokens: a token is valid for its scope until it expires or is revoked.
-func TestStoredTokens(t *testing.T) {
-	s, ctx, now := openTestStore(t), t.Context(), time.Now()
-	must.Do(t, s.AddToken(ctx, "a", SendScope, "shop", now.Add(time.Hour)))
-	must.Do(t, s.AddToken(ctx, "b", ReadScope, "shop", now.Add(time.Hour)))
-	for _, c := range []struct {
-		token, scope, want string
-		after              time.Duration
-	}{{"a", SendScope, "shop", 0}, {"a", ReadScope, "", 0}, {"b", ReadScope, "shop", time.Hour - 1}, {"b", ReadScope, "", time.Hour}, {"c", ReadScope, "", 0}} {
-		name, err := s.TokenName(ctx, c.token, c.scope, now.Add(c.after))
-		check.True(t, err == nil && name == c.want, "%+v: %q, %v", c, name, err)
-	}
-	list := must.Have(s.Tokens(ctx))(t)
-	check.True(t, len(list) == 2 && list[0].Scope == ReadScope && list[0].Expires.Equal(time.Unix(0, now.Add(time.Hour).UnixNano())) && time.Since(list[0].Created) < time.Minute, "%+v", list)
-	check.Equal(t, must.Have(s.RevokeTokens(ctx, ReadScope, "shop"))(t), 1, "tokens ended")
-	must.Do(t, s.DeleteOldRows(ctx, now.Add(2*time.Hour), now))
-	check.Equal(t, len(must.Have(s.Tokens(ctx))(t)), 0, "tokens are left")
-	check.True(t, s.Ping(ctx) == nil, "the store does not answer")
-	must.Do(t, s.Close())
-	check.Error(t, s.Ping(ctx), "a closed store answers")
-}
-
 // TestOutbox: a message is claimed when it is due, the first first, and hidden until it is due again; marks are replaced.
 func TestOutbox(t *testing.T) {
 	s, ctx, now := openTestStore(t), t.Context(), time.Now()

@@ -411,56 +411,10 @@ func (s *sharedLedger) CountByState(ctx context.Context) (map[string]int64, erro
 	return out, nil
 }
 
-// IsFileKept also keeps a file without a state for maxAge and a day: a waiting recording has no state in ClickHouse.
-func (s *sharedLedger) IsFileKept(ctx context.Context, id string, age, maxAge time.Duration) (bool, error) {
-	var rowCount, withoutFile int
-	err := s.reader.QueryRowContext(ctx, `SELECT count(*), countIf(raw=0) FROM recordings_rows FINAL WHERE id=?`, id).Scan(&rowCount, &withoutFile)
-	return rowCount > withoutFile || rowCount == 0 && age < maxAge+day, err
-}
-
-// DropFiles marks up to 1000 recordings as without a file and returns them: those received longer than maxAge before now, then,
-// while the files have more than maxBytes in total, the oldest. The oldest of each retention class is dropped after the others.
-func (s *sharedLedger) DropFiles(ctx context.Context, now time.Time, maxAge time.Duration, maxBytes int64) (out []DroppedFile, err error) {
-	oldest := now.Add(-maxAge).UnixNano()
-	var total int64
-	if err := s.reader.QueryRowContext(ctx, `SELECT sum(bytes) FROM recordings WHERE raw=1`).Scan(&total); err != nil {
-		return nil, err
-	}
-	list, err := queryAll(ctx, s.reader, scanRecording, `SELECT `+recordingColumns+` FROM recordings WHERE raw=1 AND state IN ('done','poison') AND (received<? OR ?)
-		ORDER BY received>=?, id IN (SELECT argMin(id, received) FROM recordings WHERE raw=1 AND class<>'' GROUP BY class), received LIMIT 1000`, oldest, boolToInt(total > maxBytes), oldest)
-	if err != nil {
-		return nil, err
-	}
-	var flights []*flight
-	for _, r := range list {
-		d := DroppedFile{r.ID, "age"}
-		if r.Received.UnixNano() >= oldest {
-			if d.Reason = "bytes"; total <= maxBytes {
-				break
-			}
-		}
-		total -= r.Bytes
-		r.Raw = false
-		out, flights = append(out, d), append(flights, &flight{queueMessage: queueMessage{Recording: r}, written: time.Now().UnixNano()})
-	}
-	if len(flights) == 0 {
-		return nil, s.topic.deleteFinished(ctx)
-	}
-	return out, s.facts.writeStates(ctx, flights)
-}
-
 // boolToInt returns 1 for true, as the tables store it.
 func boolToInt(value bool) int {
 	if value {
 		return 1
 	}
 	return 0
-}
-
-func (s *sharedLedger) DeleteOldRows(ctx context.Context, now, before time.Time) error {
-	return errors.Join(s.tokenFiles.expire(ctx, now), deleteOldClickHouse(ctx, s.clickhouse, before))
-}
-
-func (s *sharedLedger) Backup(context.Context, string) error {
-	return errors.New("with -kafka, there is no file to copy: Kafka, ClickHouse and S3 keep everything, and have their own means")
 }

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -536,40 +535,6 @@ func TestFailedClaims(t *testing.T) {
 	check.True(t, a.ID != b.ID && a.Tries == 1 && b.Tries == 1, "%+v %+v", a, b)
 }
 
-// TestSharedRetention: which files are dropped, and which are kept. SQLite replaces ClickHouse.
-func TestSharedRetention(t *testing.T) {
-	addClickHouseFunctions()
-	w, m := newSharedWorker(t)
-	st, ctx, now := openTestStore(t), t.Context(), time.Now()
-	w.databases = st.databases
-	must.Have(st.writer.Exec(`CREATE VIEW recordings_rows AS SELECT * FROM recordings`))(t)
-	for id, c := range map[string]struct {
-		age          time.Duration
-		state, class string
-		raw          int
-	}{"old": {25 * time.Hour, Done, "x", 1}, "first": {3 * time.Hour, Done, "c", 1}, "second": {2 * time.Hour, Poison, "c", 1}, "other": {time.Hour, Done, "d", 1}, "waits": {48 * time.Hour, Working, "", 1}, "dropped": {48 * time.Hour, Done, "", 0}} {
-		must.Have(st.writer.Exec(`INSERT INTO recordings VALUES (?,'shop','','','','',?,100,?,1,0,'',?,?,NULL)`, id, now.Add(-c.age).UnixNano(), c.state, c.raw, c.class))(t)
-	}
-	for maxBytes, want := range map[int64]string{500: "[{old age}]", 399: "[{old age} {second bytes}]", 250: "[{old age} {second bytes} {first bytes}]"} {
-		list, err := w.DropFiles(ctx, now, 24*time.Hour, maxBytes)
-		check.True(t, err == nil && fmt.Sprint(list) == want && m.states["old"].state == Done, "%d bytes: %v %v, want %s", maxBytes, list, err, want)
-	}
-	w.send(t, "a")
-	must.Have(w.Finish(ctx, w.claimNext(t), new(rows.Rows)))(t)
-	list, err := w.DropFiles(ctx, now, 26*time.Hour, 500)
-	check.True(t, err == nil && list == nil, "%v %v", list, err)
-	for _, c := range []struct {
-		id   string
-		age  time.Duration
-		want bool
-	}{{"old", 99 * time.Hour, true}, {"dropped", 0, false}, {"none", 48*time.Hour - 1, true}, {"none", 48 * time.Hour, false}} {
-		isKept, err := w.IsFileKept(ctx, c.id, c.age, 24*time.Hour)
-		check.True(t, err == nil && isKept == c.want, "%+v: %v %v", c, isKept, err)
-	}
-	r, err := w.Recording(ctx, "old")
-	check.True(t, err == nil && r != nil && r.State == Done, "%+v %v", r, err)
-}
-
 // TestOpenShared: a receiver needs no ClickHouse, and a store with an engine that does not answer is not opened.
 func TestOpenShared(t *testing.T) {
 	c := must.Have(kfake.NewCluster(kfake.NumBrokers(1)))(t)
@@ -625,53 +590,4 @@ func TestKafkaAddress(t *testing.T) {
 	must.Do(t, err)
 	defer topic.client.Close()
 	check.Equal(t, len(topic.client.SeedBrokers()), 2, "brokers")
-}
-
-// TestTokens: tokens in a bucket are found by one listing, expire, and can be revoked.
-func TestTokens(t *testing.T) {
-	address, b := enginetest.S3(t)
-	b.Objects["/fleet/test/tokens/a.send.x.1.c2hvcA"], b.Objects["/fleet/test/tokens/b.send.1.1"] = nil, nil // others' files
-	files := must.Have(raw.OpenS3(t.Context(), address, raw.Dir(t.TempDir())))(t)
-	s := &sharedLedger{tokenFiles: &tokenFiles{files: files.WithPrefix("tokens")}}
-	ctx, now := t.Context(), time.Now()
-	for token, name := range map[string]string{"a": "shop", "b": "a.b/c", "old": "shop"} {
-		expires := now.Add(time.Hour)
-		if token == "old" {
-			expires = now.Add(-time.Hour)
-		}
-		must.Do(t, s.AddToken(ctx, token, SendScope, name, expires))
-	}
-	checkName := func(token, scope, want string) {
-		t.Helper()
-		s.tokenFiles.listedAt = time.Time{}
-		if name, err := s.TokenName(ctx, token, scope, now); name != want || err != nil {
-			t.Errorf("%s for %s: %q %v, want %q", token, scope, name, err, want)
-		}
-	}
-	checkName("a", SendScope, "shop")
-	checkName("b", SendScope, "a.b/c")
-	checkName("a", ReadScope, "")
-	checkName("old", SendScope, "")
-	checkName("", SendScope, "")
-	if n, err := s.RevokeTokens(ctx, SendScope, "a.b/c"); n != 1 || err != nil {
-		t.Error(n, err)
-	}
-	checkName("b", SendScope, "")
-	if err := s.tokenFiles.expire(ctx, now); err != nil {
-		t.Error(err)
-	}
-	list, err := s.Tokens(ctx)
-	if err != nil || len(list) != 1 || !reflect.DeepEqual(list[0], Token{SendScope, "shop", time.Unix(list[0].Created.Unix(), 0), time.Unix(now.Add(time.Hour).Unix(), 0)}) {
-		t.Errorf("%+v %v", list, err)
-	}
-	// Each upload needs a token: a listing is used again for maxListAge, so another server's new token is not found at once.
-	second := &sharedLedger{tokenFiles: &tokenFiles{files: s.tokenFiles.files}}
-	must.Do(t, second.AddToken(ctx, "new", SendScope, "shop", now.Add(time.Hour)))
-	if name, err := s.TokenName(ctx, "new", SendScope, now); name != "" || err != nil {
-		t.Errorf("the bucket was listed again: %q %v", name, err)
-	}
-	checkName("new", SendScope, "shop")
-	must.Do(t, s.AddToken(ctx, "c", ReadScope, "ann", now.Add(time.Hour)))
-	list = must.Have(s.Tokens(ctx))(t)
-	check.True(t, len(list) == 3 && list[0].Name == "ann" && list[2].Scope == SendScope, "%+v", list)
 }

@@ -6,16 +6,13 @@ package store
 
 import (
 	"context"
-	"crypto/sha256"
 	"database/sql"
 	"embed"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/pressly/goose/v3"
@@ -253,58 +250,6 @@ func (s *Store) Ping(ctx context.Context) error {
 	return errors.Join(all...)
 }
 
-// Scopes of tokens.
-const (
-	SendScope = "send" // to upload recordings of one service
-	ReadScope = "read" // to read pages and API
-)
-
-// AddToken stores the hash of a token with its scope, name and end.
-func (s sqliteLedger) AddToken(ctx context.Context, token, scope, name string, expires time.Time) error {
-	_, err := s.writer.ExecContext(ctx, `INSERT INTO tokens VALUES (?,?,?,?,?)`, hashToken(token), scope, name, time.Now().UnixNano(), expires.UnixNano())
-	return err
-}
-
-// RevokeTokens deletes the tokens of a scope and name, and returns their number.
-func (s sqliteLedger) RevokeTokens(ctx context.Context, scope, name string) (int64, error) {
-	res, err := s.writer.ExecContext(ctx, `DELETE FROM tokens WHERE scope=? AND name=?`, scope, name)
-	if err != nil {
-		return 0, err
-	}
-	return res.RowsAffected()
-}
-
-// TokenName returns the name of a token that is valid for the scope at now, "" if there is none.
-func (s sqliteLedger) TokenName(ctx context.Context, token, scope string, now time.Time) (name string, err error) {
-	err = s.reader.QueryRowContext(ctx, `SELECT name FROM tokens WHERE hash=? AND scope=? AND expires>?`, hashToken(token), scope, now.UnixNano()).Scan(&name)
-	if errors.Is(err, sql.ErrNoRows) {
-		return "", nil
-	}
-	return name, err
-}
-
-// A Token is an issued token without its value.
-type Token struct {
-	Scope, Name      string
-	Created, Expires time.Time
-}
-
-// Tokens returns all tokens by scope, name and creation, without their values, which are not stored; expired ones too, until
-// they are deleted.
-func (s sqliteLedger) Tokens(ctx context.Context) (out []Token, err error) {
-	return queryAll(ctx, s.reader, func(scan func(...any) error) (t Token, err error) {
-		var made, expires int64
-		err = scan(&t.Scope, &t.Name, &made, &expires)
-		t.Created, t.Expires = time.Unix(0, made), time.Unix(0, expires)
-		return t, err
-	}, `SELECT scope, name, made, expires FROM tokens ORDER BY scope, name, made`)
-}
-
-func hashToken(token string) string {
-	sum := sha256.Sum256([]byte(token))
-	return hex.EncodeToString(sum[:])
-}
-
 // eachRow calls visit for each row of a query's result; scan reads the row's columns. The first error of visit ends it.
 func eachRow(ctx context.Context, db *sql.DB, visit func(scan func(...any) error) error, query string, args ...any) error {
 	rows, err := db.QueryContext(ctx, query, args...)
@@ -329,15 +274,6 @@ func queryAll[T any](ctx context.Context, db *sql.DB, scanValue func(scan func(.
 		return err
 	}, query, args...)
 	return out, err
-}
-
-// inCondition returns the SQL condition that a column has one of some values, of which there must be one, and its arguments.
-func inCondition(column string, values []string) (string, []any) {
-	args := make([]any, len(values))
-	for i, v := range values {
-		args[i] = v
-	}
-	return column + ` IN (?` + strings.Repeat(",?", len(values)-1) + `)`, args
 }
 
 // inTransaction calls f in a transaction, which it commits, or rolls back if f returns an error.

@@ -2,14 +2,12 @@ package store
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -341,155 +339,5 @@ func TestPrivate(t *testing.T) {
 			}
 		}
 		must.Do(t, s.Close())
-	}
-}
-
-// TestRank: findings are ordered by the win in a second over all pods, and those of current versions come first.
-func TestRank(t *testing.T) {
-	s := openTestStore(t)
-	begin := time.Now().Add(-time.Hour).Truncate(time.Second)
-	recording := func(id, service, version, pod string, after time.Duration, win map[string]int64) {
-		r := &rows.Rows{Start: begin.Add(after), DurationNS: 1e9, Requests: 10, Sums: []rows.Sum{{Group: "GET /", Bucket: 1000, N: 9}, {Group: "GET /", Bucket: 9000, N: 1}}}
-		for p, ns := range win {
-			r.Findings = append(r.Findings, rows.Finding{Problem: p, Group: "GET /", Code: "WL2001", Severity: "high", Title: "title " + id, Requests: 10, WinNS: ns})
-		}
-		addExplained(t, s, id, rows.Labels{Service: service, Version: version, Pod: pod}, r)
-	}
-	recording("a1", "a", "v1", "p1", 0, map[string]int64{"old": 9e8, "both": 1e8})
-	recording("a2", "a", "v2", "p1", 20*time.Minute, map[string]int64{"both": 2e8})
-	recording("a3", "a", "v2", "p2", 21*time.Minute, map[string]int64{"both": 2e8})
-	recording("b1", "b", "v1", "p1", 0, map[string]int64{"once": 5e8})
-	recording("b2", "b", "v1", "p1", time.Minute, nil)
-	problems, versions, err := s.Overview(t.Context(), Selection{From: begin.Add(-time.Hour), To: time.Now()})
-	must.Do(t, err)
-	got := make([]string, 0, len(problems))
-	for _, p := range problems {
-		got = append(got, fmt.Sprintf("%s %.2f %v gone=%v %d %s", p.Problem, p.WinPerSecond, p.Versions, p.Replaced, p.Recordings, p.Title))
-	}
-	want := []string{"both 0.40 [v1 v2] gone=false 3 title a3", "once 0.25 [v1] gone=false 1 title b1", "old 0.90 [v1] gone=true 1 title a1"}
-	check.True(t, slices.Equal(got, want), "got %q\nwant %q", got, want)
-	if p := problems[0]; p.GainNS != 2e7 || p.RequestsPerSecond != 20 || p.Pods != 2 || strings.TrimLeft(p.Recording, "0") != "a3" || !p.First.Equal(begin) {
-		t.Errorf("%+v", p)
-	}
-	if v := versions[0]; v.Version != "v2" || v.Replaced || !versions[1].Replaced || v.P50NS != 1000 || v.P99NS != 9000 || v.Requests != 20 {
-		t.Errorf("%+v", versions)
-	}
-}
-
-// TestMedian: the median of three requests is the second.
-func TestMedian(t *testing.T) {
-	s := openTestStore(t)
-	begin := time.Now().Add(-time.Hour).Truncate(time.Second)
-	r := &rows.Rows{Start: begin, DurationNS: 1e9, Requests: 3}
-	for _, bucket := range []int64{100, 200, 300} {
-		r.Sums = append(r.Sums, rows.Sum{Group: "GET /", Bucket: bucket, N: 1})
-	}
-	addExplained(t, s, "1", rows.Labels{Service: "a", Version: "v1"}, r)
-	_, versions, err := s.Overview(t.Context(), Selection{From: begin.Add(-time.Hour), To: time.Now()})
-	check.True(t, err == nil && len(versions) == 1 && versions[0].P50NS == 200 && versions[0].P99NS == 300, "%+v, %v", versions, err)
-}
-
-// TestGain: the gain of a request is that of all current versions, and an unknown problem is not found.
-func TestGain(t *testing.T) {
-	s := openTestStore(t)
-	begin := time.Now().Add(-time.Hour).Truncate(time.Second)
-	for i, c := range []struct {
-		version       string
-		requests, win int64
-	}{{"v1", 10, 1e6}, {"v2", 30, 7e6}} {
-		addExplained(t, s, fmt.Sprint(i), rows.Labels{Service: "a", Version: c.version, Pod: "p"}, &rows.Rows{Start: begin.Add(time.Duration(i) * time.Minute), DurationNS: 1e9, Requests: c.requests,
-			Findings: []rows.Finding{{Problem: "x", Group: "GET /", Code: "WL2001", Requests: c.requests, WinNS: c.win}}})
-	}
-	sel := Selection{From: begin.Add(-time.Hour), To: time.Now()}
-	problems, _, err := s.Overview(t.Context(), sel)
-	check.True(t, err == nil && len(problems) == 1 && problems[0].GainNS == 8e6/40 && problems[0].Recordings == 2 && !problems[0].Replaced,
-		"%+v %v", problems, err)
-	p, sightings, err := s.Finding(t.Context(), sel, "x")
-	if err != nil || p == nil || p.GainNS != 8e6/40 || len(sightings) != 2 || sightings[0].GainNS != 233_333 || sightings[1].GainNS != 1e5 {
-		t.Errorf("%+v %+v %v", p, sightings, err)
-	}
-	for _, unknown := range []string{"", "y"} { // "" is the problem of the recordings themselves
-		if p, sightings, err := s.Finding(t.Context(), sel, unknown); p != nil || sightings != nil || err != nil {
-			t.Errorf("%q: %+v %+v %v", unknown, p, sightings, err)
-		}
-	}
-}
-
-// TestRetention: one recording of each service, cause and hour is kept longest, if there is space.
-func TestRetention(t *testing.T) {
-	s := openTestStore(t)
-	clock := time.Now()
-	hour := clock.Truncate(time.Hour)
-	for i, received := range []time.Time{clock.Add(-48 * time.Hour), hour.Add(-3 * time.Hour), hour.Add(-3*time.Hour + time.Minute), hour.Add(-2 * time.Hour)} {
-		addExplained(t, s, fmt.Sprint(i), rows.Labels{Service: "a"}, &rows.Rows{Start: received, Cause: "cpu", Sums: []rows.Sum{{Group: fmt.Sprint("g", i), Bucket: 10, N: 1}}})
-	}
-	if err := s.AddRecording(t.Context(), Recording{ID: "waits", Labels: rows.Labels{Service: "a"}, Received: clock.Add(-72 * time.Hour), Bytes: 100}); err != nil {
-		t.Fatal(err)
-	}
-	list, err := s.DropFiles(t.Context(), clock, 24*time.Hour, 250)
-	var got []string
-	for _, d := range list {
-		got = append(got, cmp.Or(strings.TrimLeft(d.ID, "0"), "0")+" "+d.Reason)
-	}
-	if want := []string{"0 age", "2 bytes", "1 bytes"}; err != nil || !slices.Equal(got, want) {
-		t.Errorf("%q %v, want %q", got, err, want)
-	}
-	if list, err := s.DropFiles(t.Context(), clock, 24*time.Hour, 250); len(list) != 0 || err != nil {
-		t.Errorf("again: %v %v", list, err)
-	}
-	if isKept, err := s.IsFileKept(t.Context(), "waits", 0, 0); !isKept || err != nil {
-		t.Error("what waits is gone", err)
-	}
-	must.Do(t, s.DeleteOldRows(t.Context(), clock, clock.Add(-24*time.Hour)))
-	if r, err := s.Recording(t.Context(), fmt.Sprintf("%032d", 0)); r != nil || err != nil {
-		t.Error("an old recording is known still", err)
-	}
-	for query, want := range map[string]int{`SELECT count(*) FROM points`: 3, `SELECT count(*) FROM seen`: 1, `SELECT count(*) FROM series`: 4} {
-		var n int
-		if err := s.reader.QueryRow(query).Scan(&n); err != nil || n < want || n > want+1 { // a day is kept while a part of it is needed
-			t.Errorf("%s: %d, want %d, %v", query, n, want, err)
-		}
-	}
-	must.Do(t, s.DeleteOldRows(t.Context(), clock, clock.Add(48*time.Hour)))
-	for _, table := range []string{"points", "daypoints", "seen", "slow", "series", "problems", "headrooms"} {
-		var n int
-		if err := s.reader.QueryRow(`SELECT count(*) FROM ` + table).Scan(&n); err != nil || n != 0 {
-			t.Errorf("%s: %d rows are left, %v", table, n, err)
-		}
-	}
-	file := filepath.Join(t.TempDir(), "copy.db")
-	must.Do(t, s.Backup(t.Context(), file))
-	c, err := Open(t.Context(), file, "")
-	must.Do(t, err)
-	defer c.Close()
-	if r, err := c.Recording(t.Context(), "waits"); r == nil || err != nil {
-		t.Error("the copy lacks a recording", err)
-	}
-}
-
-// TestManyLabels: in a service with too many pods and groups, new ones count as (other), and no request is lost.
-func TestManyLabels(t *testing.T) {
-	s := openTestStore(t)
-	if _, err := s.writer.ExecContext(t.Context(), `WITH RECURSIVE x(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM x WHERE i<?)
-		INSERT INTO series (service, version, environment, pod, node, grp) SELECT 'a', '', '', 'p'||i, '', '' FROM x`, MaxSeries-1); err != nil {
-		t.Fatal(err)
-	}
-	newRows := func(groups ...string) *rows.Rows {
-		out := &rows.Rows{Start: time.Now()}
-		for _, g := range groups {
-			out.Sums = append(out.Sums, rows.Sum{Group: g, Bucket: 10, N: 1})
-		}
-		return out
-	}
-	addExplained(t, s, "1", rows.Labels{Service: "a", Pod: "p1"}, newRows("g1", "g2"))
-	addExplained(t, s, "2", rows.Labels{Service: "a", Pod: "new"}, newRows("g1", "g2"))
-	addExplained(t, s, "3", rows.Labels{Service: "b", Pod: "new"}, newRows("g1", "g2"))
-	pods, err := s.Pods(t.Context(), Selection{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour), Service: "a"})
-	if err != nil || len(pods) != 2 || pods[0].Pod != rows.OtherLabel || pods[0].Requests != 2 || pods[1].Pod != "p1" || pods[1].Requests != 2 {
-		t.Errorf("%+v %v", pods, err)
-	}
-	var n int
-	if err := s.reader.QueryRow(`SELECT count(*) FROM series WHERE service='a'`).Scan(&n); err != nil || n > MaxSeries+5 {
-		t.Errorf("%d series, %v", n, err)
 	}
 }

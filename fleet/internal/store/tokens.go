@@ -2,7 +2,10 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
+	"database/sql"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -115,4 +118,56 @@ func (t *tokenFiles) expire(ctx context.Context, now time.Time) error {
 		}
 	}
 	return err
+}
+
+// Scopes of tokens.
+const (
+	SendScope = "send" // to upload recordings of one service
+	ReadScope = "read" // to read pages and API
+)
+
+// AddToken stores the hash of a token with its scope, name and end.
+func (s sqliteLedger) AddToken(ctx context.Context, token, scope, name string, expires time.Time) error {
+	_, err := s.writer.ExecContext(ctx, `INSERT INTO tokens VALUES (?,?,?,?,?)`, hashToken(token), scope, name, time.Now().UnixNano(), expires.UnixNano())
+	return err
+}
+
+// RevokeTokens deletes the tokens of a scope and name, and returns their number.
+func (s sqliteLedger) RevokeTokens(ctx context.Context, scope, name string) (int64, error) {
+	res, err := s.writer.ExecContext(ctx, `DELETE FROM tokens WHERE scope=? AND name=?`, scope, name)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+// TokenName returns the name of a token that is valid for the scope at now, "" if there is none.
+func (s sqliteLedger) TokenName(ctx context.Context, token, scope string, now time.Time) (name string, err error) {
+	err = s.reader.QueryRowContext(ctx, `SELECT name FROM tokens WHERE hash=? AND scope=? AND expires>?`, hashToken(token), scope, now.UnixNano()).Scan(&name)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return name, err
+}
+
+// A Token is an issued token without its value.
+type Token struct {
+	Scope, Name      string
+	Created, Expires time.Time
+}
+
+// Tokens returns all tokens by scope, name and creation, without their values, which are not stored; expired ones too, until
+// they are deleted.
+func (s sqliteLedger) Tokens(ctx context.Context) (out []Token, err error) {
+	return queryAll(ctx, s.reader, func(scan func(...any) error) (t Token, err error) {
+		var made, expires int64
+		err = scan(&t.Scope, &t.Name, &made, &expires)
+		t.Created, t.Expires = time.Unix(0, made), time.Unix(0, expires)
+		return t, err
+	}, `SELECT scope, name, made, expires FROM tokens ORDER BY scope, name, made`)
+}
+
+func hashToken(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
 }

@@ -51,27 +51,3 @@ func (s *Store) DailyWins(ctx context.Context, sel Selection, problems []string)
 	}
 	return wins, err
 }
-
-// NamesOf returns the services and environments of versions, sorted.
-func NamesOf(versions []Version) (services, environments []string) {
-	for _, v := range versions {
-		services = append(services, v.Service)
-		if v.Environment != "" {
-			environments = append(environments, v.Environment)
-		}
-	}
-	slices.Sort(services)
-	slices.Sort(environments)
-	return slices.Compact(services), slices.Compact(environments)
-}
-
-// Names returns the services and environments of a selection, sorted.
-func (s *Store) Names(ctx context.Context, sel Selection) (services, environments []string, err error) {
-	list, err := s.problemSums(ctx, sel, "problem=''")
-	versions := make([]Version, len(list))
-	for i, r := range list {
-		versions[i] = Version{Service: r.service, Environment: r.environment}
-	}
-	services, environments = NamesOf(versions)
-	return services, environments, err
-}

@@ -2,8 +2,6 @@ package store
 
 import (
 	"fmt"
-	"reflect"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -12,59 +10,6 @@ import (
 	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
-
-// storeWithFindings returns a store with findingsPerService findings in each service, as an earlier version without a bound
-// could write it.
-func storeWithFindings(t testing.TB, services, findingsPerService int, clock time.Time) *Store {
-	s := openTestStore(t)
-	today := itoa(clock.Truncate(day).Unix())
-	for _, q := range []string{
-		`CREATE TEMP TABLE x (i INTEGER PRIMARY KEY)`,
-		`INSERT INTO x WITH RECURSIVE x(i) AS (SELECT 0 UNION ALL SELECT i+1 FROM x WHERE i<` + itoa(int64(findingsPerService)) + `) SELECT i FROM x`,
-		`CREATE TEMP TABLE y (i INTEGER PRIMARY KEY)`,
-		`INSERT INTO y SELECT i FROM x WHERE i<` + itoa(int64(services)),
-		// Three versions; the first is replaced.
-		`INSERT INTO seen SELECT ` + today + `, 'service'||y.i, 'v'||(x.i%3), 'prod', iif(x.i<3, '', printf('%08x%08x', y.i, x.i)), 24, 100, iif(x.i<3, 10000000000000, 1000000*(x.i*7919%100003)),
-			printf('%019d', (` + today + `+100)*1000000000)||printf('%032d', 1), printf('%019d', (` + today + `+100+1000*(x.i%3))*1000000000)||printf('%032d', 1), 3 FROM y, x`,
-		`INSERT INTO problems SELECT problem, service, environment, 'GET /group/1', 'WL2001', 'lock', 'main.x (x.go:1)', 'high', 'requests queue for a Mutex', 'release it', 1 FROM seen WHERE problem<>''`,
-	} {
-		if _, err := s.writer.ExecContext(t.Context(), q); err != nil {
-			t.Fatal(q, err)
-		}
-	}
-	return s
-}
-
-// TestOverviewOfMany: candidates includes all problems that rankProblems puts first of all, and does not read the others of
-// 200,000.
-func TestOverviewOfMany(t *testing.T) {
-	clock := time.Now()
-	sel := Selection{From: clock.Add(-7 * day), To: clock.Add(day)}
-	for _, c := range []struct {
-		services, findings int
-		sel                Selection
-	}{{1, 100, sel}, {3, 700, sel}, {3, 700, Selection{From: sel.From, To: sel.To, Service: "service1", Environment: "prod"}}, {2, 700, Selection{From: sel.From, To: sel.To, Service: "none"}}} {
-		s := storeWithFindings(t, c.services, c.findings, clock)
-		got, versions, err := s.Overview(t.Context(), c.sel)
-		must.Do(t, err)
-		all, err := s.problemSums(t.Context(), c.sel, "problem<>''")
-		must.Do(t, err)
-		want, err := s.rankProblems(t.Context(), all, func(r *problemSum) *Version {
-			i := slices.IndexFunc(versions, func(v Version) bool { return v.Service == r.service && v.Version == r.version })
-			return &versions[i]
-		})
-		check.True(t, err == nil && reflect.DeepEqual(got, want) && len(got) == min(len(all), maxListedProblems),
-			"%+v: %d problems\n%+v\nwant %d\n%+v\n%v", c, len(got), got, len(want), want, err)
-	}
-	s := storeWithFindings(t, 1, 200_000, clock)
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	_, _, err := s.Overview(t.Context(), sel)
-	runtime.ReadMemStats(&after)
-	if used := after.TotalAlloc - before.TotalAlloc; err != nil || used > 16<<20 {
-		t.Errorf("the start page of 200,000 findings takes %d MiB, %v", used>>20, err)
-	}
-}
 
 // TestManyFindings: in a service with too many findings, new ones count as (other), in all environments together. Known findings
 // and those of other services count as before.
@@ -216,14 +161,29 @@ func TestClickHouseFolds(t *testing.T) {
 	}
 }
 
-func BenchmarkOverview(b *testing.B) {
-	clock := time.Now()
-	s := storeWithFindings(b, 1, 200_000, clock)
-	b.ReportAllocs()
-	for b.Loop() {
-		problems, versions, err := s.Overview(b.Context(), Selection{From: clock.Add(-7 * day), To: clock.Add(day)})
-		if err != nil || len(problems) != 200 || len(versions) != 3 {
-			b.Fatal(len(problems), len(versions), err)
+// TestManyLabels: in a service with too many pods and groups, new ones count as (other), and no request is lost.
+func TestManyLabels(t *testing.T) {
+	s := openTestStore(t)
+	if _, err := s.writer.ExecContext(t.Context(), `WITH RECURSIVE x(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM x WHERE i<?)
+		INSERT INTO series (service, version, environment, pod, node, grp) SELECT 'a', '', '', 'p'||i, '', '' FROM x`, MaxSeries-1); err != nil {
+		t.Fatal(err)
+	}
+	newRows := func(groups ...string) *rows.Rows {
+		out := &rows.Rows{Start: time.Now()}
+		for _, g := range groups {
+			out.Sums = append(out.Sums, rows.Sum{Group: g, Bucket: 10, N: 1})
 		}
+		return out
+	}
+	addExplained(t, s, "1", rows.Labels{Service: "a", Pod: "p1"}, newRows("g1", "g2"))
+	addExplained(t, s, "2", rows.Labels{Service: "a", Pod: "new"}, newRows("g1", "g2"))
+	addExplained(t, s, "3", rows.Labels{Service: "b", Pod: "new"}, newRows("g1", "g2"))
+	pods, err := s.Pods(t.Context(), Selection{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour), Service: "a"})
+	if err != nil || len(pods) != 2 || pods[0].Pod != rows.OtherLabel || pods[0].Requests != 2 || pods[1].Pod != "p1" || pods[1].Requests != 2 {
+		t.Errorf("%+v %v", pods, err)
+	}
+	var n int
+	if err := s.reader.QueryRow(`SELECT count(*) FROM series WHERE service='a'`).Scan(&n); err != nil || n > MaxSeries+5 {
+		t.Errorf("%d series, %v", n, err)
 	}
 }
