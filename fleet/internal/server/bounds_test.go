@@ -108,17 +108,6 @@ func TestMergedLatency(t *testing.T) {
 	}
 }
 
-// TestStepOf: a period has at most 150 intervals.
-func TestStepOf(t *testing.T) {
-	now := time.Now()
-	for _, c := range []struct{ period, want time.Duration }{
-		{time.Second, time.Minute}, {150 * time.Minute, time.Minute}, {150*time.Minute + 1, 5 * time.Minute}, {750 * time.Minute, 5 * time.Minute}, {750*time.Minute + 1, 15 * time.Minute},
-		{2250 * time.Minute, 15 * time.Minute}, {2250*time.Minute + 1, time.Hour}, {150 * time.Hour, time.Hour}, {150*time.Hour + 1, 6 * time.Hour}, {900 * time.Hour, 6 * time.Hour}, {900*time.Hour + 1, 24 * time.Hour},
-	} {
-		check.Equal(t, stepOf(store.Selection{From: now.Add(-c.period), To: now}), c.want, "%v", c.period)
-	}
-}
-
 // TestNumbers: how durations and factors are rounded.
 func TestNumbers(t *testing.T) {
 	for ns, want := range map[int64]string{12_345_678_901: "12.3s", 10_000_000_000: "10s", 9_994_999_999: "9.99s", 1_234_567_890: "1.23s", 999_994_999: "999.99ms", 1_234_567: "1.23ms", 999_994: "999.99µs", 1_000_000: "1ms", 123: "120ns", 0: "0s"} {
@@ -182,33 +171,6 @@ func TestViewersInUse(t *testing.T) {
 	check.True(t, w.Code == http.StatusServiceUnavailable && w.Header().Get("Retry-After") == "60" && strings.Contains(w.Body.String(), "all viewers are in use"), "%d after %s: %s", w.Code, w.Header().Get("Retry-After"), w.Body)
 }
 
-// TestLongestWait: a finding leads to its longest segment, in its group; without one, to the longest segment of the group.
-func TestLongestWait(t *testing.T) {
-	site := func(name string) *report.Site { return &report.Site{Func: name} }
-	segment := func(ns int64, cause report.CauseName, name string) report.Segment {
-		return report.Segment{DurationNS: ns, Cause: cause, Site: site(name)}
-	}
-	viaLock, ahead := segment(7, "cpu", "other"), segment(8, "lock", "queue")
-	viaLock.Via, ahead.AheadWork = []report.Via{{Site: site("lock")}}, &report.Work{Site: site("slow"), Cause: "disk"}
-	rep := &report.Report{Groups: []report.Group{
-		{ID: "a", Slowest: []report.Request{{ID: "1", Segments: []report.Segment{segment(5, "cpu", "f"), viaLock, segment(4, "cpu", "f")}}, {ID: "2", Segments: []report.Segment{segment(6, "cpu", "f"), ahead, segment(3, "lock", "f")}}}},
-		{ID: "b", Slowest: []report.Request{{ID: "3", Segments: []report.Segment{segment(99, "cpu", "f")}}}}, {ID: "c"},
-	}}
-	for _, c := range []struct {
-		group, site string
-		cause       report.CauseName
-		want        string // request and duration
-	}{
-		{"a", "f", "cpu", "2 6"}, {"a", "f", "lock", "2 3"}, {"a", "lock", "cpu", "1 7"}, {"a", "slow", "disk", "2 8"}, {"a", "slow", "lock", "2 8"}, {"a", "slow", "cpu", "2 8"}, {"a", "none", "cpu", "2 8"}, {"", "f", "cpu", "3 99"}, {"b", "none", "lock", "3 99"},
-	} {
-		request, longest := longestWait(rep, &report.Finding{Group: c.group, Site: site(c.site), Cause: c.cause})
-		must.True(t, request != nil && longest != nil, "%+v", c)
-		check.Equal(t, fmt.Sprint(request.ID, " ", longest.DurationNS), c.want, "%+v", c)
-	}
-	request, _ := longestWait(rep, &report.Finding{Group: "c"})
-	check.True(t, request == nil, "a group without requests")
-}
-
 // TestListBounds: pages show the first of very many rows.
 func TestListBounds(t *testing.T) {
 	s, h := newTestServer(t)
@@ -263,33 +225,6 @@ func TestHandlerBounds(t *testing.T) {
 	after := send(h, bareTrace).Header().Get("Retry-After")
 	_, err := fmt.Sscan(after, &seconds)
 	check.True(t, err == nil && 900 < seconds && seconds <= 1000, "1000 bytes too much, one a second: after %s", after)
-}
-
-// TestHeaders: what browsers may do with each kind of answer.
-func TestHeaders(t *testing.T) {
-	s, h := newTestServer(t)
-	id := addExplained(t, s, h, bareTrace+"1", "v1", hostileReport(1e6))
-	const own, ofReports = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'", "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
-	for path, want := range map[string][4]string{
-		"/":                                      {"text/html; charset=utf-8", own},
-		"/recordings/" + id + "/report":          {"text/html; charset=utf-8", ofReports},
-		"/compare?service=shop&old=v1&new=v1":    {"text/html; charset=utf-8", ofReports},
-		"/recordings/" + id + "/raw":             {"application/octet-stream", own, `attachment; filename="` + id[:12] + `.whylate"`},
-		"/v1/findings":                           {"application/json", own},
-		"/recordings/" + strings.Repeat("a", 32): {"text/plain; charset=utf-8", own},
-	} {
-		g := request(h, "GET", path, "").Header()
-		got := [4]string{g.Get("Content-Type"), g.Get("Content-Security-Policy"), g.Get("Content-Disposition")}
-		check.Equal(t, got, want, "%s", path)
-		check.True(t, g.Get("X-Content-Type-Options") == "nosniff" && g.Get("Referrer-Policy") == "no-referrer" && g.Get("Cache-Control") == "no-store", "%s: %v", path, g)
-	}
-	w := send(h, bareTrace+"2")
-	check.True(t, w.Code == http.StatusAccepted && w.Header().Get("Content-Type") == "application/json" && strings.HasPrefix(w.Body.String(), `{"id":"`), "%d %v %s", w.Code, w.Header(), w.Body)
-	for _, path := range []string{"/v1/series", "/v1/pods"} {
-		w := request(h, "GET", path, "")
-		check.True(t, w.Code == http.StatusUnprocessableEntity && strings.Contains(w.Body.String(), "name a service"), "%s: %d %s", path, w.Code, w.Body)
-	}
-	check.True(t, strings.Contains(request(h, "GET", "/openapi.json", "").Body.String(), `"required":true},"responses":{"202":`), "an upload needs no body")
 }
 
 // TestLogs: what the operator must know is in the log.

@@ -127,3 +127,14 @@ func newChart(points []store.Point, versions []store.Version, sel store.Selectio
 	}
 	return drawn
 }
+
+// stepOf returns the shortest of several intervals, from a minute to six hours, that divides the period of a selection into at
+// most 150; a day for a longer period.
+func stepOf(sel store.Selection) time.Duration {
+	for _, step := range []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 6 * time.Hour} {
+		if sel.To.Sub(sel.From) <= 150*step {
+			return step
+		}
+	}
+	return 24 * time.Hour
+}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/fleet/internal/store"
+	"github.com/whylate/whylate/internal/testing/check"
 )
 
 // TestChart: bars show the mean time of a request by cause, and marks show versions that begin within the period.
@@ -30,5 +31,16 @@ func TestChart(t *testing.T) {
 	}
 	if drawn := newChart(nil, versions, sel, time.Minute); drawn != nil {
 		t.Errorf("without points: %+v", drawn)
+	}
+}
+
+// TestStepOf: a period has at most 150 intervals.
+func TestStepOf(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct{ period, want time.Duration }{
+		{time.Second, time.Minute}, {150 * time.Minute, time.Minute}, {150*time.Minute + 1, 5 * time.Minute}, {750 * time.Minute, 5 * time.Minute}, {750*time.Minute + 1, 15 * time.Minute},
+		{2250 * time.Minute, 15 * time.Minute}, {2250*time.Minute + 1, time.Hour}, {150 * time.Hour, time.Hour}, {150*time.Hour + 1, 6 * time.Hour}, {900 * time.Hour, 6 * time.Hour}, {900*time.Hour + 1, 24 * time.Hour},
+	} {
+		check.Equal(t, stepOf(store.Selection{From: now.Add(-c.period), To: now}), c.want, "%v", c.period)
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"net/http"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -208,19 +207,6 @@ func (s *Server) acceptBody(ctx context.Context, service string, body io.Reader,
 	}
 	s.Metrics.ReceivedBytes.Add(float64(rec.Bytes))
 	return rec.ID, s.Store.AddRecording(ctx, rec)
-}
-
-// serviceOf returns the service that the token of a request belongs to. Without a valid token the error has status 401.
-func (s *Server) serviceOf(r *http.Request, now time.Time) (service string, err error) {
-	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
-		if service, err = s.Store.TokenName(r.Context(), token, store.SendScope, now); err != nil {
-			return "", err
-		}
-	}
-	if service == "" {
-		return "", refuse(http.StatusUnauthorized, "token", "no valid token: make one with whylate-fleet token SERVICE")
-	}
-	return service, nil
 }
 
 // unpackBody writes a body, unpacked by its Content-Encoding, to out, and returns the id of the recording, a hash of it, and its unpacked size in

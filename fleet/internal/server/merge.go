@@ -10,13 +10,11 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/whylate/whylate/fleet/internal/raw"
 	"github.com/whylate/whylate/fleet/internal/rows"
-	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/internal/judge/compare"
 	"github.com/whylate/whylate/report"
 )
@@ -211,15 +209,4 @@ func (m *merger) mergedReport(name string) *report.Report {
 		m.merged.Groups = append(m.merged.Groups, *g)
 	}
 	return &m.merged
-}
-
-// stepOf returns the shortest of several intervals, from a minute to six hours, that divides the period of a selection into at
-// most 150; a day for a longer period.
-func stepOf(sel store.Selection) time.Duration {
-	for _, step := range []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 6 * time.Hour} {
-		if sel.To.Sub(sel.From) <= 150*step {
-			return step
-		}
-	}
-	return 24 * time.Hour
 }
