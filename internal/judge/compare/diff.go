@@ -10,7 +10,6 @@ package compare
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 
@@ -293,94 +292,6 @@ func matchGroups(old, new []report.Group) (pairs [][2]*report.Group, onlyOld, on
 	return pairs, onlyOld, onlyNew
 }
 
-// The smallest changes that are evidence, relative to the latency, whatever the interval is: an interval shows how much latency varies
-// within recordings, and not between them. On a machine on which threads rarely wait for a CPU, two starts of one service differ by
-// about 1 % in values that are constant within each, and percentiles of blocks come from buckets that are 3 % wide. Where other
-// processes use the CPUs, or it is unknown, means and medians of recordings of one program seconds apart differ by up to 15 %, other
-// percentiles by up to 20 % (docs/internals/diff.md).
-const (
-	minMeanChange       = 0.02
-	minPercentileChange = 0.032
-	minNoisyMiddle      = 0.15
-	minNoisyTail        = 0.20
-	// quietPressure is the largest share of time in which a thread of any process waits for a CPU of a quiet machine.
-	quietPressure = 0.05
-)
-
-// isQuiet reports whether the kernel's counters show that threads rarely waited for a CPU, in the process and on the machine.
-func isQuiet(r *report.Report) bool {
-	pressure := r.Host != nil && r.Host.Lost.PressureNS != nil && float64(*r.Host.Lost.PressureNS) < quietPressure*float64(r.Input.DurationNS)
-	return pressure && r.WithoutCPU() < quietPressure
-}
-
-// A test is the requirements of evidence.
-type test struct {
-	alpha float64 // the probability that an interval does not contain the true difference
-	quiet bool    // both recordings are from a quiet machine
-}
-
-// minChange returns the smallest change of a latency, such as "p99", that is evidence, as a share of the latency.
-func (t test) minChange(name string) float64 {
-	switch isMiddle := name == "mean" || name == "p50"; {
-	case !t.quiet && isMiddle:
-		return minNoisyMiddle
-	case !t.quiet:
-		return minNoisyTail
-	case name == "mean":
-		return minMeanChange
-	}
-	return minPercentileChange
-}
-
-// compareGroups compares the latencies and causes of a group in two reports. t has the level of significance and the smallest
-// changes that count as evidence.
-func compareGroups(old, new *report.Group, t test) Group {
-	g := Group{
-		ID: new.ID, Name: new.Name, Kind: new.Kind, OldCount: old.Count, NewCount: new.Count, OldOpen: old.Open.Count, NewOpen: new.Open.Count,
-		Confidence: 1 - t.alpha, Causes: []Row{}, Tail: []Row{},
-	}
-	pair := pairOf(old, new, t.alpha)
-	oldLatencies, newLatencies := latencies(old), latencies(new)
-	for i, c := range g.Numbers() {
-		*c.Change = Change{Old: oldLatencies[i], New: newLatencies[i]}
-		if oldLatencies[i] == nil || newLatencies[i] == nil {
-			continue
-		}
-		delta := *newLatencies[i] - *oldLatencies[i]
-		c.Delta = &delta
-		if pair == nil {
-			continue
-		}
-		var low, high float64
-		if c.Name == "mean" {
-			low, high = pair.meanInterval(float64(delta))
-		} else {
-			low, high = pair.percentileInterval(quantiles[i-1], *oldLatencies[i], *newLatencies[i])
-		}
-		c.Low, c.High = roundBound(low), roundBound(high)
-		c.Evidence = (low > 0 || high < 0) && math.Abs(float64(delta)) > t.minChange(c.Name)*float64(max(*oldLatencies[i], *newLatencies[i]))
-		g.Changed = g.Changed || c.Evidence
-	}
-	g.Causes = append(g.Causes, compareRows(old.All(), new.All())...)
-	// The smallest change of a row is a part of the whole latency.
-	var largerMean int64
-	for _, l := range []*int64{old.LatencyNS.Mean, new.LatencyNS.Mean} {
-		if l != nil {
-			largerMean = max(largerMean, *l)
-		}
-	}
-	if pair != nil {
-		pair.setRowIntervals(g.Causes, old.All(), new.All(), t.alpha, t.minChange("mean")*float64(largerMean))
-	}
-	for i := range g.Causes {
-		g.Changed = g.Changed || g.Causes[i].Evidence
-	}
-	if old.LatencyNS.P99 != nil && new.LatencyNS.P99 != nil {
-		g.Tail = append(g.Tail, compareRows(slowestBand(old), slowestBand(new))...)
-	}
-	return g
-}
-
 // latencies returns a group's latencies, in the order of Group.Numbers.
 func latencies(g *report.Group) [4]*int64 {
 	l := &g.LatencyNS
@@ -398,50 +309,4 @@ func slowestBand(g *report.Group) *report.Band {
 		return b
 	}
 	return &report.Band{Band: report.Band99}
-}
-
-// minLoadRatio is the smallest ratio of request rates that gives a warning about different loads.
-const minLoadRatio = 1.5
-
-// comparabilityWarnings returns the reasons why the two reports may not be comparable: an empty list, not nil, if there is none.
-func comparabilityWarnings(old, new *report.Report) []report.Warning {
-	list := []report.Warning{}
-	warn := func(code, format string, args ...any) {
-		list = append(list, report.Warning{Code: code, Text: fmt.Sprintf(format, args...)})
-	}
-	if a, b := old.Input.Go, new.Input.Go; a != b {
-		warn("different-go", "the traces are from different versions of Go, %s and %s: the runtime itself may have changed the result", orUnknown(a), orUnknown(b))
-	}
-	if a, b := old.Input.GOMAXPROCS, new.Input.GOMAXPROCS; a != b {
-		warn("different-gomaxprocs", "GOMAXPROCS was %d and is %d: waits for a CPU and the collector's share change with it", a, b)
-	}
-	for _, side := range []struct {
-		name string
-		r    *report.Report
-	}{{"old", old}, {"new", new}} {
-		if side.r.Input.Truncated {
-			warn("truncated", "the %s trace is cut: only its first %.3g s are compared", side.name, float64(side.r.Input.DurationNS)/1e9)
-		}
-	}
-	if a, b := old.Runtime.Throttle.Verdict, new.Runtime.Throttle.Verdict; a != b && (a.HeldBack() || b.HeldBack()) {
-		warn("different-throttling", "CPU throttling was %q and is %q", orUnknown(a), orUnknown(b))
-	}
-	a, b := requestRate(old), requestRate(new)
-	if a > 0 && b > 0 && max(a/b, b/a) > minLoadRatio {
-		warn("different-load", "the rate of requests was %.3g/s and is %.3g/s: latency depends on it", a, b)
-	}
-	if short := min(old.Input.DurationNS, new.Input.DurationNS); short < minBlocks*blockNS {
-		warn("short", "a recording of %.2g s is too short for intervals: record at least %.2g s, better 10 s", float64(short)/1e9, minBlocks*blockNS/1e9)
-	}
-	return list
-}
-
-func orUnknown[S ~string](s S) S { return cmp.Or(s, "unknown") }
-
-// requestRate returns how many requests of all groups ended per second; 0 if the duration is unknown.
-func requestRate(r *report.Report) float64 {
-	if r.Input.DurationNS <= 0 {
-		return 0
-	}
-	return float64(inputOf(r).Requests) / (float64(r.Input.DurationNS) / 1e9)
 }

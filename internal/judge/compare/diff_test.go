@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
-	"strings"
 	"testing"
 
 	"github.com/whylate/whylate/internal/testing/check"
@@ -209,30 +208,6 @@ func TestRowsAreMatchedAcrossEdits(t *testing.T) {
 			got[k] = true
 		}
 		check.True(t, reflect.DeepEqual(got, c.want), "%s: paired %v, want %v", c.name, got, c.want)
-	}
-}
-
-func TestWarnings(t *testing.T) {
-	base := func() *report.Report { return reportOf("a", report.Group{Count: 100}) }
-	for code, change := range map[string]func(r *report.Report){
-		"different-go":         func(r *report.Report) { r.Input.Go = "1.25" },
-		"different-gomaxprocs": func(r *report.Report) { r.Input.GOMAXPROCS = 2 },
-		"truncated":            func(r *report.Report) { r.Input.Truncated = true },
-		"different-throttling": func(r *report.Report) { r.Runtime.Throttle.Verdict = "own" },
-		"different-load":       func(r *report.Report) { r.Groups[0].Count = 200 },
-		"":                     func(*report.Report) {},
-	} {
-		r := base()
-		change(r)
-		for _, d := range []*Diff{Reports(base(), r), Reports(r, base())} {
-			var codes []string
-			for _, w := range d.Warnings {
-				codes = append(codes, w.Code)
-			}
-			if got := strings.Join(codes, " "); got != code {
-				t.Errorf("%q: warnings %q", code, got)
-			}
-		}
 	}
 }
 
