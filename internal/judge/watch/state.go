@@ -86,38 +86,6 @@ type Point struct {
 	Share float64          `json:"share,omitempty"`
 }
 
-// A Finding is a finding of the last poll, or of one a short time ago.
-type Finding struct {
-	Code      report.RuleCode `json:"code"`
-	Severity  report.Severity `json:"severity"`
-	Title     string          `json:"title"`
-	Fix       string          `json:"fix"`
-	Site      *report.Site    `json:"site"`
-	Groups    []string        `json:"groups"` // of the finding, the one with the largest weight first
-	State     FindingState    `json:"state"`
-	FirstSeen time.Time       `json:"since"`
-	LastSeen  time.Time       `json:"last"`
-	// SeenPolls of the PollsSince polls since FirstSeen found it.
-	SeenPolls  int `json:"seen"`
-	PollsSince int `json:"of"`
-}
-
-// IsSameFault reports whether both are one fault, even in other groups: a poll may find it in others than the one before.
-func (f *Finding) IsSameFault(o *Finding) bool {
-	return f.Code == o.Code && f.Site.LineKey() == o.Site.LineKey()
-}
-
-// A FindingState is the state of a finding after the last poll.
-type FindingState string
-
-// States.
-const (
-	StateNew   FindingState = "new"   // for the first time
-	StateAgain FindingState = "again" // not in the poll before, but in an earlier one
-	StateStill FindingState = "still"
-	StateGone  FindingState = "gone"
-)
-
 // State returns the current state for the display, which later polls do not change.
 func (s *Service) State() State {
 	out := State{Schema: Schema, Service: s.name, Time: s.lastPoll.Time, Polls: s.polls, Failures: s.failures, Problem: s.lastPoll.Problem, Groups: []Group{}, Findings: []Finding{}}
@@ -178,21 +146,6 @@ func (g *group) state(time time.Time, window int64) Group {
 	}
 	if sum, _ := g.sumPolls(time, minForP50); sum.count >= minForP50 {
 		out.P50NS = sum.quantile(50)
-	}
-	return out
-}
-
-// state returns the finding for the display, as new, still there, back again or gone. looks is the number of polls so far.
-func (f *finding) state(looks int) Finding {
-	out := f.Finding
-	out.Groups, out.PollsSince, out.State = append([]string{}, f.Groups...), looks-f.firstPoll+1, StateStill
-	switch {
-	case !f.inLastPoll:
-		out.State = StateGone
-	case f.SeenPolls == 1:
-		out.State = StateNew
-	case f.returned:
-		out.State = StateAgain
 	}
 	return out
 }

@@ -238,60 +238,6 @@ func (p *pollStats) quantile(hundredths int) *int64 {
 	return nil
 }
 
-// A finding is a fault over several polls.
-type finding struct {
-	Finding        // as it is shown, but for State and Of
-	firstPoll  int // the poll in which it was first found
-	inLastPoll bool
-	returned   bool // not in the poll before, but in an earlier one
-	lastPoll   int  // the last poll that found it
-}
-
-// addFindings adds a poll's findings to those that earlier polls found. It drops findings that were gone for long, and those
-// beyond maxFindings.
-func (s *Service) addFindings(l Poll) {
-	r := l.Report
-	for _, f := range s.findings {
-		f.inLastPoll = false
-	}
-	for i := range r.Findings {
-		rf := &r.Findings[i]
-		if rf.Ignored != "" {
-			continue
-		}
-		shown := Finding{Code: rf.Code, Site: rf.Site, FirstSeen: l.Time}
-		var groups []string
-		if g := r.Group(rf.Group); g != nil {
-			groups = []string{names.GroupName(g, maxNameWidth)}
-		}
-		index := slices.IndexFunc(s.findings, func(f *finding) bool { return f.IsSameFault(&shown) })
-		if index < 0 {
-			index = len(s.findings)
-			s.findings = append(s.findings, &finding{firstPoll: s.polls, Finding: shown})
-		}
-		f := s.findings[index]
-		if f.inLastPoll { // in another group; the first one is the weightiest
-			if len(groups) > 0 && !slices.Contains(f.Groups, groups[0]) {
-				f.Groups = append(f.Groups, groups[0])
-			}
-			continue
-		}
-		f.returned = f.SeenPolls > 0 && f.lastPoll < s.polls-1
-		f.inLastPoll, f.lastPoll, f.LastSeen, f.SeenPolls = true, s.polls, l.Time, f.SeenPolls+1
-		f.Severity, f.Title, f.Fix, f.Site, f.Groups = rf.Severity, rf.Title, rf.Fix, rf.Site, groups
-	}
-	s.findings = slices.DeleteFunc(s.findings, func(f *finding) bool { return !f.inLastPoll && l.Time.Sub(f.LastSeen) > goneRetention })
-	slices.SortStableFunc(s.findings, func(a, b *finding) int {
-		return cmp.Or(cmp.Compare(boolToInt(b.inLastPoll), boolToInt(a.inLastPoll)), cmp.Compare(severityRank(a), severityRank(b)), a.FirstSeen.Compare(b.FirstSeen))
-	})
-	if len(s.findings) > maxFindings {
-		clear(s.findings[maxFindings:])
-		s.findings = s.findings[:maxFindings]
-	}
-}
-
-func severityRank(f *finding) int { return slices.Index(report.Severities(), f.Severity) }
-
 // boolToInt returns 1 for true and 0 for false.
 func boolToInt(b bool) int {
 	if b {
