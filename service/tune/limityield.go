@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"math"
 	"time"
-
-	"github.com/whylate/whylate/service/internal/quantity"
 )
 
 // gcState is the GOGC policy's state between windows.
@@ -88,66 +86,6 @@ func (s *gcState) step(w gcWindow) gcDecision {
 		return d
 	}
 	return s.approachTarget(w, d)
-}
-
-// fittingGOGC returns the GOGC with which the process would just reach the memory target: at least the base GOGC, at most maxGOGC.
-func (s *gcState) fittingGOGC(w gcWindow) int {
-	base := float64(w.live + w.stacks + w.globals)
-	if base <= 0 {
-		return maxGOGC
-	}
-	room := memoryTarget*float64(w.memoryBound) - float64(w.otherMemory) - float64(w.overhead) - float64(w.live)
-	return max(s.baseGOGC, int(max(0, min(maxGOGC, 100*room/base))))
-}
-
-// recordFit adds the GOGC that fits at present, after this number of further collections, and returns the smallest one of the last one to two times
-// cyclesToRemember collections.
-func (s *gcState) recordFit(fits int, cycles uint64) int {
-	if s.tightestFit == [2]int{} {
-		s.tightestFit = [2]int{fits, fits}
-	}
-	s.tightestFit[1] = min(s.tightestFit[1], fits)
-	alwaysFit := min(s.tightestFit[0], s.tightestFit[1])
-	if s.tightestCycles += cycles; s.tightestCycles >= cyclesToRemember {
-		s.tightestFit, s.tightestCycles = [2]int{s.tightestFit[1], fits}, 0
-	}
-	return alwaysFit
-}
-
-// approachTarget returns d with the GOGC moved towards the fitting one, and the reason: down at once, up in steps, and not at all for small
-// differences. Without a memory limit it is the base GOGC.
-func (s *gcState) approachTarget(w gcWindow, d gcDecision) gcDecision {
-	s.restCycles -= min(s.restCycles, w.cycles)
-	if w.memoryBound <= 0 || !w.bounded {
-		if w.gogc > s.baseGOGC {
-			d.gogc, d.reason = s.baseGOGC, "there is no memory limit in force"
-		}
-		s.raiseCycles = 0
-		return d
-	}
-	fits := s.fittingGOGC(w)
-	alwaysFit := s.recordFit(fits, w.cycles)
-	if w.gogc > s.baseGOGC && float64(fits) < lowerRatio*float64(w.gogc) {
-		s.raiseCycles = 0
-		s.restFactor = min(max(1, 2*s.restFactor), maxRestFactor)
-		s.restCycles = s.restFactor * cyclesToRest
-		if d.gogc = fits; float64(fits) < raiseRatio*float64(s.baseGOGC) {
-			d.gogc = s.baseGOGC
-		}
-		d.reason = fmt.Sprintf("the live heap of %s leaves less room below %s of %s", bytesText(w.live), quantity.Percent(memoryTarget), bytesText(w.memoryBound))
-		return d
-	}
-	if w.gcShare < minGCShare || float64(alwaysFit) < raiseRatio*float64(w.gogc) || s.restCycles > 0 {
-		s.raiseCycles = 0
-		return d
-	}
-	if s.raiseCycles += w.cycles; s.raiseCycles < cyclesToRaise {
-		return d
-	}
-	s.raiseCycles = 0
-	d.gogc = min(alwaysFit, int(math.Ceil(maxStep*float64(w.gogc))))
-	d.reason = fmt.Sprintf("collecting takes %s of the CPU time used, and the process may grow to %s of %s", shareText(w.gcShare), quantity.Percent(memoryTarget), bytesText(w.memoryBound))
-	return d
 }
 
 // waitForCalm returns d with restore set after cyclesToCalm collections in succession for which the lower limit would have left enough room; before

@@ -151,3 +151,20 @@ func bytesText(n int64) string {
 	}
 	return quantity.Binary(n)
 }
+
+// otherMemory returns the memory outside of Go in the group with the tightest limit: charged memory that the kernel cannot
+// reclaim, less Go's mapped memory; 0 if it is not known. Swapped heap pages count as mapped, so swap is added.
+func (in *inputs) otherMemory() int64 {
+	if !in.bindingOK {
+		return 0
+	}
+	return max(0, in.binding.Unreclaimable()+in.binding.Swap-in.mappedAtBinding)
+}
+
+// memoryLimit returns the limit, in bytes, at which the kernel kills, or the one of Options.MemoryLimit; 0 is none.
+func (in *inputs) memoryLimit() int64 {
+	if in.providedSource != "" {
+		return in.providedLimit
+	}
+	return in.bounds.Memory
+}
