@@ -8,15 +8,6 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// NameOf returns the name of the function with which a goroutine started; if that is unknown, the outermost function of its stack; 0 if neither is
-// known.
-func (t *Trace) NameOf(g uint64) tracefmt.StringID {
-	if row, ok := t.index.goroutines.table.get(g); ok {
-		return t.index.goroutines.name(row, &t.index.syms)
-	}
-	return 0
-}
-
 // A Moment is the complete state of a lane at one instant.
 type Moment struct {
 	Goroutine uint64        `json:"goroutine"`
@@ -173,12 +164,6 @@ func (t *Trace) frames(id tracefmt.StackID) []report.Site {
 	}
 	return out
 }
-
-// Site returns the site of a frame, nil for none.
-func (t *Trace) Site(f tracefmt.FrameID) *report.Site { return t.index.speller.Site(f) }
-
-// String returns the text of a string id.
-func (t *Trace) String(id tracefmt.StringID) string { return t.index.syms.String(id) }
 
 // maxMomentRequests bounds the requests listed for one instant.
 const maxMomentRequests = 5

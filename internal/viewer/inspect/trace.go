@@ -13,6 +13,7 @@ import (
 
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
 )
 
 // A Trace answers queries about an indexed trace. Many goroutines may call its methods concurrently. All times in
@@ -210,3 +211,18 @@ func (t *Trace) Facts() Facts {
 	t.gens.mu.Unlock()
 	return f
 }
+
+// NameOf returns the name of the function with which a goroutine started; if that is unknown, the outermost function of its stack; 0 if neither is
+// known.
+func (t *Trace) NameOf(g uint64) tracefmt.StringID {
+	if row, ok := t.index.goroutines.table.get(g); ok {
+		return t.index.goroutines.name(row, &t.index.syms)
+	}
+	return 0
+}
+
+// Site returns the site of a frame, nil for none.
+func (t *Trace) Site(f tracefmt.FrameID) *report.Site { return t.index.speller.Site(f) }
+
+// String returns the text of a string id.
+func (t *Trace) String(id tracefmt.StringID) string { return t.index.syms.String(id) }
