@@ -95,3 +95,62 @@ func PeerState(x *report.PeerState) string {
 	}
 	return text
 }
+
+// PeerProcess names the process of a peer: by its recording, or as "this process".
+func PeerProcess(p *report.Peer) string {
+	if p.Recording != "" {
+		return "the process of " + p.Recording
+	}
+	return "this process"
+}
+
+// PeerNames returns the short names of a peer's groups, joined by "or".
+func PeerNames(p *report.Peer) string {
+	s := ""
+	for i, n := range p.GroupNames() {
+		if i > 0 {
+			s += " or "
+		}
+		s += words.FuncName(n)
+	}
+	return s
+}
+
+// spentText returns a clause, with a space before it, about the cause on which such requests of the peer spent their time; "" if
+// it is not known.
+func spentText(p *report.Peer) string {
+	if p.Spent == "" {
+		return ""
+	}
+	return " (such requests spent " + termtext.Head(p.Spent, 200) + ")"
+}
+
+// asLongText returns a clause, with a space before it, if only requests as long as the waits were counted; else "".
+func asLongText(p *report.Peer) string {
+	if p.AsLong {
+		return " that is as long"
+	}
+	return ""
+}
+
+// DescribePeer returns the rest of a sentence about the group that answers requests' waits for the network, from its verb on ("is
+// this process: ..."): the evidence, and the parts of the waits.
+func DescribePeer(p *report.Peer) string {
+	sure := "is "
+	if p.Confidence < 0.7 {
+		sure = "may be "
+	}
+	s := sure + PeerProcess(p) + ": " + words.Number(int64(p.Held)) + " of " + words.Count(p.Waits, "wait", "waits") + " for the network contain one request of " + PeerNames(p) + asLongText(p) + " (by chance: " +
+		words.PercentOr0(p.ByChance) + "). A wait takes " + words.Duration(p.WaitNS) + "; the request in it takes " + words.Duration(p.ServedNS) + spentText(p)
+	if p.ThereNS != nil && p.BackNS != nil {
+		s += "; it begins " + words.Duration(*p.ThereNS) + " after the wait"
+		if p.UnseenNS != nil && *p.UnseenNS > 0 {
+			s += " (up to " + words.Duration(*p.UnseenNS) + " of that unread at the server)"
+		}
+		s += " and ends " + words.Duration(*p.BackNS) + " before it"
+	}
+	if p.LateNS > 0 {
+		s += ", for " + words.Duration(p.LateNS) + " of which the waiting goroutine had no P"
+	}
+	return s
+}
