@@ -266,14 +266,6 @@ func (e *explainFlags) engineOptions(in *input) explain.Options {
 	return opts
 }
 
-// warnOfExcess adds a warning to a report that --max-memory was exceeded.
-func warnOfExcess(rep *report.Report, excess int64) {
-	if rep != nil && excess > 0 {
-		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: "max-memory", Text: fmt.Sprintf(
-			"the limit was raised by %s above --max-memory, because the trace needs that much at one time; a shorter trace, or --from and --to, need less", words.Bytes(excess))})
-	}
-}
-
 // slowestCount returns the number of slow requests to show, as the engine and the text expect it: usual without --slowest, negative for none.
 func (e *explainFlags) slowestCount(usual int) int {
 	switch {

@@ -1,11 +1,15 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"runtime/debug"
 	"runtime/metrics"
 	"sync"
 	"time"
+
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
 )
 
 // defaultMemoryLimit limits the heap as long as its live data allow it: with the collector's default pace it would grow to
@@ -118,3 +122,11 @@ func (m *heap) lowestLimit() int64 {
 // additional memory was measured to save 30 MB of 265 for twice as many collections, which cost a tenth of the CPU if other
 // programs need it, too.
 func comfortableLimit(live int64) int64 { return live + live/3 }
+
+// warnOfExcess adds a warning to a report that --max-memory was exceeded.
+func warnOfExcess(rep *report.Report, excess int64) {
+	if rep != nil && excess > 0 {
+		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: "max-memory", Text: fmt.Sprintf(
+			"the limit was raised by %s above --max-memory, because the trace needs that much at one time; a shorter trace, or --from and --to, need less", words.Bytes(excess))})
+	}
+}

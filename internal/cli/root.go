@@ -68,6 +68,3 @@ func newRoot(s *streams, extraVerbs ...command.Verb) *cobra.Command {
 
 // Help lists commands by purpose, and suggests them in that order.
 func init() { cobra.EnableCommandSorting = false }
-
-// maxEditDistance is the number of edits up to which a word is similar to a name: cobra's default.
-const maxEditDistance = 2

@@ -50,3 +50,6 @@ func suggestNames(word string, names []string) []string {
 	}
 	return list.SuggestionsFor(word)
 }
+
+// maxEditDistance is the number of edits up to which a word is similar to a name: cobra's default.
+const maxEditDistance = 2
