@@ -133,23 +133,3 @@ func errorText(err error) string {
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	return text[:min(len(text), 200)]
 }
-
-// AreLoopback reports whether all targets are localhost or addresses of the loopback interface.
-func AreLoopback(targets []Target) bool {
-	for i := range targets {
-		u, err := targets[i].parse()
-		if err != nil || !isLoopbackHost(u.Hostname()) {
-			return false
-		}
-	}
-	return true
-}
-
-// isLoopbackHost reports whether a host without a port is localhost or a loopback address.
-func isLoopbackHost(host string) bool {
-	if host == "localhost" {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
-}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -173,4 +174,24 @@ func ReadBody(name string) ([]byte, error) {
 		return nil, fmt.Errorf("reading a body: %w", err)
 	}
 	return b, nil
+}
+
+// AreLoopback reports whether all targets are localhost or addresses of the loopback interface.
+func AreLoopback(targets []Target) bool {
+	for i := range targets {
+		u, err := targets[i].parse()
+		if err != nil || !isLoopbackHost(u.Hostname()) {
+			return false
+		}
+	}
+	return true
+}
+
+// isLoopbackHost reports whether a host without a port is localhost or a loopback address.
+func isLoopbackHost(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
 }
