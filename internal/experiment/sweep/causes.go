@@ -81,3 +81,13 @@ func meanCauses(runs []*Run) []Cause {
 	sortCauses(out)
 	return out
 }
+
+// A Cause is one cause of latency with its shares.
+type Cause struct {
+	Cause string `json:"cause"`
+	// Share is the share of the latency of the slowest tenth of the requests, ShareAll that of the
+	// latency of all requests.
+	Share         float64 `json:"share"`
+	ShareAll      float64 `json:"share_all"`
+	slowNS, allNS int64
+}

@@ -39,16 +39,6 @@ type Run struct {
 	Warnings       []string      `json:"warnings,omitempty"`
 }
 
-// A Cause is one cause of latency with its shares.
-type Cause struct {
-	Cause string `json:"cause"`
-	// Share is the share of the latency of the slowest tenth of the requests, ShareAll that of the
-	// latency of all requests.
-	Share         float64 `json:"share"`
-	ShareAll      float64 `json:"share_all"`
-	slowNS, allNS int64
-}
-
 // cpuPerRequest returns the service's CPU time for each answered request, in ns; nil without any.
 func (r *Run) cpuPerRequest() *float64 {
 	if n := r.Load.Requests - r.Load.Errors; n > 0 {
