@@ -4,35 +4,19 @@
 package plugin
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
-	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
-	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	_ "k8s.io/client-go/plugin/pkg/client/auth" // methods of authentication
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/whylate/whylate/internal/capture/record"
 	"github.com/whylate/whylate/internal/cli"
-	"github.com/whylate/whylate/internal/output/termtext"
-	"github.com/whylate/whylate/internal/output/words"
-	"github.com/whylate/whylate/report"
-	"github.com/whylate/whylate/report/text"
 )
 
 const usage = `kubectl whylate says why the requests of a Go service in pods are late.
@@ -173,67 +157,11 @@ func (o *options) check() error {
 	return nil
 }
 
-// clusterFlags adds kubectl's flags that select the cluster and the user.
-func clusterFlags(flags *pflag.FlagSet) clientcmd.ClientConfig {
-	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), new(clientcmd.ConfigOverrides)
-	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "file with clusters and users (default: KUBECONFIG, else ~/.kube/config)")
-	clientcmd.BindOverrideFlags(overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
-}
-
-// connect returns the clients of the cluster that a kubeconfig names. It sends nothing.
-func connect(config clientcmd.ClientConfig) (*cluster, error) {
-	rc, err := config.ClientConfig()
-	if clientcmd.IsEmptyConfig(err) {
-		return nil, errors.New("no cluster is configured: set KUBECONFIG, or give --kubeconfig or --context")
-	} else if err != nil {
-		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
-	}
-	rc.UserAgent = "kubectl-whylate/" + cli.Version()
-	namespace, _, err := config.Namespace()
-	if err != nil {
-		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
-	}
-	// Both clients share one HTTP client and its connections.
-	client, err := rest.HTTPClientFor(rc)
-	if err != nil {
-		return nil, fmt.Errorf("using the kubeconfig: %w", err)
-	}
-	core, err := typedv1.NewForConfigAndClient(rc, client)
-	if err != nil {
-		return nil, fmt.Errorf("using the kubeconfig: %w", err)
-	}
-	apps, err := appsv1.NewForConfigAndClient(rc, client)
-	if err != nil {
-		return nil, fmt.Errorf("using the kubeconfig: %w", err)
-	}
-	return &cluster{core, apps, &forwarder{rc, core.RESTClient()}, namespace}, nil
-}
-
 // A run is one run of the command.
 type run struct {
 	options
 	streams Streams
 	dir     string // directory of the recordings
-}
-
-// An answer is the result for one pod.
-type answer struct {
-	Pod       string            `json:"pod"`
-	Service   map[string]string `json:"service"`
-	Port      int               `json:"port,omitempty"`
-	Flight    bool              `json:"flight,omitempty"` // recorded by its flight recorder
-	File      string            `json:"file,omitempty"`   // recording in the directory of -o
-	Page      string            `json:"page,omitempty"`
-	Bytes     int64             `json:"bytes,omitempty"`
-	Truncated bool              `json:"truncated,omitempty"`
-	Error     string            `json:"error,omitempty"`
-	Events    []event           `json:"events,omitempty"`
-	Report    json.RawMessage   `json:"report,omitempty"` // report/report.schema.json
-
-	status int
-	file   string // recording, including a temporary one
-	report *report.Report
 }
 
 // execute runs the command for all pods and returns the exit status.
@@ -276,18 +204,6 @@ func (r *run) execute(ctx context.Context, c *cluster) (int, error) {
 	return exitStatus(answers), r.writeAnswers(answers)
 }
 
-// exitStatus returns the command's status: that of the last pod that failed, or the interrupt if there was one, because it explains the failures;
-// ExitOK if none failed.
-func exitStatus(answers []*answer) int {
-	status := cli.ExitOK
-	for _, a := range answers {
-		if status != cli.ExitInterrupted && a.status != cli.ExitOK {
-			status = a.status
-		}
-	}
-	return status
-}
-
 var messageMutex sync.Mutex
 
 // printMessage prints a one-line message that is not a result. It may quote the cluster.
@@ -295,157 +211,6 @@ func (r *run) printMessage(format string, args ...any) {
 	messageMutex.Lock()
 	defer messageMutex.Unlock()
 	fmt.Fprintln(r.streams.Err, "kubectl whylate: "+cleanText(fmt.Sprintf(format, args...), maxLine))
-}
-
-// record records a pod into a file. A failure is printed and, with its exit status, in the answer, which is never nil.
-func (r *run) record(ctx context.Context, t *target) *answer {
-	a := &answer{Pod: t.pod.Name}
-	failed := func(err error) *answer {
-		a.status, a.Error = cli.ExitFailed, lineText(err)
-		if ctx.Err() != nil {
-			a.status = cli.ExitInterrupted
-		}
-		r.printMessage("pod %s: %s", a.Pod, a.Error)
-		return a
-	}
-	err := t.findPort(ctx, r.port, r.flight, r.hasSeconds)
-	t.selectContainer(t.port)
-	a.Service, a.Port, a.Flight = t.attributes(), t.port, t.flight
-	if err != nil {
-		return failed(err)
-	}
-	start := time.Now().UTC()
-	name := filepath.Join(r.dir, t.pod.Name+start.Format("-20060102T150405Z")+record.BundleExt)
-	host := net.JoinHostPort("localhost", strconv.Itoa(t.port))
-	opt := record.Options{
-		Duration: time.Duration(r.seconds) * time.Second, NoCPU: r.noCPU, NoHost: true, Proxy: "none", MaxBytes: maxRecording,
-		Header: http.Header{"Host": {host}}, // services may refuse unknown host names
-		Dial:   t.dial, Service: a.Service, ExplainCut: t.explainEnd, UserAgent: "kubectl-whylate/" + cli.Version(),
-	}
-	if t.flight {
-		size, err := record.SaveFlight(ctx, t.url(t.port)+t.path, opt, name, nil)
-		if err != nil {
-			return failed(err)
-		}
-		a.Bytes, a.file = size, name
-		r.printMessage("pod %s: port %d, %s that its flight recorder held (--seconds records the next ones)", a.Pod, t.port, words.Bytes(size))
-		return a
-	}
-	r.printMessage("pod %s: port %d, recording %d s", a.Pod, t.port, r.seconds)
-	res, err := record.Save(ctx, t.url(t.port)+t.path, opt, name, cli.Version(), nil)
-	if res == nil {
-		return failed(err)
-	}
-	a.Bytes, a.Truncated = res.Bytes, res.Partial
-	if err != nil {
-		failed(err)
-		if res.HasGeneration && ctx.Err() == nil {
-			a.status = cli.ExitOK
-		}
-	}
-	if res.HasGeneration {
-		a.file = name
-	} else {
-		_ = os.Remove(name) // it has no complete generation
-	}
-	return a
-}
-
-// explainRecording runs whylate's verb explain on the recording a.file, also after an interrupt, and stores the report and, if
-// --events is given, the pod's events in a. If it fails, it prints the reason and stores it, with the exit status, in a.
-func (r *run) explainRecording(ctx context.Context, t *target, a *answer) {
-	interrupted := ctx.Err() != nil
-	ctx = context.WithoutCancel(ctx)
-	var out, stderr bytes.Buffer
-	args := append([]string{"explain", "--json"}, r.passedArgs...)
-	status := cli.Run(ctx, append(args, "--", a.file), strings.NewReader(""), &out, &stderr)
-	rep, err := report.ReadJSON(&out)
-	if status != cli.ExitOK || err != nil {
-		lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-		a.status, a.Error = max(status, cli.ExitUsage), strings.TrimPrefix(lines[len(lines)-1], "whylate: ")
-		r.printMessage("pod %s: %s", a.Pod, a.Error)
-		return
-	}
-	rep.Input.Name, rep.Input.Service = a.Pod+":"+strconv.Itoa(a.Port), a.Service
-	rep.Input.Truncated = rep.Input.Truncated || a.Truncated
-	a.report = rep
-	if r.output != "" {
-		a.File = a.file
-	}
-	if r.events && !interrupted {
-		if a.Events, err = t.events(ctx); err != nil {
-			r.printMessage("pod %s: %s", a.Pod, lineText(err))
-		}
-	}
-}
-
-// writeAnswers writes the reports of all pods with their events, and a summary if there are several; with --json the answers as
-// JSON, with --html a page for each. Answers without a report are left out of the text.
-func (r *run) writeAnswers(answers []*answer) error {
-	var reports []text.NamedReport
-	columns := 0
-	if f, ok := r.streams.Out.(*os.File); ok {
-		columns, _, _ = term.GetSize(int(f.Fd()))
-	}
-	for i, a := range answers {
-		if a.report == nil {
-			continue
-		}
-		var data bytes.Buffer
-		if err := report.WriteJSON(&data, a.report); err != nil {
-			return err
-		}
-		a.Report = data.Bytes()
-		reports = append(reports, text.NamedReport{Name: a.Pod, Report: a.report})
-		show := []string{"report"}
-		if r.full {
-			show = append(show, "--full")
-		}
-		if r.html {
-			dir := "."
-			if r.output != "" {
-				dir = r.output
-			}
-			a.Page = filepath.Join(dir, strings.TrimSuffix(filepath.Base(a.file), record.BundleExt)+".html")
-			show = append(show, "--html", a.Page)
-		}
-		out := r.streams.Out
-		if r.json {
-			out = io.Discard
-		} else if i > 0 {
-			fmt.Fprintln(out)
-		}
-		if r.html || !r.json {
-			if status := cli.Run(context.Background(), append(show, "-"), bytes.NewReader(a.Report), out, r.streams.Err); status != cli.ExitOK {
-				return fmt.Errorf("pod %s: the answer could not be written", a.Pod)
-			}
-		}
-		if r.json {
-			continue
-		}
-		for _, e := range a.Events {
-			fmt.Fprintf(out, "event %s %s: %s", e.Time.Format(time.TimeOnly), e.Reason, e.Message)
-			if e.Count > 1 {
-				fmt.Fprintf(out, " (%d times)", e.Count)
-			}
-			fmt.Fprintln(out)
-		}
-		for _, output := range [][2]string{{"recording", a.File}, {"page", a.Page}} {
-			if output[1] != "" {
-				fmt.Fprintf(out, "%s: %s\n", output[0], termtext.Escape(output[1]))
-			}
-		}
-	}
-	if r.json {
-		e := json.NewEncoder(r.streams.Out)
-		e.SetIndent("", "  ")
-		return e.Encode(map[string]any{"pods": answers})
-	}
-	if len(reports) > 1 {
-		fmt.Fprintln(r.streams.Out)
-		return text.WriteSummary(r.streams.Out, reports, text.Options{Width: columns})
-	}
-	return nil
 }
 
 // watchPods runs whylate's verb watch on the pods, through forwarded ports, until it ends, and returns its exit status.

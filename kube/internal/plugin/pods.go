@@ -8,24 +8,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	apps "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
-	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
-
-// A cluster has the clients of the API server for one namespace.
-type cluster struct {
-	core      typedv1.CoreV1Interface
-	apps      appsv1.AppsV1Interface
-	forward   *forwarder
-	namespace string
-}
 
 // A target is a pod to record.
 type target struct {
@@ -167,21 +155,6 @@ func (c *cluster) listPods(ctx context.Context, selector string) ([]corev1.Pod, 
 	return list.Items, nil
 }
 
-// explainError returns an error of the API server with advice. It is about the objects of a kind in the plural, such as pods,
-// or about the one with this name.
-func (c *cluster) explainError(err error, kind, name string) error {
-	text := lineText(err)
-	switch {
-	case apierrors.IsNotFound(err):
-		return fmt.Errorf("there is no %s %q in namespace %s: kubectl get %[4]s -n %[3]s lists them; -n names another namespace", strings.TrimSuffix(kind, "s"), name, c.namespace, kind)
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("you may not read %s in namespace %s (%s): ask for the verbs get and list on them (docs/kubernetes.md has the Role)", kind, c.namespace, text)
-	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("the cluster did not accept your credentials (%s): log in again", text)
-	}
-	return fmt.Errorf("asking the cluster for %s: %s: does kubectl get pods work?", kind, text)
-}
-
 // newTarget returns the pod as a target, with the named container, or, for "", the pod's default one. A missing container is an error.
 func (c *cluster) newTarget(p *corev1.Pod, name string) (*target, error) {
 	named := name != ""
@@ -257,80 +230,4 @@ func (t *target) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 		return nil, err
 	}
 	return t.cluster.forward.dial(ctx, t.cluster.namespace, t.pod.Name, port)
-}
-
-const (
-	// endTimeout bounds the wait for a kubelet to report the end of a container.
-	endTimeout      = 3 * time.Second
-	endPollInterval = 300 * time.Millisecond
-)
-
-// explainEnd returns why the recorded container no longer runs, "" if it still runs.
-func (t *target) explainEnd(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, endTimeout)
-	defer cancel()
-	for {
-		p, err := t.cluster.core.Pods(t.cluster.namespace).Get(ctx, t.pod.Name, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return fmt.Sprintf("pod %s was deleted while it was recorded", t.pod.Name)
-		case err != nil:
-		case p.UID != t.pod.UID:
-			return fmt.Sprintf("pod %s was replaced while it was recorded", t.pod.Name)
-		case p.DeletionTimestamp != nil:
-			return fmt.Sprintf("pod %s is being deleted", t.pod.Name)
-		default:
-			if s := t.containerStatus(p); s.RestartCount > t.containerStatus(t.pod).RestartCount || s.State.Terminated != nil {
-				return fmt.Sprintf("container %s of pod %s ended while it was recorded%s: kubectl logs --previous has its last lines", t.container.Name, t.pod.Name, exitText(s))
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return ""
-		case <-time.After(endPollInterval):
-		}
-	}
-}
-
-// exitText returns how a container ended, now or the last time: " (OOMKilled, exit status 137)", with the space, to follow a
-// word; "" if it never ended.
-func exitText(s *corev1.ContainerStatus) string {
-	end := cmp.Or(s.State.Terminated, s.LastTerminationState.Terminated)
-	if end == nil {
-		return ""
-	}
-	return fmt.Sprintf(" (%s, exit status %d)", cmp.Or(end.Reason, "no reason given"), end.ExitCode)
-}
-
-// An event is a Kubernetes event about a pod.
-type event struct {
-	Time    time.Time `json:"time"`
-	Reason  string    `json:"reason"`
-	Message string    `json:"message"`
-	Count   int32     `json:"count,omitempty"`
-}
-
-const (
-	maxEvents   = 10
-	maxEventAge = time.Hour
-)
-
-// events returns the events of the pod from the last maxEventAge, at most the latest maxEvents, the oldest first.
-func (t *target) events(ctx context.Context) ([]event, error) {
-	list, err := t.cluster.core.Events(t.cluster.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(t.pod.UID), Limit: listLimit})
-	if err != nil {
-		return nil, t.cluster.explainError(err, "events", "")
-	}
-	var out []event
-	for _, e := range list.Items {
-		lastSeen := cmp.Or(e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time)
-		if e.Series != nil {
-			lastSeen = e.Series.LastObservedTime.Time
-		}
-		if time.Since(lastSeen) < maxEventAge {
-			out = append(out, event{lastSeen.UTC(), shortText(e.Reason), shortText(e.Message), e.Count})
-		}
-	}
-	slices.SortFunc(out, func(a, b event) int { return a.Time.Compare(b.Time) })
-	return out[max(0, len(out)-maxEvents):], nil
 }
