@@ -32,6 +32,7 @@ type heldQueue struct {
 	byGroup map[path.GroupID]float64
 	tails   []float64 // times from a leaf's end to the release
 	leads   []float64 // times from the end of the holder's own wait to its leaf
+	gaps    []float64 // times between two leaves of one hold
 }
 
 // addHeld adds a lock or a pool, for which the requests of list waited, as a resource. It chooses how to measure the demand: by
@@ -53,7 +54,10 @@ func (a *analysis) addHeld(list []*wait, isLock bool) {
 		}
 		q.heldNS = 0
 	}
-	r := &resource{kind: kind, factor: 1, site: a.siteOf(mostFrequent(list)), waits: list, groups: q.byGroup, lines: q.heldLines()}
+	r := &resource{
+		kind: kind, factor: 1, site: a.siteOf(mostFrequent(list)), waits: list, groups: q.byGroup, lines: q.heldLines(),
+		gapNS: sample.Quantile(slices.Sorted(slices.Values(q.gaps)), threshold.NearlyAllShare),
+	}
 	reason := ""
 	switch {
 	case isLock && list[0].isRW:
@@ -108,8 +112,11 @@ func (a *analysis) observeHolders(list []*wait) *heldQueue {
 				q.byGroup[holder.group] += float64(w.end - from)
 			}
 			leafEnd := int64(0)
-			for _, l := range leaves {
+			for i, l := range leaves {
 				if ns := min(l.end, w.end) - max(l.start, from); ns > 0 {
+					if leafEnd > 0 && leaves[i-1].g == l.g {
+						q.gaps = append(q.gaps, float64(l.start-leafEnd))
+					}
 					q.leafNS[a.lineOf(l.stack)] += float64(ns)
 					if w.endsRead {
 						q.readNS[a.lineOf(l.stack)] += float64(ns)
@@ -161,23 +168,30 @@ func (q *heldQueue) heldLines() map[tracefmt.Line]bool {
 	return out
 }
 
-// A leafSpan is an interval in which a request was in a leaf at one of some lines.
+// A leafSpan is an interval in which a goroutine of a request was in leaves at some lines, without long gaps.
 type leafSpan struct {
 	request    *servedRequest
 	start, end int64
 }
 
-// leafSpans returns the intervals in which any request was in a leaf at one of the lines, whether or not another goroutine
-// waited, sorted by start.
-func (a *analysis) leafSpans(lines map[tracefmt.Line]bool) (out []leafSpan) {
+// leafSpans returns the intervals in which any request was in leaves at the lines, whether or not another goroutine waited, sorted
+// by start. Leaves of one goroutine with at most gapNS between them are one interval.
+func (a *analysis) leafSpans(lines map[tracefmt.Line]bool, gapNS float64) (out []leafSpan) {
 	if len(lines) == 0 {
 		return nil
 	}
 	for _, r := range a.requests {
+		last := map[uint64]int{} // interval by goroutine, plus 1
 		for _, l := range r.leaves {
-			if lines[a.lineOf(l.stack)] {
-				out = append(out, leafSpan{r, l.start, l.end})
+			if !lines[a.lineOf(l.stack)] {
+				continue
 			}
+			if k := last[l.g]; k > 0 && float64(l.start-out[k-1].end) <= gapNS {
+				out[k-1].end = l.end
+				continue
+			}
+			out = append(out, leafSpan{r, l.start, l.end})
+			last[l.g] = len(out)
 		}
 	}
 	slices.SortFunc(out, func(x, y leafSpan) int { return cmp.Or(cmp.Compare(x.start, y.start), cmp.Compare(x.end, y.end)) })
@@ -189,7 +203,7 @@ func (a *analysis) leafSpans(lines map[tracefmt.Line]bool) (out []leafSpan) {
 // once, if the resource was that full whenever a request had to wait; a lock that was not counts as several locks. leadNS is
 // further time that a holder which waited needs. It returns the reason if the resource cannot be judged, else "".
 func (a *analysis) measureLeaves(r *resource, q *heldQueue, leadNS float64) string {
-	spans := a.leafSpans(r.lines)
+	spans := a.leafSpans(r.lines, r.gapNS)
 	// At the limit, each holder has waited: it must wake up first.
 	r.tail, r.lead = sample.Median(q.tails), sample.Median(q.leads)+leadNS
 	var holders queues.Overlap
@@ -246,29 +260,27 @@ func (a *analysis) measureWrites(r *resource, q *heldQueue) string {
 		}
 	}
 	r.lines = writes
-	spans, background := a.leafSpans(writes), 0
-	writers := map[*servedRequest]bool{}
+	spans, background := a.leafSpans(writes, r.gapNS), 0
 	for _, s := range spans {
-		if !writers[s.request] && !s.request.isServed && a.hasServed {
+		if !s.request.isServed && a.hasServed {
 			background++
 		}
-		writers[s.request] = true
 	}
-	writeCount := float64(len(writers))
+	writeCount := float64(len(spans))
 	switch {
-	case len(writers) < threshold.SmallSample:
-		return fmt.Sprintf("readers share it, and only %d writes were seen", len(writers))
+	case len(spans) < threshold.SmallSample:
+		return fmt.Sprintf("readers share it, and only %d writes were seen", len(spans))
 	case float64(background) >= threshold.HalfShare*writeCount:
 		return backgroundReason
 	}
 	var reads []float64
-	for _, s := range a.leafSpans(r.readLines) {
+	for _, s := range a.leafSpans(r.readLines, r.gapNS) {
 		reads = append(reads, float64(s.end-s.start))
 	}
 	slices.Sort(reads)
 	perWrite := float64(len(reads)) / writeCount
 	drainNS := sample.Quantile(reads, perWrite/(perWrite+1))
-	if reason := a.measureLeaves(r, q, drainNS*writeCount/float64(len(spans))); reason != "" {
+	if reason := a.measureLeaves(r, q, drainNS); reason != "" {
 		return reason
 	}
 	r.error += 2 * math.Sqrt(max(0, 1-r.visits)/writeCount) // how many requests write

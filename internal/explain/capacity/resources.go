@@ -32,6 +32,7 @@ type resource struct {
 	waits      []*wait                  // for it
 	lines      map[tracefmt.Line]bool   // lines at which holders are in leaves
 	readLines  map[tracefmt.Line]bool   // the same, while several requests share an RWMutex for reading
+	gapNS      float64                  // time between two leaves of one hold, at most
 }
 
 // An analysis finds the resources of a Sum and computes a capacity.

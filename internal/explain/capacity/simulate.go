@@ -56,10 +56,10 @@ func (a *analysis) newSimulation() *simulation {
 		for _, w := range r.waits {
 			queued[w.request] += float64(w.end - w.start)
 		}
-		for _, span := range a.leafSpans(r.lines) {
+		for _, span := range a.leafSpans(r.lines, r.gapNS) {
 			uses[span.request] = append(uses[span.request], service{r, float64(span.end - span.start), false})
 		}
-		for _, span := range a.leafSpans(r.readLines) {
+		for _, span := range a.leafSpans(r.readLines, r.gapNS) {
 			uses[span.request] = append(uses[span.request], service{r, float64(span.end - span.start), true})
 		}
 	}

@@ -77,6 +77,7 @@ type wait struct {
 
 // A leaf is a wait or a system call of a request that no other goroutine ended.
 type leaf struct {
+	g          uint64
 	stack      tracefmt.StackID
 	isNetwork  bool
 	start, end int64
@@ -164,7 +165,7 @@ func (p *worker) Add(w *path.WalkResult) {
 			if step.Kind == critpath.Syscall && step.End-step.Start <= threshold.LoopbackNS {
 				record.syscallNS += step.End - step.Start
 			} else if !step.Inbound {
-				record.leaves = append(record.leaves, leaf{step.Stack, step.Kind == critpath.Network, step.Start, step.End})
+				record.leaves = append(record.leaves, leaf{step.G, step.Stack, step.Kind == critpath.Network, step.Start, step.End})
 			}
 		}
 	}
@@ -186,7 +187,7 @@ func (p *worker) addWaits(w *path.WalkResult, record *servedRequest) {
 		}
 		isConnection := p.stage.Sites.HasRole(followed.Stack, knowledge.ConnectionWait)
 		if p.stage.Sites.HasRole(followed.Stack, knowledge.PeerCall) && !isConnection {
-			record.leaves = append(record.leaves, leaf{followed.Stack, true, followed.Start, followed.End})
+			record.leaves = append(record.leaves, leaf{followed.G, followed.Stack, true, followed.Start, followed.End})
 			continue
 		}
 		birth, _ := p.stage.Win.Born(followed.Waker, followed.End)

@@ -1,0 +1,97 @@
+package capacity
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+const us = 1000
+
+// A queueRecording is what a Sum records of requests that arrive at random at a resource with one server, each after 10 us.
+type queueRecording struct {
+	*Sum
+	symbols *tracefmt.Symbols
+	random  *rand.Rand
+	now     int64 // the last arrival
+	free    int64 // when the server is free
+}
+
+func newQueueRecording() *queueRecording {
+	return &queueRecording{Sum: New(), symbols: tracefmt.NewSymbols(), random: rand.New(rand.NewPCG(1, 2))}
+}
+
+// stack returns a stack in which a function of the runtime was called at a line of main.serve.
+func (q *queueRecording) stack(fn string, line uint32) tracefmt.StackID {
+	return q.symbols.AddStack(tracefmt.FrameText{Func: fn, File: "/go/r.go", Line: 1}, tracefmt.FrameText{Func: "main.serve", File: "/s/main.go", Line: line})
+}
+
+// arrive adds a request, on average gapNS after the last one, and returns it with the time at which the server is free for it.
+func (q *queueRecording) arrive(gapNS float64) (r *servedRequest, begin int64) {
+	q.now += int64(q.random.ExpFloat64() * gapNS)
+	r = &servedRequest{start: q.now, g: uint64(100 + len(q.requests)), kind: request.HTTP1, isServed: true}
+	q.requests = append(q.requests, r)
+	return r, max(q.free, q.now+10*us)
+}
+
+// limits returns the resources of the recording.
+func (q *queueRecording) limits(t *testing.T, groupCounts ...int) *report.Capacity {
+	t.Helper()
+	q.sliceNS = q.free
+	q.Merge([]path.Translation{{Groups: []path.GroupID{0, 1}}})
+	syms := q.symbols.Snapshot()
+	in := &Input{
+		Report: &report.Report{Input: report.Input{DurationNS: q.sliceNS}}, Groups: map[path.GroupID]*report.Group{}, Stats: &process.Stats{}, Facts: &predict.Facts{},
+		Speller: &spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms)}, Question: Question{LimitsOnly: true},
+	}
+	for id, count := range groupCounts {
+		in.Groups[path.GroupID(id)] = &report.Group{Count: count}
+	}
+	c := must.Have(q.Judge(in))(t)
+	if len(c.Limits) == 0 {
+		t.Fatalf("no limit; not judged: %+v", c.NotJudged)
+	}
+	return c
+}
+
+// checkLimit compares the load at which the first limit saturates.
+func checkLimit(t *testing.T, c *report.Capacity, kind report.LimitKind, perS float64) {
+	t.Helper()
+	if l := c.Limits[0]; l.Kind != kind || math.Abs(l.SaturatesPerS/perS-1) > 0.05 {
+		t.Errorf("first limit: %s at %g/s, want %s at %g/s", l.Kind, l.SaturatesPerS, kind, perS)
+	}
+}
+
+// TestHoldOfSeveralCalls: under a lock, a request makes three calls with a pause between them. The time from the release of the
+// call to that of the lock counts once. It fails if it counts for each call.
+func TestHoldOfSeveralCalls(t *testing.T) {
+	const call, pause, tail = 400 * us, 100 * us, 300 * us
+	q := newQueueRecording()
+	lock, unlock := q.stack("sync.(*Mutex).Lock", 66), q.stack("sync.(*Mutex).Unlock", 80)
+	var holder uint64
+	for range 300 {
+		r, begin := q.arrive(6000 * us)
+		if q.free > q.now+10*us {
+			q.waits = append(q.waits, &wait{request: r, kind: critpath.WaitLock, stack: lock, releaseStack: unlock, g: r.g, waker: holder, start: q.now + 10*us, end: begin})
+		}
+		end := begin
+		for line := range uint32(3) {
+			r.leaves = append(r.leaves, leaf{r.g, q.stack("syscall.Syscall", 70+line), false, end, end + call})
+			end += call + pause
+		}
+		holder, q.free = r.g, end-pause+tail
+		r.end = q.free + 10*us
+	}
+	checkLimit(t, q.limits(t, 300), report.LimitLock, 1e9/(3*call+2*pause+tail))
+}
