@@ -111,7 +111,7 @@ func (a *analysis) groupShares(weights map[path.GroupID]float64) []report.LimitS
 	}
 	out := []report.LimitShare{}
 	for id, w := range weights {
-		if g := a.in.Groups[id]; g != nil && w > 0 {
+		if g := a.in.Groups[id]; g != nil && w > threshold.NoiseShare*sum {
 			out = append(out, report.LimitShare{Group: g.ID, Name: g.Name, Share: math.Round(1000*w/sum) / 1000})
 		}
 	}
@@ -132,13 +132,18 @@ func (a *analysis) addPeers() {
 	byLine, sites := map[tracefmt.Line]int64{}, map[tracefmt.Line]*report.Site{}
 	for _, r := range a.requests {
 		for _, l := range r.leaves {
-			if site := a.siteOf(l.stack); l.isNetwork && r.isLoad && site != nil && !stdlib.Contains(site.OwnLine().Func) {
-				callLine := a.lineOf(l.stack)
-				byLine[callLine] += l.end - l.start
-				sites[callLine] = site
+			site, ns := a.siteOf(l.stack), l.end-l.start
+			if !l.isNetwork || !r.outermost().isLoad || site == nil || stdlib.Contains(site.OwnLine().Func) {
+				continue
 			}
+			if r.isAnswered(l) {
+				ns = -ns
+			}
+			callLine := a.lineOf(l.stack)
+			byLine[callLine], sites[callLine] = byLine[callLine]+ns, site
 		}
 	}
+	maps.DeleteFunc(byLine, func(_ tracefmt.Line, ns int64) bool { return ns <= 0 }) // requests of this process answer most
 	lines := slices.SortedFunc(maps.Keys(byLine), func(x, y tracefmt.Line) int {
 		return cmp.Or(cmp.Compare(byLine[y], byLine[x]), cmp.Compare(x.Number, y.Number), x.Compare(y))
 	})

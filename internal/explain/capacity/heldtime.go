@@ -108,8 +108,8 @@ func (a *analysis) observeHolders(list []*wait) *heldQueue {
 		}
 		if from := max(w.start, lastRelease); holder != nil && w.end > from {
 			q.heldNS += float64(w.end - from)
-			if holder.isLoad {
-				q.byGroup[holder.group] += float64(w.end - from)
+			if client := holder.outermost(); client.isLoad {
+				q.byGroup[client.group] += float64(w.end - from)
 			}
 			leafEnd := int64(0)
 			for i, l := range leaves {
@@ -190,7 +190,7 @@ func (a *analysis) leafSpans(lines map[tracefmt.Line]bool, gapNS float64) (out [
 				out[k-1].end = l.end
 				continue
 			}
-			out = append(out, leafSpan{r, l.start, l.end})
+			out = append(out, leafSpan{r.outermost(), l.start, l.end})
 			last[l.g] = len(out)
 		}
 	}

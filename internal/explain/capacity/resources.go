@@ -40,6 +40,7 @@ type analysis struct {
 	*Sum
 	in           *Input
 	requestCount float64                     // number of requests of the recording that count as load
+	counts       map[path.GroupID]float64    // the same by group
 	load         float64                     // requests per ns
 	loadNS       float64                     // sum of their latencies
 	requestsBy   map[uint64][]*servedRequest // by goroutine, in order of time
@@ -60,19 +61,48 @@ func (a *analysis) siteOf(stack tracefmt.StackID) *report.Site {
 
 // indexRequests computes the load and indexes the requests by goroutine. A request counts as load if a client waits for its group.
 func (a *analysis) indexRequests() {
-	for _, g := range a.in.Groups {
-		a.requestCount += float64(g.Count)
+	type key struct {
+		g     uint64
+		start int64
 	}
-	a.requestsBy = make(map[uint64][]*servedRequest)
+	byStart := map[key]*servedRequest{}
 	for _, r := range a.requests {
 		if _, r.isLoad = a.in.Groups[r.group]; r.isLoad {
+			byStart[key{r.g, r.start}] = r
+		}
+	}
+	for _, r := range a.requests {
+		for _, answer := range r.answers {
+			if inner := byStart[key{answer.G, answer.Start}]; inner != nil && r.isLoad && r.outermost() != inner {
+				inner.outer = r
+			}
+		}
+	}
+	counts, outermost := map[path.GroupID]float64{}, map[path.GroupID]float64{}
+	a.counts = map[path.GroupID]float64{}
+	a.requestsBy = make(map[uint64][]*servedRequest)
+	for _, r := range a.requests {
+		if r.isLoad || r.kind != request.Loop {
+			a.requestsBy[r.g] = append(a.requestsBy[r.g], r)
+		}
+		counts[r.group]++
+		switch o := r.outermost(); {
+		case o != r:
+			r.isLoad = false
+			o.runNS, o.readyNS, o.syscallNS = o.runNS+r.runNS, o.readyNS+r.readyNS, o.syscallNS+r.syscallNS
+		case r.isLoad:
+			outermost[r.group]++
 			a.load++
 			a.loadNS += float64(r.end - r.start)
 			a.hasServed = a.hasServed || r.isServed
 		}
-		if r.isLoad || r.kind != request.Loop {
-			a.requestsBy[r.g] = append(a.requestsBy[r.g], r)
-		}
+	}
+	for _, w := range a.waits {
+		w.request = w.request.outermost()
+	}
+	for id, n := range outermost {
+		a.counts[id] = n / counts[id] * float64(a.in.Groups[id].Count)
+		a.requestCount += a.counts[id]
 	}
 	a.load /= float64(max(a.sliceNS, 1))
 	for _, list := range a.requestsBy {

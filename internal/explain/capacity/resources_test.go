@@ -95,3 +95,30 @@ func TestHoldOfSeveralCalls(t *testing.T) {
 	}
 	checkLimit(t, q.limits(t, 300), report.LimitLock, 1e9/(3*call+2*pause+tail))
 }
+
+// TestInnerRequests: each request makes a call that another request of the process answers. It fails if both count as load, and if
+// the caller's wait for the process itself is listed as one for a peer.
+func TestInnerRequests(t *testing.T) {
+	const work = 2000 * us
+	q := newQueueRecording()
+	lock, unlock, sleep, call := q.stack("sync.(*Mutex).Lock", 66), q.stack("sync.(*Mutex).Unlock", 80), q.stack("time.Sleep", 70), q.stack("net/http.(*Client).Do", 90)
+	var holder uint64
+	for range 300 {
+		outer, begin := q.arrive(3 * work)
+		inner := &servedRequest{start: q.now + 5*us, g: outer.g + 10_000, group: 1, kind: request.HTTP1, isServed: true}
+		q.requests = append(q.requests, inner)
+		if q.free > q.now+10*us {
+			q.waits = append(q.waits, &wait{request: inner, kind: critpath.WaitLock, stack: lock, releaseStack: unlock, g: inner.g, waker: holder, start: q.now + 10*us, end: begin})
+		}
+		inner.leaves = []leaf{{inner.g, sleep, false, begin, begin + work}}
+		holder, q.free = inner.g, begin+work
+		inner.end, outer.end = q.free+10*us, q.free+50*us
+		outer.leaves = []leaf{{outer.g, call, true, outer.start, outer.end}}
+		outer.answers = []critpath.Answer{{G: inner.g, Start: inner.start, End: inner.end}}
+	}
+	c := q.limits(t, 300, 300)
+	checkLimit(t, c, report.LimitLock, 1e9/work)
+	if len(c.NotJudged) != 1 || len(c.Limits[0].Groups) != 1 {
+		t.Errorf("not judged: %+v; the lock is used by %+v", c.NotJudged, c.Limits[0].Groups)
+	}
+}

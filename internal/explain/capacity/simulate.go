@@ -107,8 +107,8 @@ func (a *analysis) groupFactor(r *resource, id path.GroupID) float64 {
 			sum += weight
 		}
 	}
-	if g := a.in.Groups[id]; g != nil && sum > 0 && g.Count > 0 {
-		return r.groups[id] / sum * a.requestCount / float64(g.Count)
+	if count := a.counts[id]; count > 0 && sum > 0 {
+		return r.groups[id] / sum * a.requestCount / count
 	}
 	return 0
 }

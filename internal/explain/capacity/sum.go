@@ -52,12 +52,29 @@ type servedRequest struct {
 	group          path.GroupID
 	kind           request.Kind
 	slice          int32
-	worker         int32  // that numbered the group, until Merge
-	runNS, readyNS int64  // on its own goroutines
-	syscallNS      int64  // in short system calls
-	leaves         []leaf // waits that no goroutine ended, and system calls, in order of time
-	isLoad         bool   // a client waits for it
-	isServed       bool   // it answers a client
+	worker         int32             // that numbered the group, until Merge
+	runNS, readyNS int64             // on its own goroutines
+	syscallNS      int64             // in short system calls
+	leaves         []leaf            // waits that no goroutine ended, and system calls, in order of time
+	isLoad         bool              // a client waits for it
+	isServed       bool              // it answers a client
+	answers        []critpath.Answer // requests of this process that answer its network calls
+	outer          *servedRequest    // the request whose call this one answers; nil if none
+}
+
+// outermost returns the request whose client waits for r: r itself, unless r answers a call of another request.
+func (r *servedRequest) outermost() *servedRequest {
+	for r.outer != nil {
+		r = r.outer
+	}
+	return r
+}
+
+// isAnswered reports whether a request of this process answers the call for which r waits in a leaf.
+func (r *servedRequest) isAnswered(l leaf) bool {
+	return slices.ContainsFunc(r.answers, func(a critpath.Answer) bool {
+		return a.Start-threshold.LoopbackNS < l.end && a.End+threshold.LoopbackNS > l.start
+	})
 }
 
 // A wait is a request's wait that another goroutine ended, on the request's goroutine or on one that it created.
@@ -150,7 +167,7 @@ func (p *worker) Add(w *path.WalkResult) {
 	if w.Form != path.Whole || w.Observer || r.Open || r.End > p.sum.to || r.Kind == request.Run {
 		return
 	}
-	record := &servedRequest{start: r.Start, end: r.End, g: r.G, group: w.Group, kind: r.Kind, slice: p.sum.slice, worker: p.number, isServed: r.IsServed()}
+	record := &servedRequest{start: r.Start, end: r.End, g: r.G, group: w.Group, kind: r.Kind, slice: p.sum.slice, worker: p.number, isServed: r.IsServed(), answers: p.stage.AnswersTo(r)}
 	for i := range w.Steps {
 		step := &w.Steps[i]
 		if !p.stage.IsOnBehalf(r, step.G, step.End) {

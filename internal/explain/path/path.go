@@ -310,6 +310,14 @@ func (s *Stage) IsOnBehalf(r *request.Request, g uint64, t int64) bool {
 	return ok && birth.Creator == r.G
 }
 
+// AnswersTo returns the requests of this process that answer network calls of a request, in order of time.
+func (s *Stage) AnswersTo(r *request.Request) []critpath.Answer {
+	if s.options.AnswersOf == nil {
+		return nil
+	}
+	return s.options.AnswersOf(r.G, r.Start)
+}
+
 // WalkAgain walks a request, or a piece of one, and returns only steps and segments, which replace the last result. It determines
 // no group and adds nothing up.
 func (s *Stage) WalkAgain(r *request.Request) *WalkResult {
