@@ -73,6 +73,30 @@ func checkLimit(t *testing.T, c *report.Capacity, kind report.LimitKind, perS fl
 	}
 }
 
+// TestActor: a goroutine that receives from an unbuffered channel ends the wait of the request that sends, before it does the
+// work. It fails if that counts as work done, because then the goroutine seems to work for several requests at once.
+func TestActor(t *testing.T) {
+	const actor, work = 7, 2000 * us
+	q := newQueueRecording()
+	idle, receive, reply := q.stack("runtime.chanrecv2", 44), q.stack("runtime.chanrecv2", 44), q.stack("runtime.chansend1", 45)
+	send, result := q.stack("runtime.chansend1", 62), q.stack("runtime.chanrecv1", 63)
+	server := &server{g: actor}
+	q.servers[actor] = server
+	for range 300 {
+		r, begin := q.arrive(3 * work)
+		if waited := q.free > q.now+10*us; waited {
+			q.waits = append(q.waits, &wait{request: r, kind: critpath.WaitSend, stack: send, releaseStack: receive, g: r.g, waker: actor, start: q.now + 10*us, end: begin})
+		} else {
+			server.waits = append(server.waits, serverWait{idle, begin - q.free, begin, r.g, true})
+		}
+		q.free = begin + work
+		q.waits = append(q.waits, &wait{request: r, kind: critpath.WaitChan, stack: result, releaseStack: reply, g: r.g, waker: actor, start: begin + us, end: q.free})
+		r.end = q.free + 20*us
+	}
+	server.observedNS = q.free
+	checkLimit(t, q.limits(t, 300), report.LimitStage, 1e9/work)
+}
+
 // TestHoldOfSeveralCalls: under a lock, a request makes three calls with a pause between them. The time from the release of the
 // call to that of the lock counts once. It fails if it counts for each call.
 func TestHoldOfSeveralCalls(t *testing.T) {

@@ -106,7 +106,6 @@ type server struct {
 	// length of the slices in which it was observed
 	observedNS int64
 	waits      []serverWait
-	wakes      []int64 // times at which it ended waits of requests
 }
 
 // A serverWait is a wait of a server.
@@ -233,7 +232,7 @@ func (s *Sum) EndGeneration() {
 		s.requests, s.waits = append(s.requests, p.requests...), append(s.waits, p.waits...)
 		p.requests, p.waits = p.requests[:0], p.waits[:0]
 	}
-	isServing, wakes := map[uint64]bool{}, map[uint64][]int64{}
+	isServing, wakers := map[uint64]bool{}, map[uint64]bool{}
 	for _, r := range s.requests[requestCount:] {
 		s.hasServer = s.hasServer || r.kind.IsServed()
 		if r.kind.IsServed() || !s.hasServer && r.kind != request.Loop {
@@ -242,13 +241,12 @@ func (s *Sum) EndGeneration() {
 	}
 	for _, w := range s.waits[waitCount:] {
 		if w.kind != critpath.WaitLock && !isServing[w.waker] {
-			wakes[w.waker] = append(wakes[w.waker], w.end)
+			wakers[w.waker] = true
 		}
 	}
-	for g, times := range wakes {
+	for g := range wakers {
 		if len(s.servers) < maxServers || s.servers[g] != nil {
 			s.observeServer(entry.GetOrAdd(s.servers, g), g, isServing)
-			s.servers[g].wakes = append(s.servers[g].wakes, times...)
 		}
 	}
 }

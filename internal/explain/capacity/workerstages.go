@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/threshold"
@@ -35,12 +36,13 @@ func (a *analysis) addStages() map[uint64]bool {
 	for _, g := range slices.Sorted(maps.Keys(a.servers)) {
 		s := a.servers[g]
 		idle := s.idleWaits()
-		if len(idle) == 0 || len(s.wakes) < threshold.Repeats {
+		wakes, isForWakers := a.findWork(s, idle)
+		if !isForWakers || len(wakes) < threshold.Repeats {
 			continue
 		}
 		idleStack := idle[0].stack
 		start, site := a.in.Speller.StartOf(idleStack), a.siteOf(idleStack)
-		if site.Module != "" || stdlib.Contains(site.Func) || request.IsServerStart(start) || !a.worksForWakers(s, idle) {
+		if site.Module != "" || stdlib.Contains(site.Func) || request.IsServerStart(start) {
 			continue // such as a connection's goroutine: there are as many as connections
 		}
 		key := stageKey{start, a.lineOf(idleStack)}
@@ -48,7 +50,7 @@ func (a *analysis) addStages() map[uint64]bool {
 			stages[key] = &stage{members: map[uint64]bool{}, resource: resource{kind: report.LimitStage, factor: 1, site: site, groups: map[path.GroupID]float64{},
 				basis: "the time in which its goroutines did not wait for work"}}
 		}
-		stages[key].addServer(s, idle)
+		stages[key].addServer(s, idle, wakes)
 	}
 	keys := slices.SortedFunc(maps.Keys(stages), func(x, y stageKey) int {
 		return cmp.Or(cmp.Compare(x.start, y.start), x.idle.Compare(y.idle))
@@ -79,9 +81,9 @@ func (a *analysis) addStages() map[uint64]bool {
 	return judged
 }
 
-// addServer adds a goroutine to the stage. idle are its waits for work. A service lasts from the end of a wait for work, or of the
+// addServer adds a goroutine to the stage, which had done work at the times of wakes. idle are its waits for work. A service lasts from the end of a wait for work, or of the
 // service before, until the goroutine ends a wait of a request.
-func (st *stage) addServer(s *server, idle []serverWait) {
+func (st *stage) addServer(s *server, idle []serverWait, wakes []int64) {
 	var resumed []int64
 	busyNS := s.observedNS
 	for _, w := range idle {
@@ -89,10 +91,9 @@ func (st *stage) addServer(s *server, idle []serverWait) {
 		resumed = append(resumed, w.end)
 	}
 	st.observedNS, st.busy, st.members[s.g] = st.observedNS+float64(s.observedNS), st.busy+float64(busyNS), true
-	slices.Sort(s.wakes)
 	slices.Sort(resumed)
 	last := int64(0)
-	for i, wake := range s.wakes {
+	for i, wake := range wakes {
 		if i > 0 && wake-last <= threshold.IdleCheckNS {
 			st.bursts++
 		}
@@ -105,7 +106,7 @@ func (st *stage) addServer(s *server, idle []serverWait) {
 		}
 		last = wake
 	}
-	st.wakes += len(s.wakes)
+	st.wakes += len(wakes)
 }
 
 // idleWaits returns a server's waits for work: those at stacks where mostly requests end the wait, the most frequent stack
@@ -125,22 +126,31 @@ func (s *server) idleWaits() []serverWait {
 	return out
 }
 
-// worksForWakers reports whether the requests that end a server's idle waits hand work over to it: for most of them, the server
-// later ends a wait of the same request.
-func (a *analysis) worksForWakers(s *server, idle []serverWait) bool {
-	servedUntil := map[*servedRequest]int64{}
+// findWork returns the times at which a server ended waits of requests because it had done their work. If it ends a wait at a line
+// where it waits for work itself, it only receives the work, and ends a later wait of the request. isForWakers reports whether the
+// requests that end the server's waits for work (idle) hand work over to it: for most of them, it later ends a wait of the same request.
+func (a *analysis) findWork(s *server, idle []serverWait) (wakes []int64, isForWakers bool) {
+	var ended []*wait
+	receiveLines, servedUntil := map[tracefmt.Line]bool{}, map[*servedRequest]int64{}
 	for _, w := range a.waits {
-		if w.waker == s.g {
-			servedUntil[w.request] = max(servedUntil[w.request], w.end)
+		if w.waker == s.g && w.kind != critpath.WaitLock {
+			ended = append(ended, w)
+			servedUntil[w.request] = w.end
 		}
 	}
 	handedCount, count := 0, 0
 	for _, w := range idle {
+		receiveLines[a.lineOf(w.stack)] = true
 		if r := a.requestAt(w.waker, w.end); r != nil {
-			if count++; servedUntil[r] > w.end {
+			if count++; servedUntil[r.outermost()] > w.end {
 				handedCount++
 			}
 		}
 	}
-	return count > 0 && float64(handedCount) >= threshold.HalfShare*float64(count)
+	for _, w := range ended {
+		if !receiveLines[a.lineOf(w.releaseStack)] || servedUntil[w.request] == w.end {
+			wakes = append(wakes, w.end)
+		}
+	}
+	return wakes, count > 0 && float64(handedCount) >= threshold.HalfShare*float64(count)
 }
