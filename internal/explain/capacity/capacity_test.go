@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
 
@@ -38,6 +39,21 @@ func TestSimulation(t *testing.T) {
 		if average := sum / float64(len(list)) / 1e6; math.Abs(average/test.average-1) > 0.12 {
 			t.Errorf("%s: a request takes %.3g services on average, want %.3g", test.name, average, test.average)
 		}
+	}
+}
+
+// TestReads: a read waits for the write that holds an RWMutex, not for the writes behind it. At 0.8 of the writes' capacity,
+// writes take 3 services on average as M/D/1, and reads wait for half a service with a probability of 0.8.
+func TestReads(t *testing.T) {
+	r := &resource{kind: report.LimitLock, servers: 1, factor: 1, readLines: map[tracefmt.Line]bool{}}
+	s := &simulation{load: 1, plans: []plan{{services: []service{{r, 1e6, false}}}, {services: []service{{r, 1, true}}}}}
+	sum := 0.0
+	list := s.simulateLatencies(1.6 / 1e6)
+	for _, ns := range list {
+		sum += ns
+	}
+	if average := sum / float64(len(list)) / 1e6; math.Abs(average/1.7-1) > 0.2 {
+		t.Errorf("a request takes %.3g services on average, want 1.7", average)
 	}
 }
 

@@ -146,6 +146,32 @@ func (s servers) serve(time, ns, lead float64) float64 {
 	return s[first]
 }
 
+// A sharedLock is an RWMutex in the simulation.
+type sharedLock struct {
+	writeEnds []float64 // of writes in order, also of those that wait
+	readEnd   float64   // of the last read
+}
+
+// hold returns when a use of the lock ends that is ready at time. A read waits for the write that holds the lock. Each write lets
+// the reads go that wait for it, before the next write; the lead of the resource is the time of these. Other writes wait for all reads.
+func (l *sharedLock) hold(time float64, use *service) float64 {
+	current, _ := slices.BinarySearch(l.writeEnds, time)
+	isHeld := current < len(l.writeEnds)
+	if use.isRead {
+		if isHeld {
+			time = l.writeEnds[current]
+		}
+		l.readEnd = max(l.readEnd, time+use.ns)
+		return time + use.ns
+	}
+	if isHeld {
+		time = l.writeEnds[len(l.writeEnds)-1] + use.resource.lead
+	}
+	end := max(time, l.readEnd) + use.ns
+	l.writeEnds = append(l.writeEnds, end)
+	return end
+}
+
 // A quota is a CPU quota in the simulation: budget ns of CPU time in each period.
 type quota struct {
 	budget float64
@@ -205,6 +231,13 @@ func (s *simulation) simulateLatencies(load float64) []float64 {
 		}
 		return candidates.serve(time, ns, r.lead)
 	}
+	locks := map[*resource][]sharedLock{}
+	lockOf := func(r *resource) *sharedLock { // of several locks, each request needs a certain one
+		if locks[r] == nil {
+			locks[r] = make([]sharedLock, int(math.Ceil(r.servers)))
+		}
+		return &locks[r][random.IntN(len(locks[r]))]
+	}
 	var queue arrivals
 	starts, plans := make([]float64, warmUp+maxSimulated), make([]int, warmUp+maxSimulated)
 	time := 0.0
@@ -221,10 +254,12 @@ func (s *simulation) simulateLatencies(load float64) []float64 {
 		switch step := int(next.step) - 1; {
 		case step == -1:
 			end = serve(s.cpu, end, p.cpu/2)
-		case step < len(p.services) && p.services[step].isRead: // after the writes that wait already
-			end = max(end, serversOf(p.services[step].resource)[0]) + p.services[step].ns
 		case step < len(p.services):
-			end = serve(p.services[step].resource, end, p.services[step].ns)
+			if use := &p.services[step]; use.resource.readLines != nil {
+				end = lockOf(use.resource).hold(end, use)
+			} else {
+				end = serve(use.resource, end, use.ns)
+			}
 		case step == len(p.services):
 			end += p.delay
 		case step == len(p.services)+1:
@@ -291,9 +326,7 @@ func (a *analysis) predictLatencies(out *report.Capacity, load float64) {
 	}
 	slices.Sort(loads)
 	for _, perSecond := range slices.Compact(loads) {
-		if perSecond <= max(limit*loadShares[len(loadShares)-1], out.LoadPerS) {
-			out.Curve = append(out.Curve, s.curvePoint(perSecond))
-		}
+		out.Curve = append(out.Curve, s.curvePoint(perSecond))
 	}
 	for _, goal := range a.in.Question.Goals {
 		low, high := 0.0, 0.98*limit
