@@ -47,7 +47,7 @@ func TestWhatRanIsNamedBySamples(t *testing.T) {
 			}
 		}
 	}
-	// The rest ran without a sample of its own: a sample is taken each 10 ms of CPU time.
+	// The rest ran without a sample: a sample is taken each 10 ms of CPU time.
 	check.True(t, all != 0 && named/all >= 0.8, "scan and decode ran for %.0f of %.0f ns of the waits", named, all)
 }
 

@@ -278,7 +278,7 @@ func (c *connectFlags) login(cmd *cobra.Command) (*record.Login, error) {
 
 // eachService calls f for each service in the arguments, in order, with the options of its connection and its endpoint. It ends
 // with an error at a target that is no address, that is a file, or whose endpoint occurred before: a process can have only one
-// trace at a time. By then f was called for the targets before, so f must only store what it gets.
+// trace at a time. By then f was called for the targets before, so f must only store its arguments.
 func eachService(cmd *cobra.Command, targets []string, options func(target string) (record.Options, error), f func(i int, opt record.Options, end record.Endpoint)) error {
 	endpoints := map[string]bool{}
 	for i, target := range targets {

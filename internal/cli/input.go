@@ -172,7 +172,7 @@ func (s *streams) openInput(ctx context.Context, arg string) (_ *input, err erro
 
 const readSize = 64 << 10
 
-// readReport reads the report of an input that is one; an interrupt is an error of its own.
+// readReport reads the report of an input that is one; an interrupt is another error.
 func (in *input) readReport(ctx context.Context) (*report.Report, error) {
 	rep, err := report.ReadJSON(in)
 	switch {

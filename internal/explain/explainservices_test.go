@@ -21,7 +21,7 @@ type shopSpan struct {
 // A byteCounter counts bytes that are read.
 type byteCounter struct{ n int }
 
-// A countedFile counts what is read of a file.
+// A countedFile counts the bytes read from a file.
 type countedFile struct {
 	*os.File
 	counter *byteCounter
@@ -44,7 +44,7 @@ func shopServices(t *testing.T, counter *byteCounter) (out []*Service) {
 	return out
 }
 
-// TestBeginningDecodedOnce: what is read of traces in advance, to find which service calls which, is not read again.
+// TestBeginningDecodedOnce: the part of a trace that was read in advance, to find which service calls which, is not read again.
 func TestBeginningDecodedOnce(t *testing.T) {
 	var counter byteCounter
 	must.Have(ExplainServices(t.Context(), shopServices(t, &counter)))(t)

@@ -192,7 +192,7 @@ func start(t testing.TB, s service) *process {
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	unstarted.Stop()
 	if err != nil {
-		_ = cmd.Wait() // what it printed at its end is part of the test's output
+		_ = cmd.Wait() // its last output is part of the test's
 		t.Fatal("the service did not start:", err, cmd.ProcessState)
 	}
 	p.addr = strings.TrimSpace(line)

@@ -9,7 +9,7 @@ import (
 )
 
 // traversals counts, for sampled requests of servers, through which other goroutines their paths lead, by start function. The
-// work of such goroutines is part of requests and is not reported as work of its own. A goroutine that only held a lock or slot
+// work of such goroutines is part of requests and is not reported as other work. A goroutine that only held a lock or slot
 // does not count.
 type traversals struct {
 	stage          *path.Stage
