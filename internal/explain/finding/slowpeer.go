@@ -443,7 +443,7 @@ func (a *attribution) rewriteForSequentialCalls(v *Verdict, cand *candidate, cal
 		evidenceOf("evidence sequential-answers", n, "count"),
 		evidenceOf("evidence sequential-wait", float64(calls.AnswerNS)/float64(calls.Calls), "ns"))
 	site := predict.SiteText(top.Site, report.CauseNetwork)
-	v.Changes, v.Gain = []predict.Change{predict.Calls(site, 1)}, cand.gain.scaled(1-1/n)
+	v.Changes, v.Gain = []predict.Change{predict.Calls(site, 1)}, cand.gain.scaled((1-1/n)*calls.SequentialShare())
 	if v.Predicted = a.in.predict(a.group.ID, v.Changes...); v.Predicted != nil {
 		v.Predicted.ChangeText = textOf("phrase one-call", "n", times)
 	}

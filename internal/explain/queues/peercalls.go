@@ -38,6 +38,12 @@ type PeerCalls struct {
 	ConnOpenFunc                          string
 }
 
+// SequentialShare returns the share of the calls that requests make one after the other in the time of all answers there: a
+// function that calls a peer may be called from several lines.
+func (c *PeerCalls) SequentialShare() float64 {
+	return min(1, float64(c.AnswerNS)/float64(max(1, c.TotalNS)))
+}
+
 // A peerCallKey identifies the calls of one group that wait for their answers at one pair of sites (see PeerCalls).
 type peerCallKey struct {
 	group path.GroupID
