@@ -46,7 +46,6 @@ var armEntries = []armEntry{
 	{"healthcheck", "two processes", checker, netModule, "as before, in two processes with half of the targets and of the quota each", "burst and garbage", 0, 2},
 	{"healthcheck", "no debug messages", checker, netModule, "ten thousand checks begin at once; metrics make garbage, more Ps than CPUs", "burst and garbage", 5, 2},
 	{"healthcheck", "counters as metrics", checker, netModule, "ten thousand checks begin at once; more Ps than CPUs", "burst", 0, 2},
-	{"healthcheck", "GOGC 200", checker, netModule, "ten thousand checks begin at once; more Ps than CPUs; GOGC=200", "burst", 0, 2},
 	{"healthcheck", "GOGC 500", checker, netModule, "ten thousand checks begin at once; more Ps than CPUs; GOGC=500", "burst", 0, 2},
 	{"healthcheck", "Ps by the quota", checker, netModule, "ten thousand checks begin at once; as many Ps as the quota has CPUs; GOGC=500", "burst", 0, 2},
 	{"healthcheck", "after", checker, netModule, "ten thousand checks, spread over the three seconds", "", 0, 1},

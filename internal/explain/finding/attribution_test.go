@@ -317,6 +317,20 @@ func TestLongPollOrFlush(t *testing.T) {
 	}
 }
 
+// TestLongPollOrBatchTimer: a select that a timer of a library ends (the time for which it collects a batch) is no long poll, although
+// one that a timer of the service ends is.
+func TestLongPollOrBatchTimer(t *testing.T) {
+	for module, want := range map[string]report.Severity{"": report.SeverityInfo, "dep.org/queue": report.SeverityHigh} {
+		rep := oneGroup(report.Cause{Cause: "sleep", Site: inModule("dep.org/queue.(*batch).send@5", module), Via: via("select ask@4"), TotalNS: ms(4000)})
+		rep.Groups[0].Kind = report.KindHTTP1
+		found := findAll(t, &Input{
+			Report: rep, Process: &process.Stats{}, LongWaits: []queues.LongWaits{{Site: site("ask@4"), Waits: 100, WokenShare: 1}},
+			SlotWaits: []queues.SlotWaits{{Wait: report.WaitSelect, Site: site("ask@4"), Waits: 100}},
+		}, rulesByCode(report.RuleSleep))
+		check.True(t, len(found) == 1 && found[0].Severity == want, "module %q: %+v, want %s", module, found, want)
+	}
+}
+
 // TestFileWriteAdvice: only a write that a dependency makes is to be changed by the dependency's options, and none that has no
 // site.
 func TestFileWriteAdvice(t *testing.T) {

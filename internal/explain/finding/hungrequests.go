@@ -231,5 +231,5 @@ func openWaitText(wait *report.OpenWait) string {
 	case wait.Cause == report.CauseSleep:
 		key = "phrase asleep"
 	}
-	return textOf(key, "slot", textOf("phrase connection", "library", slot.poolName), "site", openWaitSite(wait))
+	return textOf(key, "slot", slot.slotPhrase("phrase connection", 0), "site", openWaitSite(wait))
 }

@@ -19,6 +19,7 @@ type library struct {
 	version      string // whose sources the names and defaults are from
 	functions    string // prefixes of its functions, separated by spaces
 	poolAdvice   string // how to enlarge its pool
+	slotNoun     string // what a slot of its pool is; empty: a connection
 	peerAdvice   string // how to shorten waits for its peer
 	answerAdvice string // the same where each request asks its peer once; empty: peerAdvice
 	batchCalls   string // prefixes of the functions that send several things at once, separated by spaces; peerAdvice is to use them
@@ -40,6 +41,11 @@ type library struct {
 	leakAdvice   string // what to check if no slot is released
 }
 
+// slotPhrase returns the phrase of key for a slot of the library's pool, of which there are n.
+func (l *library) slotPhrase(key textKey, n int) string {
+	return textOf(key, "n", n, "slot", cmp.Or(l.slotNoun, "connection"), "library", cmp.Or(l.poolName, l.name))
+}
+
 // neverOpens is the slotWait of a pool where requests wait only for a slot, and never open a connection.
 const neverOpens = "never opens a connection"
 
@@ -49,7 +55,7 @@ var libraries = sync.OnceValue(func() (out []library) {
 	for _, s := range sections {
 		l := library{name: s.Title}
 		fields := map[string]*string{
-			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "peer": &l.peerAdvice, "answer": &l.answerAdvice, "batches": &l.batchCalls, "pause": &l.pauseAdvice, "retry": &l.retryAdvice, "pause length": &l.pauseLength, "server": &l.server, "burst": &l.burstAdvice, "lock": &l.lockAdvice, "share": &l.shareAdvice, "slot function": &l.slotFunc,
+			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "slot": &l.slotNoun, "peer": &l.peerAdvice, "answer": &l.answerAdvice, "batches": &l.batchCalls, "pause": &l.pauseAdvice, "retry": &l.retryAdvice, "pause length": &l.pauseLength, "server": &l.server, "burst": &l.burstAdvice, "lock": &l.lockAdvice, "share": &l.shareAdvice, "slot function": &l.slotFunc,
 			"slot wait": &l.slotWait, "pool name": &l.poolName, "size": &l.sizeAdvice, "reuse": &l.reuseAdvice, "unused": &l.unusedAdvice, "leak": &l.leakAdvice,
 		}
 		for _, line := range strings.Split(strings.ReplaceAll(s.Text, "\n  ", " "), "\n") {
@@ -95,17 +101,27 @@ func hasFunction(sites []*report.Site, prefixes string) bool {
 	return false
 }
 
-// adviceForPause returns the advice on the library's intended pauses, and their length if a user follows it; 0 if their default
-// length is not known. seenNS is their mean length in the trace, 0 if that is not known. isSet means that seenNS is less than
-// half of the default: the service's authors chose that.
-func (l *library) adviceForPause(seenNS int64) (advice string, shorter time.Duration, isSet bool) {
-	length := textOf("phrase pause-unless-set", "time", l.pauseLength)
+// adviceForPause returns the advice on the library's intended pauses, their length if a user follows it (0 if their default length
+// is not known), and the present one, as text. seenNS is their mean length in the trace, 0 if that is not known. isShort means that
+// it is less than half of the default, as the service's authors chose. Pauses before something is tried again grow, so longer ones
+// show no choice.
+func (l *library) adviceForPause(seenNS int64) (advice string, shorter time.Duration, present string, isShort bool) {
+	length, present := textOf("phrase pause-unless-set", "time", l.pauseLength), l.pauseLength
 	shorter = l.shorterPause()
-	if unlessSet, err := time.ParseDuration(l.pauseLength); err == nil && 0 < 2*seenNS && 2*seenNS < int64(unlessSet) {
-		length, isSet = textOf("phrase pause-is-set", "time", words.Rough(seenNS), "default", l.pauseLength), true
-		shorter = max(minPause, time.Duration(seenNS/10).Round(time.Millisecond))
+	if unlessSet, err := time.ParseDuration(l.pauseLength); err == nil && seenNS > 0 {
+		isShort = 2*seenNS < int64(unlessSet)
+		switch {
+		case isShort:
+			present = words.Rough(seenNS)
+			length = textOf("phrase pause-is-set", "time", present, "default", l.pauseLength)
+			shorter = max(minPause, time.Duration(seenNS/10).Round(time.Millisecond))
+		case l.retryAdvice == "" && seenNS > 2*int64(unlessSet):
+			// Work that comes later waits for the rest of a pause only, so the mean is less than its length.
+			present = textOf("phrase pause-over", "time", words.Rough(seenNS))
+			length = textOf("phrase pause-is-longer", "time", present, "default", l.pauseLength)
+		}
 	}
-	return strings.NewReplacer("{length}", length, "{shorter}", words.Brief(int64(shorter))).Replace(cmp.Or(l.retryAdvice, l.pauseAdvice)), shorter, isSet
+	return strings.NewReplacer("{length}", length, "{shorter}", words.Brief(int64(shorter))).Replace(cmp.Or(l.retryAdvice, l.pauseAdvice)), shorter, present, isShort
 }
 
 // An advised pause is a hundredth of the library's own, and at least as long as the kernel's timers are accurate.

@@ -95,6 +95,7 @@ func TestPauseOfALibrary(t *testing.T) {
 		{1e9, report.SeverityHigh, "in kafka-go: set Writer.BatchTimeout to 10ms where the Writer is created (1s unless set)", "=10ms"},
 		{0, report.SeverityHigh, "in kafka-go: set Writer.BatchTimeout to 10ms where the Writer is created (1s unless set)", "=10ms"},
 		{20e6, report.SeverityLow, "in kafka-go: set Writer.BatchTimeout to 2ms where the Writer is created (about 20ms here; the default is 1s)", "=2ms"},
+		{3e9, report.SeverityHigh, "in kafka-go: set Writer.BatchTimeout to 10ms where the Writer is created (over 3s here; the default is 1s)", "=10ms"},
 	} {
 		cause := report.Cause{Cause: "sleep", Call: "runtime.selectgo", TotalNS: ms(3000), Via: via("select write@5 runtime.selectgo"),
 			Site: &report.Site{Func: "github.com/segmentio/kafka-go.(*partitionWriter).awaitBatch", File: "x.go", Line: 7, Module: "dep.org/x"}}

@@ -302,9 +302,9 @@ func (a *attribution) slotText(v *report.Via) (name string, isSlot bool) {
 	slots := a.in.slotWaitsAt(wait)
 	switch library := libraryAt(v.Site); {
 	case isStdPool(v.Call):
-		return textOf("phrase connection", "library", stdPool(v.Call).poolName), true
+		return stdPool(v.Call).slotPhrase("phrase connection", 0), true
 	case library != nil && library.poolAdvice != "":
-		return textOf("phrase connection", "library", library.name), true
+		return library.slotPhrase("phrase connection", 0), true
 	case isSemaphoreWait(wait):
 		return textOf("phrase semaphore"), true
 	case wait.kind == report.WaitChanSend:

@@ -69,7 +69,8 @@ func (a *attribution) findLongPolls() {
 		case len(r.Via) > 0 && r.Via[0].Site != nil && isHandoverWait(r.Via[0].Wait):
 			wait := waitKeyOf(&r.Via[0])
 			slotWaits := a.in.slotWaitsAt(wait)
-			if isSlotPool(slotWaits) || isSemaphoreWait(wait) {
+			// A library's timer (a batch's, a polling interval) delays what it does for these requests; it is no news.
+			if isSlotPool(slotWaits) || isSemaphoreWait(wait) || cause.Cause == report.CauseSleep && cause.Site.Module != "" {
 				continue
 			}
 			poll := pollAt(r.Via[0].Site)

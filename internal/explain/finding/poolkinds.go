@@ -31,9 +31,9 @@ func poolKindOf(cand *candidate, top *causeRoute, service *queues.ServiceStats, 
 	if v := firstMatch(top.via, func(v *report.Via) bool { return waitKeyOf(v) == cand.wait }); v != nil && !isStdPool(cand.wait.call) {
 		if l := libraryAt(v.Site); l != nil && l.poolAdvice != "" {
 			if isHeldInBackground(slotWaits) {
-				return connectionKind(l.name, l.poolAdvice, slotWaits)
+				return connectionKind(l, l.poolAdvice, slotWaits)
 			}
-			kind := connectionKind(l.name, l.poolAdvice, nil)
+			kind := connectionKind(l, l.poolAdvice, nil)
 			kind.isSharedConnection, kind.unusedAdvice = true, l.unusedAdvice
 			return kind
 		}
@@ -50,7 +50,7 @@ func poolKindAtWait(wait waitKey, service *queues.ServiceStats, slotWaits *queue
 	}
 	switch p := stdPool(wait.call); {
 	case p.poolName != "":
-		return connectionKind(p.poolName, p.sizeAdvice, slotWaits)
+		return connectionKind(p, p.sizeAdvice, slotWaits)
 	case knowledge.Has(wait.site.Func, knowledge.Semaphore):
 		kind := heldSlotKind(textOf("phrase semaphore"), textOf("fix pool-more-weight"))
 		switch {
@@ -80,8 +80,8 @@ func poolKindAtWait(wait waitKey, service *queues.ServiceStats, slotWaits *queue
 	return serverKind(textOf("phrase worker"), serverAdvice)
 }
 
-// connectionKind returns the kind of a connection in the named pool, with the number of connections if slotWaits has it.
-func connectionKind(pool, advice string, slotWaits *queues.SlotWaits) poolKind {
+// connectionKind returns the kind of a connection (or stream) in a library's pool, with the number of connections if slotWaits has it.
+func connectionKind(l *library, advice string, slotWaits *queues.SlotWaits) poolKind {
 	key, n := textKey("phrase connection"), 0
 	if slotWaits != nil {
 		n = slotWaits.Slots
@@ -92,7 +92,7 @@ func connectionKind(pool, advice string, slotWaits *queues.SlotWaits) poolKind {
 	case n > 1:
 		key = "phrase one-connection"
 	}
-	kind := serverKind(textOf(key, "n", n, "library", pool), advice)
+	kind := serverKind(l.slotPhrase(key, n), advice)
 	kind.isConnection = true
 	return kind
 }

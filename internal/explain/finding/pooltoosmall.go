@@ -551,7 +551,7 @@ func activityWithoutCaller(top *causeRoute) string {
 func acquireTimeoutVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	name := poolKindAtWait(waitKey{kind: report.WaitSelect, call: top.Call, site: top.Site.LineKey()}, nil, nil).name
 	if l := libraryAt(top.Site); l != nil && l.poolAdvice != "" {
-		name = textOf("phrase connection", "library", l.name)
+		name = l.slotPhrase("phrase connection", 0)
 	}
 	v := attr.newVerdict(cand, top)
 	v.Cause, v.Changes = report.CauseSleep, []predict.Change{}

@@ -54,17 +54,13 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix sleep-of-timer")
 	}
 	if l := libraryOfRoute(top); l != nil && (l.pauseAdvice != "" || l.retryAdvice != "") {
-		advice, shorter, isSet := l.adviceForPause(pauseNS)
+		advice, shorter, present, isShort := l.adviceForPause(pauseNS)
 		v.Fix, v.hasOption = textOf("fix in-library", "library", l.name, "advice", advice), true
 		if l.retryAdvice != "" {
 			v.Title = textOf("title retry", "site", v.Site)
 			v.Fix = textOf("fix retry", "call", attr.failingCallText(top), "library", l.name, "advice", advice)
 		}
-		present := l.pauseLength
-		if isSet {
-			present = words.Rough(pauseNS)
-		}
-		if isSet && l.retryAdvice == "" {
+		if isShort && l.retryAdvice == "" {
 			v.MaxSeverity = report.SeverityLow
 		}
 		if shorter > 0 {
