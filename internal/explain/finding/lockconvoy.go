@@ -49,6 +49,9 @@ func isInDependency(s, lock *report.Site) bool {
 	return s.CalledFrom == nil || isSameCall || strings.HasPrefix(s.CalledFrom.Calls, lock.Module)
 }
 
+// isOwnCode reports whether a site is code of the service.
+func isOwnCode(s *report.Site) bool { return s != nil && s.Module == "" }
+
 // dependencyLock returns where a dependency takes the lock that a candidate is about, nil if the service's own code takes it.
 func dependencyLock(cand *candidate) *report.Site {
 	for i := range cand.routes {
@@ -171,7 +174,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	}
 	lock := dependencyLock(cand)
 	switch library := libraryOfFunc(lock); {
-	case library != nil && library.lockAdvice != "" && isInDependency(top.nonStdSite(), lock):
+	case library != nil && library.lockAdvice != "" && (isInDependency(top.nonStdSite(), lock) || isOwnCode(top.nonStdSite())): // or it calls the service back
 		v.Fix = textOf("fix in-library", "library", library.name, "advice", library.lockAdvice)
 	case isInDependency(top.nonStdSite(), lock) && knowledge.Has(top.Cause.Call, knowledge.FileWrite):
 		v.Fix = textOf("fix lock-writes-file-in-dependency")
