@@ -38,6 +38,9 @@ type KernelRetransmissions struct {
 // OwnThreads is the name of the process's own threads where others had a CPU.
 const OwnThreads = "its own threads"
 
+// KernelThread begins the name of a thread of the kernel where others had a CPU. What it works for follows in parentheses.
+const KernelThread = "kernel thread "
+
 // IsComplete reports whether the events show nearly all of the process's running time.
 func (k *Kernel) IsComplete() bool { return k != nil && k.Coverage >= completeKernelShare }
 

@@ -1,6 +1,8 @@
 package finding
 
 import (
+	"strings"
+
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -118,8 +120,12 @@ func observedCPUWaits(in *Input, load *otherLoad) (out []Verdict) {
 				largest = c.Kind
 			}
 		}
+		fix := textKey("fix busy-machine")
+		if strings.HasPrefix(largest, report.KernelThread) {
+			fix = "fix kernel-thread"
+		}
 		v := Verdict{Gain: gain, Finding: report.Finding{
-			Title: textOf("title cpu-of-others", "time", words.Brief(gain.Slow.NS), "process", largest), Fix: textOf("fix busy-machine", "process", largest),
+			Title: textOf("title cpu-of-others", "time", words.Brief(gain.Slow.NS), "process", largest), Fix: textOf(fix, "process", largest),
 			Cause: report.CauseCPUWait, Site: topSite(g, isOthersCPU), Group: g.ID, Share: share, Confidence: 1,
 		}}
 		v.addSlowEvidence(evidenceOf("evidence cpu-of-others", gain.Slow.NS, "ns"))

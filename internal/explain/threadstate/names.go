@@ -17,6 +17,7 @@ type names struct {
 	threads map[int32]*kernelevents.Thread // by number on the host
 	pids    map[string]map[int32]bool      // by name of a process, the processes with that name
 	peers   map[string]map[int32]bool      // the same for peers
+	queues  []string                       // work queues of the kernel's workers, ordered
 	cgroups map[uint64]*kernelevents.Cgroup
 	ownName string // container of the own process
 	// name by thread, of those that were interned
@@ -41,6 +42,9 @@ func (n *names) init(tables *kernelevents.Tables) {
 		th := &tables.Threads[i]
 		n.threads[th.TID] = th
 		addPID(n.pids, th)
+		if queue := workQueueName(th); queue != "" {
+			n.queues = append(n.queues, queue)
+		}
 		if th.IsPeer {
 			addPID(n.peers, th)
 		}
@@ -48,6 +52,8 @@ func (n *names) init(tables *kernelevents.Tables) {
 			n.ownName = cmp.Or(n.ownName, c.Container)
 		}
 	}
+	slices.Sort(n.queues)
+	n.queues = slices.Compact(n.queues)
 }
 
 // addPID adds the process of a thread to those of its name.
@@ -69,6 +75,50 @@ func processName(th *kernelevents.Thread) string {
 	return name
 }
 
+// kernelWork has, for the beginnings of kernel threads' names, what these work for. That of a kworker is its work queues.
+var kernelWork = []struct{ name, work string }{
+	{"kworker/", "work queues of the kernel"},
+	{"ksoftirqd/", "network packets and timers"},
+	{"irq/", "interrupts of devices"},
+	{"napi/", "network packets"},
+	{"rcu_", "freeing the kernel's memory"},
+	{"migration/", "moving threads between CPUs"},
+	{"kswapd", "freeing memory"},
+	{"kcompactd", "compacting memory"},
+	{"khugepaged", "huge pages"},
+	{"jbd2/", "the journal of a file system"},
+}
+
+// maxQueues is how many work queues a name has.
+const maxQueues = 3
+
+// kernelThreadText returns the name of a thread of the kernel with what it works for; "" for other threads.
+func (n *names) kernelThreadText(th *kernelevents.Thread) string {
+	for _, k := range kernelWork {
+		if th.TID != th.PID || !strings.HasPrefix(cmp.Or(th.Process, th.Comm), k.name) {
+			continue
+		}
+		work := k.work
+		if workQueueName(th) != "" {
+			work += ": " + strings.Join(n.queues[:min(len(n.queues), maxQueues)], ", ")
+			if len(n.queues) > maxQueues {
+				work += " ..."
+			}
+		}
+		return report.KernelThread + processName(th) + " (" + work + ")"
+	}
+	return ""
+}
+
+// workQueueName returns the work queue that a worker of the kernel served when its name was read, as in kworker/0:1H-kblockd; ""
+// if its name has none.
+func workQueueName(th *kernelevents.Thread) string {
+	if i := strings.IndexAny(th.Process, "-+"); i >= 0 && strings.HasPrefix(th.Process, "kworker/") {
+		return th.Process[i+1:]
+	}
+	return ""
+}
+
 // internProcess adds the name of a thread's process to the symbols, once.
 func (n *names) internProcess(syms *tracefmt.Symbols, tid int32) {
 	if _, ok := n.texts[tid]; !ok {
@@ -86,7 +136,7 @@ func (n *names) processText(tid int32) string {
 	if th.Own {
 		return report.OwnThreads
 	}
-	return n.textAmong(th, n.pids)
+	return cmp.Or(n.kernelThreadText(th), n.textAmong(th, n.pids))
 }
 
 // textAmong names the process of a thread among processes, by name.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/kernelevents"
 	"github.com/whylate/whylate/internal/explain/freeze"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
@@ -297,5 +298,22 @@ func TestShow(t *testing.T) {
 	tracker.Drop(tracetext.Origin + 9000*us)
 	if held, isKnown := tracker.FreezesIn(tracetext.Origin, tracetext.Origin+1000*us); !isKnown || len(held) != 0 || len(tracker.CPUs()) != 1 {
 		t.Errorf("after a drop: %v, %t, CPUs %v", held, isKnown, tracker.CPUs())
+	}
+}
+
+// TestKernelThreads: a kernel thread's name says what it works for, and a process with a similar name stays one.
+func TestKernelThreads(t *testing.T) {
+	var n names
+	n.init(&kernelevents.Tables{Threads: []kernelevents.Thread{
+		{TID: 14, PID: 14, Comm: "ksoftirqd/0"}, {TID: 22, PID: 22, Comm: "ksoftirqd/1"}, {TID: 15, PID: 15, Comm: "rcu_preempt"},
+		{TID: 44, PID: 44, Comm: "kworker/1:1H", Process: "kworker/1:1H-kblockd"}, {TID: 45, PID: 45, Comm: "kworker/u8:2", Process: "kworker/u8:2+flush-8:0"}, {TID: 46, PID: 46, Comm: "kworker/0:2", Process: "kworker/0:2-events"},
+		{TID: 47, PID: 47, Comm: "kworker/0:1", Process: "kworker/0:1-writeback"}, {TID: 60, PID: 60, Comm: "jbd2/sda1-8"}, {TID: 70, PID: 70, Comm: "migrations"}, {TID: 72, PID: 71, Comm: "irq/1", Process: "watcher"},
+	}})
+	for tid, want := range map[int32]string{
+		14: "kernel thread ksoftirqd (network packets and timers)", 22: "kernel thread ksoftirqd (network packets and timers)", 15: "kernel thread rcu_preempt (freeing the kernel's memory)",
+		44: "kernel thread kworker (work queues of the kernel: events, flush-8:0, kblockd ...)", 60: "kernel thread jbd2 (the journal of a file system)",
+		70: "migrations (pid 70)", 72: "watcher (pid 71)",
+	} {
+		check.Equal(t, n.processText(tid), want, "thread %d", tid)
 	}
 }
