@@ -262,7 +262,7 @@ func readTrace(ctx context.Context, trace io.Reader, opts Options, selfWaits *se
 		r.pass.Listeners, r.pass.Sums = append(r.pass.Listeners, r.joiner), append(r.pass.Sums, r.calls)
 	}
 	if opts.remotes != nil {
-		r.served = &exchange.ServedRequests{NeedsAnswerTimes: opts.remotes.needAnswerTimes}
+		r.served = new(exchange.ServedRequests)
 		r.pass.Sums = append(r.pass.Sums, r.served)
 	}
 	if opts.Index != nil {

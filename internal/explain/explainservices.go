@@ -43,8 +43,6 @@ type remotes struct {
 	ambiguous map[*exchange.Server]int
 	// clients, if not nil, are those of the whole trace.
 	clients *exchange.Joiner
-	// needAnswerTimes says that the clocks of services differ.
-	needAnswerTimes bool
 	// startedTrace, if not nil, is the trace, for the first reading.
 	startedTrace *openedTrace
 }
@@ -79,33 +77,24 @@ func ExplainServices(ctx context.Context, services []*Service) (*report.Report, 
 			s.end()
 		}
 	}()
-	previewAll := func(maxBytes int64, needsAnswerTimes bool) error {
+	previewAll := func(maxBytes int64) error {
 		for _, s := range services {
-			if s.preview != nil && s.preview.isWhole && needsAnswerTimes == s.preview.hasAnswerTimes {
+			if s.preview != nil && s.preview.isWhole {
 				continue
 			}
 			var err error
-			if s.preview, err = s.readPreview(ctx, maxBytes, needsAnswerTimes); err != nil {
+			if s.preview, err = s.readPreview(ctx, maxBytes); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	if err := previewAll(previewBytes, false); err != nil {
+	if err := previewAll(previewBytes); err != nil {
 		return nil, err
-	}
-	haveOneClock := !slices.ContainsFunc(services, func(s *Service) bool {
-		link := services[0].preview.clock.To(s.preview.clock)
-		return !link.IsExact()
-	})
-	if !haveOneClock {
-		if err := previewAll(previewBytes, true); err != nil {
-			return nil, err
-		}
 	}
 	callees, links := findCallees(services)
 	if !slices.ContainsFunc(callees, func(list []int) bool { return len(list) > 0 }) { // the beginning may lack the calls
-		if err := previewAll(1<<62, !haveOneClock); err != nil {
+		if err := previewAll(1 << 62); err != nil {
 			return nil, err
 		}
 		callees, links = findCallees(services)
@@ -115,7 +104,7 @@ func ExplainServices(ctx context.Context, services []*Service) (*report.Report, 
 	var refusals []error
 	for _, i := range order {
 		s := services[i]
-		s.Options.remotes = &remotes{causes: causes, needAnswerTimes: !haveOneClock}
+		s.Options.remotes = &remotes{causes: causes}
 		if s.preview.isWhole {
 			s.Options.remotes.clients = s.preview.clients
 		}
@@ -210,8 +199,6 @@ type tracePreview struct {
 	clients *exchange.Joiner
 	server  *exchange.Server
 	isWhole bool
-	// hasAnswerTimes says that requests have them: see exchange.Request.
-	hasAnswerTimes bool
 }
 
 // begin opens the trace, if it is not open, and keeps its decoded beginning.
@@ -243,9 +230,8 @@ func (s *Service) end() {
 }
 
 // readPreview reads the beginning of a trace, maxBytes or at least one generation, and returns its clock, client connections and
-// served requests. needsAnswerTimes asks for Request.AnswerTime, which the search of clock offsets needs. Of more than previewBytes,
-// nothing is kept for the next reading.
-func (s *Service) readPreview(ctx context.Context, maxBytes int64, needsAnswerTimes bool) (*tracePreview, error) {
+// served requests. Of more than previewBytes, nothing is kept for the next reading.
+func (s *Service) readPreview(ctx context.Context, maxBytes int64) (*tracePreview, error) {
 	if maxBytes > previewBytes {
 		s.end()
 		defer s.end()
@@ -260,11 +246,8 @@ func (s *Service) readPreview(ctx context.Context, maxBytes int64, needsAnswerTi
 	symbols := tracefmt.Symbols{}
 	finder := request.NewFinder(&symbols, &window, request.Options{Workers: s.Workers, IgnoreMarks: s.IgnoreMarks})
 	decoder.Classify = request.NewClassifier(decoder.Symbols).Flags
-	out := &tracePreview{clients: exchange.NewJoiner(), server: exchange.NewServer(s.name()), hasAnswerTimes: needsAnswerTimes}
-	var answers *exchange.AnswerFinder
-	if needsAnswerTimes {
-		answers = exchange.NewAnswerFinder(&window, &symbols)
-	}
+	out := &tracePreview{clients: exchange.NewJoiner(), server: exchange.NewServer(s.name())}
+	answers := exchange.NewAnswerFinder(&window, &symbols)
 	out.clients.SetWindow(&window)
 	add := func(list []request.Request) {
 		for i := range list {

@@ -11,22 +11,22 @@ import (
 type AnswerFinder struct {
 	window      *timeline.Window
 	symbols     *tracefmt.Symbols
+	functions   knowledge.Index[tracefmt.StringID]
 	rolesMemo   map[tracefmt.StackID]knowledge.Roles
 	spanScratch []timeline.Span
 }
 
 // NewAnswerFinder returns an AnswerFinder for the requests of a window.
 func NewAnswerFinder(window *timeline.Window, symbols *tracefmt.Symbols) *AnswerFinder {
-	return &AnswerFinder{window: window, symbols: symbols, rolesMemo: make(map[tracefmt.StackID]knowledge.Roles)}
+	return &AnswerFinder{window: window, symbols: symbols, functions: knowledge.NewIndex(symbols.String), rolesMemo: make(map[tracefmt.StackID]knowledge.Roles)}
 }
 
 // rolesOf returns the union of the roles of all functions of a stack. It caches the result.
 func (f *AnswerFinder) rolesOf(stack tracefmt.StackID) (roles knowledge.Roles) {
 	roles, ok := f.rolesMemo[stack]
 	if !ok {
-		index := knowledge.NewIndex(f.symbols.String)
 		for _, frame := range f.symbols.Stack(stack) {
-			roles = roles.Union(index.Of(f.symbols.Frame(frame).Func))
+			roles = roles.Union(f.functions.Of(f.symbols.Frame(frame).Func))
 		}
 		f.rolesMemo[stack] = roles
 	}

@@ -1,10 +1,8 @@
 package exchange
 
 import (
-	"slices"
 	"sort"
 
-	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/explain/threshold"
 )
 
@@ -75,11 +73,14 @@ func relateInTime(exchanges []Exchange, i int, requests []Request, j int, l *Lin
 	if i+1 < len(exchanges) && exchanges[i+1].Sent <= start-l.slack {
 		return -1 // the next exchange began before the request
 	}
-	// A handler may write its answer in parts, but the first one not before half of its time.
-	if !r.IsWoken {
-		start = max(start, x.Sent)
+	answered := l.ToClient(r.AnswerTime)
+	if r.AnswerTime <= r.Start { // not known; the first part of an answer is not written before half of the time
+		if !r.IsWoken {
+			start = max(start, x.Sent)
+		}
+		answered = end - max(threshold.LoopbackNS, (end-start)/2)
 	}
-	if x.Arrived < end-l.slack-max(threshold.LoopbackNS, (end-start)/2) {
+	if x.Arrived < answered-l.slack {
 		return -1
 	}
 	return 0
@@ -114,18 +115,29 @@ func (f *fit) wayTimes(requests []Request, l *Link) (forwardTimes, returnTimes [
 			forwardTimes = append(forwardTimes, max(0, l.ToClient(r.Start)-p.exchange.Sent))
 		}
 		back := p.exchange.Arrived - l.ToClient(r.End)
-		if f.calls != nil {
+		switch {
+		case f.calls != nil:
 			back = max(back, -back) // requests need not end inside of calls
+		case back < 0: // the answer has several parts
+			back = p.exchange.Arrived - l.ToClient(max(r.AnswerTime, r.Start))
 		}
 		returnTimes = append(returnTimes, back)
 	}
 	return forwardTimes, returnTimes
 }
 
-// isClose reports whether a quarter of the messages were on the way for no longer than between two sockets of one machine, in
-// both directions. Requests that are inside of exchanges by chance begin and end at any time in them.
-func isClose(forwardTimes, returnTimes []int64, slack int64) bool {
-	slices.Sort(forwardTimes)
-	slices.Sort(returnTimes)
-	return max(sample.Quantile(forwardTimes, 0.25), sample.Quantile(returnTimes, 0.25)) <= threshold.LoopbackNS+slack
+// isClose reports whether in both directions a quarter of the messages were on the way for no longer than between two sockets of one
+// machine or, because in a burst most wait for a CPU, at least enough messages and a tenth of all. Requests that are inside of exchanges
+// by chance begin and end at any time in them.
+func isClose(forwardTimes, returnTimes []int64, slack int64, enough int) bool {
+	hasClose := func(times []int64) bool {
+		closeCount := 0
+		for _, ns := range times {
+			if ns <= threshold.LoopbackNS+slack {
+				closeCount++
+			}
+		}
+		return closeCount >= max(min(enough, (len(times)+3)/4), len(times)/10)
+	}
+	return hasClose(forwardTimes) && hasClose(returnTimes)
 }

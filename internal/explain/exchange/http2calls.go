@@ -88,10 +88,14 @@ func (c *Clients) newCall(waiter uint64, index int) *call {
 		}
 		// The waiter may also have waited between sending and this wait, in the client library.
 		if e := &earlier[i]; e.State == timeline.Waiting && (c.waitsForAnswer(e.Stack) || !c.hasBothRoles(c.isPeerCall, e.Stack, knowledge.PeerCall, knowledge.PeerCall)) {
-			out.firstSent = e.End
+			if out.firstSent == math.MinInt64 {
+				out.firstSent = e.End
+			}
 			break
 		}
-		out.firstSent = earlier[i].Start
+		if earlier[i].State != timeline.Runnable { // it sent nothing while it had no P
+			out.firstSent = earlier[i].Start
+		}
 	}
 	out.firstSent = max(min(out.firstSent, wait.Start), wait.Start-maxSendNS)
 	c.window.Children(waiter, out.firstSent, wait.End, func(child uint64, birthTime int64) bool {

@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"slices"
 	"testing"
+
+	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
 // connectStream adds a connection of HTTP/2 with overlapping calls that begin with a mean interval, and returns the request of each.
@@ -103,5 +106,35 @@ func TestStreamsOfLaterRecording(t *testing.T) {
 		s.joiner.AddServer(s.server, Link{})
 		s.joiner.Join()
 		s.checkCalls(t, seed, reader, requests, 60)
+	}
+}
+
+// TestSentWithP: a goroutine that was made runnable together with others sends its call when it has a P, not before.
+func TestSentWithP(t *testing.T) {
+	win, syms := timelinetest.BuildWindow(t, func(b *tracetext.Builder) {
+		const grpc = "google.golang.org/grpc/internal/transport."
+		m := b.Thread(2)
+		m.Create(10, 3, grpc+"(*http2Client).reader", grpc+"NewHTTP2Client")
+		m.Create(20, 1, "main.handle", "main.serve")
+		m.Block(30, "forever", "main.serve")
+		m.Start(40, 3)
+		m.Block(50, "network", "internal/poll.(*FD).Read", grpc+"(*http2Client).reader")
+		m.Start(100, 1)
+		m.Block(150, "select", grpc+"(*ClientStream).waitOnHeader", "google.golang.org/grpc.(*ClientConn).Invoke", "main.handle")
+		m.Unblock(200, 3)
+		m.Start(210, 3)
+		m.Unblock(220, 1, grpc+"(*http2Client).reader")
+		m.Block(230, "network", "internal/poll.(*FD).Read", grpc+"(*http2Client).reader")
+		m.Start(240, 1)
+		m.Block(250, "forever", "main.handle")
+	})
+	c := NewClients()
+	c.SetWindow(win)
+	for _, g := range win.Gens {
+		c.AddGeneration(g, syms, false)
+	}
+	calls := c.readers[3].calls
+	if len(calls) != 1 || calls[0].firstSent != tracetext.Origin+100 || calls[0].lastSent != tracetext.Origin+150 || calls[0].arrived != tracetext.Origin+220 {
+		t.Fatalf("%+v", calls)
 	}
 }

@@ -217,7 +217,7 @@ func (j *Joiner) joinUnique(candidates *[]candidate) bool {
 	hasJoined := false
 	for _, c := range unique {
 		forwardTimes, returnTimes := c.fit.wayTimes(c.peer.Connections[c.serverG], &c.peer.Link)
-		if !c.peer.isCalled || len(c.fit.pairs) >= threshold.Repeats && !isClose(forwardTimes, returnTimes, c.peer.slack) || !c.fit.addBounds(c.peer.bounds, c.peer.Connections[c.serverG]) {
+		if !c.peer.isCalled || len(c.fit.pairs) >= threshold.Repeats && !isClose(forwardTimes, returnTimes, c.peer.slack, 1) || !c.fit.addBounds(c.peer.bounds, c.peer.Connections[c.serverG]) {
 			continue
 		}
 		connection := &joinedConnection{peer: c.peer, serverG: c.serverG, client: c.conn, from: j.from, until: j.to}
@@ -251,7 +251,7 @@ func (p *peer) hasProof(unique []candidate) bool {
 	if !isLong && len(returnTimes) < threshold.MedianSample || len(returnTimes) < minProof {
 		return false
 	}
-	return isClose(forwardTimes, returnTimes, p.slack)
+	return isClose(forwardTimes, returnTimes, p.slack, threshold.SmallSample)
 }
 
 // addAnswers stores the requests that answer the exchanges of a fit, on the client's clock.

@@ -51,7 +51,7 @@ func (s *simulation) connect(count int, interval, shortest, longest int64, isSer
 		}
 		conn.exchanges = append(conn.exchanges, x)
 		if isServed {
-			s.server.Add(Request{G: served, Conn: served, Start: start, End: end, IsWoken: true})
+			s.server.Add(Request{G: served, Conn: served, Start: start, End: end, AnswerTime: end, IsWoken: true})
 		}
 		now = arrived + 50*us + s.rnd.Int64N(interval)
 	}
@@ -67,6 +67,7 @@ func (s *simulation) join(offset int64) (joined, wrong int) {
 		for i := range s.server.Connections[g] {
 			s.server.Connections[g][i].Start -= offset
 			s.server.Connections[g][i].End -= offset
+			s.server.Connections[g][i].AnswerTime -= offset
 		}
 	}
 	s.server.From, s.server.To = s.server.From-offset, s.server.To-offset
@@ -157,6 +158,42 @@ func TestAmbiguousConnections(t *testing.T) {
 		if n := s.joiner.AmbiguousCallees()[s.server]; joined != wantJoined || wrong != 0 || n != wantAmbiguous {
 			t.Errorf("%d connections are joined, %d wrongly, %d calls are ambiguous; want %d, 0, %d", joined, wrong, n, wantJoined, wantAmbiguous)
 		}
+	}
+}
+
+// TestBursts: on a busy machine, calls of eight connections begin at once and wait for a CPU on both ends, so that few messages are on
+// the way for a short time. The times of the answers show which connection is which, of most.
+func TestBursts(t *testing.T) {
+	joinedCount := 0
+	for seed := range uint64(20) {
+		s := newSimulation(seed)
+		now := int64(20 * ms)
+		for range 20 {
+			end := now
+			for _, i := range s.rnd.Perm(8) {
+				k := uint64(i)
+				conn := s.joiner.readers[k]
+				if conn == nil {
+					conn = &clientConnection{reader: k}
+					s.joiner.readers[k], s.joiner.readerOrder, s.partners[k] = conn, append(s.joiner.readerOrder, k), 100+k
+				}
+				delay := func() int64 { return 20*us + int64(s.rnd.ExpFloat64()*float64(ms)) }
+				sent := now + s.rnd.Int64N(100*us)
+				start := sent + delay()
+				end = max(end, start) + 3*ms // one lock
+				arrived := end + delay()
+				conn.exchanges = append(conn.exchanges, Exchange{sent, arrived, true})
+				s.server.Add(Request{G: 100 + k, Conn: 100 + k, Start: start, End: end, AnswerTime: end - 10*us, IsWoken: true})
+			}
+			now = end + 30*ms
+		}
+		joined, wrong := s.join(0)
+		if joinedCount += joined; wrong != 0 {
+			t.Errorf("seed %d: %d connections are joined, %d wrongly", seed, joined, wrong)
+		}
+	}
+	if joinedCount < 80 {
+		t.Errorf("%d of 160 connections are joined", joinedCount)
 	}
 }
 

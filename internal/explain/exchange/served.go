@@ -28,7 +28,7 @@ type Request struct {
 	// IsWoken says that the network woke G at Start. Otherwise Start is only the end of the request before: the message may have come
 	// at any time after it.
 	IsWoken bool
-	// AnswerTime is not later than the answer's first bytes. It is set only if other traces have another clock.
+	// AnswerTime is not later than the answer's first bytes. It is Start if it is not known.
 	AnswerTime int64
 	Group      string // the report's id
 	Parts      []critpath.RemotePart
@@ -80,8 +80,7 @@ func (s *Server) Sort() {
 // HasClient reports whether a client waits for a request. Middle pieces of long requests do not count.
 func HasClient(r *request.Request) bool { return r.Kind.IsServed() && r.Piece != request.MiddlePiece }
 
-// NewRequest returns a request with the identity of its connection, without its causes. answers, if not nil, finds when it was
-// answered.
+// NewRequest returns a request with the identity of its connection, without its causes. answers finds when it was answered.
 func NewRequest(r *request.Request, window *timeline.Window, answers *AnswerFinder) Request {
 	out := Request{G: r.G, Conn: r.G, Birth: r.Start, Start: r.Start, End: r.End, IsWoken: r.WokenAt != 0 || r.ArrivedAt != 0}
 	if r.Kind == request.HTTP2 || r.Kind == request.GRPC {
@@ -89,25 +88,16 @@ func NewRequest(r *request.Request, window *timeline.Window, answers *AnswerFind
 			out.Conn, out.Birth, out.IsStream = b.Creator, b.Time, true
 		}
 	}
-	if answers != nil {
-		out.AnswerTime = answers.answerTime(r, out.IsStream)
-	}
+	out.AnswerTime = answers.answerTime(r, out.IsStream)
 	return out
 }
 
 // A ServedRequests collects the requests that a process serves, with their paths. It implements pass.Sum.
-type ServedRequests struct {
-	// NeedsAnswerTimes asks for Request.AnswerTime.
-	NeedsAnswerTimes bool
-	collectors       []*collector
-}
+type ServedRequests struct{ collectors []*collector }
 
 // NewAdder implements pass.Sum: it returns the collector of one worker, whose requests stage walks.
 func (s *ServedRequests) NewAdder(stage *path.Stage) path.Adder {
-	c := &collector{stage: stage}
-	if s.NeedsAnswerTimes {
-		c.answers = NewAnswerFinder(stage.Win, stage.Syms)
-	}
+	c := &collector{stage: stage, answers: NewAnswerFinder(stage.Win, stage.Syms)}
 	s.collectors = append(s.collectors, c)
 	return c
 }
@@ -115,7 +105,7 @@ func (s *ServedRequests) NewAdder(stage *path.Stage) path.Adder {
 // A collector is one worker's part of ServedRequests.
 type collector struct {
 	stage    *path.Stage
-	answers  *AnswerFinder // nil if it is not needed
+	answers  *AnswerFinder
 	requests []walkedRequest
 	parts    []critpath.RemotePart // of the current request
 }
