@@ -66,11 +66,13 @@ func main() {
 	d := flag.Duration("d", 500*time.Millisecond, "length of the recordings")
 	rate := flag.Float64("rate", 120, "requests per second")
 	protocol := flag.String("protocol", "http1", "http1, http2 or grpc: how they call each other")
+	burst := flag.Int("burst", 1, "requests that arrive at once")
+	idle := flag.Int("idle", 16, "idle connections of HTTP/1 that a service keeps for each other one")
 	whylate := flag.String("whylate", "", "record all services into one file by this command")
 	flag.Parse()
-	run := func() error { return record(*out, *whylate, *fault, *protocol, *d, *rate) }
+	run := func() error { return record(*out, *whylate, *fault, *protocol, *d, *rate, *burst, *idle) }
 	if *role != "" {
-		run = func() error { return serve(*role, strings.Fields(*peers), *fault, *protocol) }
+		run = func() error { return serve(*role, strings.Fields(*peers), *fault, *protocol, *idle) }
 	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "shop:", err)
@@ -200,9 +202,9 @@ func (l *ledger) allocate() {
 
 func jitter(mean time.Duration) { time.Sleep(mean/2 + time.Duration(rand.Int64N(int64(mean)))) }
 
-func serve(role string, peers []string, fault, protocol string) error {
+func serve(role string, peers []string, fault, protocol string, idle int) error {
 	s := &service{role: role}
-	transport := &http.Transport{MaxIdleConnsPerHost: 16}
+	transport := &http.Transport{MaxIdleConnsPerHost: idle}
 	switch protocol {
 	case "http2":
 		transport.Protocols = new(http.Protocols)
@@ -276,11 +278,11 @@ func checkout(s *service, peers []string) error {
 	return errors.Join(s.call(peers[1]), s.call(peers[0]))
 }
 
-func record(dir, whylate, fault, protocol string, d time.Duration, rate float64) error {
+func record(dir, whylate, fault, protocol string, d time.Duration, rate float64, burst, idle int) error {
 	urls, called := map[string]string{}, map[string]string{}
 	for _, role := range []string{"ledger", "stock", "price", "gateway", "audit", "loner"} {
 		peers := map[string]string{"stock": called["ledger"], "gateway": called["stock"] + " " + called["price"], "audit": called["stock"]}[role]
-		addresses, end, err := start(role, peers, fault, protocol)
+		addresses, end, err := start(role, peers, fault, protocol, idle)
 		if err != nil {
 			return err
 		}
@@ -298,14 +300,16 @@ func record(dir, whylate, fault, protocol string, d time.Duration, rate float64)
 				select {
 				case <-done:
 					return
-				case <-time.After(time.Duration(rand.ExpFloat64() / (rate * factor) * 1e9)):
+				case <-time.After(time.Duration(rand.ExpFloat64() / (rate * factor) * float64(burst) * 1e9)):
 				}
-				requests.Go(func() {
-					if resp, err := client.Get(urls[role]); err == nil {
-						_, _ = io.Copy(io.Discard, resp.Body)
-						resp.Body.Close()
-					}
-				})
+				for range burst {
+					requests.Go(func() {
+						if resp, err := client.Get(urls[role]); err == nil {
+							_, _ = io.Copy(io.Discard, resp.Body)
+							resp.Body.Close()
+						}
+					})
+				}
 			}
 		})
 	}
@@ -374,8 +378,8 @@ func saveRecording(whylate, dir string, d time.Duration, urls map[string]string)
 }
 
 // start starts a service and returns its addresses: for all, and for the services that call it.
-func start(role, peers, fault, protocol string) (addresses string, end func(), err error) {
-	cmd := exec.Command(os.Args[0], "-role", role, "-peers", peers, "-fault", fault, "-protocol", protocol)
+func start(role, peers, fault, protocol string, idle int) (addresses string, end func(), err error) {
+	cmd := exec.Command(os.Args[0], "-role", role, "-peers", peers, "-fault", fault, "-protocol", protocol, "-idle", strconv.Itoa(idle))
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return "", nil, err
