@@ -1,10 +1,14 @@
 # A peer that answers each line: peer.py KIND LOG. It prints its port, and logs when it began and ended each answer, in ns of CLOCK_MONOTONIC,
-# its thread's CPU time in that, and for how long it had the lock.
-import os, socket, sys, tempfile, threading, time
+# its thread's CPU time in that, and for how long it had the lock. It ends when its standard input does.
+import os, socket, subprocess, sys, tempfile, threading, time
 
 kind, log = sys.argv[1], open(sys.argv[2], "w")
 lock = threading.Lock()
 file = tempfile.TemporaryFile(dir=os.path.dirname(sys.argv[2]))
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+if kind == "proxy":
+    behind = subprocess.Popen([sys.executable, sys.argv[0], "sleep", sys.argv[2] + ".behind"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    asked = socket.create_connection(("127.0.0.1", int(behind.stdout.readline())))
 
 
 def cpu():
@@ -22,6 +26,9 @@ def work():
     begin = time.monotonic_ns()
     if kind == "sleep":
         time.sleep(0.02)
+    elif kind == "proxy":
+        asked.send(b"question\n")
+        asked.recv(100)
     elif kind == "fsync":
         file.write(b"x" * 100_000)
         file.flush()
