@@ -162,7 +162,7 @@ func TestPeer(t *testing.T) {
 			check.True(t, strings.Contains(first.Words, c.text) || stateNS < 0.8*truth.wallNS || strings.Contains(first.Words, "waiting for a CPU"), "the first sentence: %s", rep.Verdict[0].Text)
 			sums, peerNS := peerSums(rep)
 			near := func(what string, got, want float64) {
-				if got, want = got/peerNS, want/truth.wallNS; math.Abs(got-want) > 0.05 {
+				if got, want = got/peerNS, want/truth.wallNS; math.Abs(got-want) > 0.02 {
 					t.Errorf("%s: %.1f %% by the kernel's events, %.1f %% by the peer's clock; %+v, states %v", what, 100*got, 100*want, truth, sums)
 				}
 			}
