@@ -188,7 +188,7 @@ const inlineWidth = 110
 // line: sites, buckets and segments read better so, and a report has thousands of them.
 func layOut(out *bufio.Writer, data []byte) {
 	// For each opening bracket, in order, its closing one if the container is short enough; else, and before that is known, the
-	// complement of its own offset.
+	// complement of its offset.
 	var ends []int
 	var open []int // indexes in ends
 	scanJSON(data, func(offset int, c byte) {

@@ -15,7 +15,7 @@ type QuickGroup struct {
 	handlerSeenTwice bool
 }
 
-// FindQuickGroup sets quick to the group of a request, from the stacks of its own goroutine only. Sufficient is false if a walk
+// FindQuickGroup sets quick to the group of a request, from the stacks of its goroutine only. Sufficient is false if a walk
 // might find another group: for open, cut or long requests, requests under http.TimeoutHandler, observers, and if only CPU
 // samples could show the handler.
 func (s *Stage) FindQuickGroup(r *request.Request, quick *QuickGroup) {
