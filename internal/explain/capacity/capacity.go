@@ -89,10 +89,13 @@ func roundToThreeDigits(x float64) float64 {
 
 // reportLimit converts a resource to a limit of the report. Its load at saturation is today's load divided by the utilisation.
 func (a *analysis) reportLimit(r *resource, loadPerS float64) report.Limit {
-	u := max(r.utilisation(), 1e-9)
+	u, highError := max(r.utilisation(), 1e-9), r.error
+	if r.isCPU() {
+		highError = min(highError, 0.3) // the rest is what the kernel counts in addition
+	}
 	out := report.Limit{
 		Kind: r.kind, Site: r.site, Servers: math.Round(100*r.servers) / 100, DemandNS: int64(r.busy / a.load), Utilisation: min(1, math.Round(1e4*u)/1e4),
-		SaturatesPerS: roundToThreeDigits(loadPerS / u), SaturatesLow: roundToThreeDigits(loadPerS / u / (1 + r.error)), SaturatesHigh: roundToThreeDigits(loadPerS / u * (1 + min(r.error, 0.3))),
+		SaturatesPerS: roundToThreeDigits(loadPerS / u), SaturatesLow: roundToThreeDigits(loadPerS / u / (1 + r.error)), SaturatesHigh: roundToThreeDigits(loadPerS / u * (1 + highError)),
 		Basis: r.basis, Groups: a.groupShares(r.groups),
 	}
 	if r.isCPU() {

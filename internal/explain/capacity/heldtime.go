@@ -224,7 +224,7 @@ func (a *analysis) measureLeaves(r *resource, q *heldQueue, leadNS float64) stri
 		}
 	}
 	r.busy, r.visits = busyNS/float64(a.sliceNS), float64(len(spans))/float64(a.sliceNS)/a.load
-	r.error = sampleError(r.service, len(spans))
+	r.error = sampleError(r.service)
 	r.groups, r.servers = loads, float64(most)
 	r.basis = "the time of all requests at the lines where holders were"
 	isFull, isPool := float64(full) >= threshold.MostShare*float64(len(q.waits)), r.kind == report.LimitPool
@@ -316,7 +316,7 @@ func (a *analysis) measureHolds(r *resource, q *heldQueue) string {
 		r.service = append(r.service, float64(h.end-h.start))
 	}
 	r.basis = "its holds while others waited, and the share of requests that waited"
-	r.error = sampleError(r.service, len(q.holds)) + 1/math.Sqrt(float64(len(q.waits)))
+	r.error = sampleError(r.service) + 1/math.Sqrt(float64(len(q.waits)))
 	r.visits = uses / a.load
 	if whole := math.Round(r.visits); whole >= 1 && math.Abs(r.visits-whole) <= max(0.2, r.error)*whole {
 		r.visits = whole

@@ -240,14 +240,23 @@ func (a *analysis) addSkipped(one skipped) {
 	}
 }
 
-// sampleError returns the relative error of the mean of a sample: about two standard errors for n observations, plus the
-// general noise; at most 1.
-func sampleError(list []float64, n int) float64 {
-	if n == 0 || len(list) == 0 {
+// maxBatches is the number of batches that sampleError compares.
+const maxBatches = 10
+
+// sampleError returns the relative error of the mean of a sample in order of time: about two standard errors, plus the general
+// noise; at most 1. Successive service times depend on each other, as those of a disk that others use, too. So the standard error is
+// that of the means of batches (Law and Kelton, Simulation Modeling and Analysis, chapter 9).
+func sampleError(list []float64) float64 {
+	if len(list) < 2 {
 		return 1
 	}
-	meanNS, variance := meanAndVariance(list)
-	return min(1, 2*math.Sqrt(variance)/max(meanNS, 1)/math.Sqrt(float64(n))+2*threshold.NoiseShare)
+	var means []float64
+	for batch := range slices.Chunk(list, max(1, len(list)/maxBatches)) {
+		average, _ := meanAndVariance(batch)
+		means = append(means, average)
+	}
+	meanNS, variance := meanAndVariance(means)
+	return min(1, 2*math.Sqrt(variance)/max(meanNS, 1)/math.Sqrt(float64(len(means)-1))+2*threshold.NoiseShare)
 }
 
 // meanAndVariance returns the mean and the variance of a list, 0 for an empty one.

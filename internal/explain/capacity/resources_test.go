@@ -73,6 +73,17 @@ func checkLimit(t *testing.T, c *report.Capacity, kind report.LimitKind, perS fl
 	}
 }
 
+// TestSampleError: a demand that was three times as high in the second half may be anything between. If it alternates, its mean is known.
+func TestSampleError(t *testing.T) {
+	var alternating, rising []float64
+	for i := range 100 {
+		alternating, rising = append(alternating, float64(1+2*(i%2))), append(rising, float64(1+2*(i/50)))
+	}
+	if a, r := sampleError(alternating), sampleError(rising); a > 0.1 || r < 0.3 {
+		t.Errorf("errors: %.2g if it alternates, %.2g if it rises", a, r)
+	}
+}
+
 // TestActor: a goroutine that receives from an unbuffered channel ends the wait of the request that sends, before it does the
 // work. It fails if that counts as work done, because then the goroutine seems to work for several requests at once.
 func TestActor(t *testing.T) {

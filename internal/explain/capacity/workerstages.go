@@ -58,7 +58,7 @@ func (a *analysis) addStages() map[uint64]bool {
 	for _, key := range keys {
 		st := stages[key]
 		st.servers, st.busy = max(1, math.Round(st.observedNS/float64(a.sliceNS))), st.busy/float64(a.sliceNS)
-		st.error, st.visits = sampleError(st.service, st.wakes), float64(st.wakes)/float64(a.sliceNS)/a.load
+		st.error, st.visits = sampleError(st.service), float64(st.wakes)/float64(a.sliceNS)/a.load
 		for _, w := range a.waits {
 			if st.members[w.waker] && w.request.isLoad {
 				st.waits = append(st.waits, w)
