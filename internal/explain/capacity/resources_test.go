@@ -108,6 +108,20 @@ func TestActor(t *testing.T) {
 	checkLimit(t, q.limits(t, 300), report.LimitStage, 1e9/work)
 }
 
+// TestCollector: a goroutine that only receives, several times from each request, has received all of the work that it does.
+func TestCollector(t *testing.T) {
+	q, r := newQueueRecording(), new(servedRequest)
+	receive, send := q.stack("runtime.chanrecv2", 44), q.stack("runtime.chansend1", 62)
+	for end := range int64(3) {
+		q.waits = append(q.waits, &wait{request: r, kind: critpath.WaitSend, stack: send, releaseStack: receive, waker: 7, end: end + 1})
+	}
+	syms := q.symbols.Snapshot()
+	a := &analysis{Sum: q.Sum, in: &Input{Speller: &spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms)}}}
+	if wakes, _ := a.findWork(&server{g: 7}, []serverWait{{stack: receive}}); len(wakes) != 3 {
+		t.Errorf("it did work at %v, want 3 times", wakes)
+	}
+}
+
 // TestHoldOfSeveralCalls: under a lock, a request makes three calls with a pause between them. The time from the release of the
 // call to that of the lock counts once. It fails if it counts for each call.
 func TestHoldOfSeveralCalls(t *testing.T) {

@@ -81,8 +81,8 @@ func (a *analysis) addStages() map[uint64]bool {
 	return judged
 }
 
-// addServer adds a goroutine to the stage, which had done work at the times of wakes. idle are its waits for work. A service lasts from the end of a wait for work, or of the
-// service before, until the goroutine ends a wait of a request.
+// addServer adds a goroutine to the stage, which had done work at the times of wakes. idle are its waits for work. A service lasts
+// from the end of a wait for work, or of the service before, until the goroutine ends a wait of a request.
 func (st *stage) addServer(s *server, idle []serverWait, wakes []int64) {
 	var resumed []int64
 	busyNS := s.observedNS
@@ -126,21 +126,27 @@ func (s *server) idleWaits() []serverWait {
 	return out
 }
 
-// findWork returns the times at which a server ended waits of requests because it had done their work. If it ends a wait at a line
-// where it waits for work itself, it only receives the work, and ends a later wait of the request. isForWakers reports whether the
-// requests that end the server's waits for work (idle) hand work over to it: for most of them, it later ends a wait of the same request.
+// findWork returns the times at which a server ended waits of requests because it had done their work. A wait that it ends at a
+// line where it waits for work itself, before another one of the request elsewhere, is the receipt of the work. isForWakers reports
+// whether the requests that end the server's waits for work (idle) hand work over to it: for most of them, it later ends a wait of
+// the same request.
 func (a *analysis) findWork(s *server, idle []serverWait) (wakes []int64, isForWakers bool) {
 	var ended []*wait
-	receiveLines, servedUntil := map[tracefmt.Line]bool{}, map[*servedRequest]int64{}
+	receiveLines := map[tracefmt.Line]bool{}
+	for _, w := range idle {
+		receiveLines[a.lineOf(w.stack)] = true
+	}
+	servedUntil, answeredUntil := map[*servedRequest]int64{}, map[*servedRequest]int64{}
 	for _, w := range a.waits {
 		if w.waker == s.g && w.kind != critpath.WaitLock {
 			ended = append(ended, w)
-			servedUntil[w.request] = w.end
+			if servedUntil[w.request] = w.end; !receiveLines[a.lineOf(w.releaseStack)] {
+				answeredUntil[w.request] = w.end
+			}
 		}
 	}
 	handedCount, count := 0, 0
 	for _, w := range idle {
-		receiveLines[a.lineOf(w.stack)] = true
 		if r := a.requestAt(w.waker, w.end); r != nil {
 			if count++; servedUntil[r.outermost()] > w.end {
 				handedCount++
@@ -148,7 +154,7 @@ func (a *analysis) findWork(s *server, idle []serverWait) (wakes []int64, isForW
 		}
 	}
 	for _, w := range ended {
-		if !receiveLines[a.lineOf(w.releaseStack)] || servedUntil[w.request] == w.end {
+		if !receiveLines[a.lineOf(w.releaseStack)] || answeredUntil[w.request] < w.end {
 			wakes = append(wakes, w.end)
 		}
 	}
