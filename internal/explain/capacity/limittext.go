@@ -2,7 +2,6 @@ package capacity
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -14,7 +13,7 @@ import (
 // Text describes a capacity in one sentence: today's load, the first limits, and the kinds that are not judged.
 func Text(c *report.Capacity) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "today %s/s", perSecond(c.LoadPerS))
+	fmt.Fprintf(&b, "today %s/s", words.Figure(c.LoadPerS))
 	first := "limit"
 	if slices.ContainsFunc(c.NotJudged, func(n report.NotJudged) bool { return n.Kind != "" }) {
 		first = "limit of those that can be judged"
@@ -22,9 +21,9 @@ func Text(c *report.Capacity) string {
 	for i := range c.Limits[:min(len(c.Limits), 3)] {
 		l := &c.Limits[i]
 		if i == 0 {
-			fmt.Fprintf(&b, "; first "+first+": %s at %s/s (%s to %s)", LimitName(l), perSecond(l.SaturatesPerS), perSecond(l.SaturatesLow), perSecond(l.SaturatesHigh))
+			fmt.Fprintf(&b, "; first "+first+": %s at %s/s (%s to %s)", LimitName(l), words.Figure(l.SaturatesPerS), words.Figure(l.SaturatesLow), words.Figure(l.SaturatesHigh))
 		} else {
-			fmt.Fprintf(&b, ", then %s at %s/s", LimitName(l), perSecond(l.SaturatesPerS))
+			fmt.Fprintf(&b, ", then %s at %s/s", LimitName(l), words.Figure(l.SaturatesPerS))
 		}
 	}
 	if len(c.Limits) == 0 {
@@ -75,11 +74,3 @@ func LimitName(l *report.Limit) string {
 
 // siteName returns the name of a site for a sentence, at most 60 columns wide.
 func siteName(s *report.Site) string { return names.SiteText(s.OwnLine(), 60) }
-
-// perSecond formats a rate, without a unit.
-func perSecond(x float64) string {
-	if x < 10 {
-		return fmt.Sprintf("%.2g", x)
-	}
-	return words.Number(int64(math.RoundToEven(x)))
-}
