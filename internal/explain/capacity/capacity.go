@@ -91,7 +91,7 @@ func roundToThreeDigits(x float64) float64 {
 func (a *analysis) reportLimit(r *resource, loadPerS float64) report.Limit {
 	u, highError := max(r.utilisation(), 1e-9), r.error
 	if r.isCPU() {
-		highError = min(highError, 0.3) // the rest is what the kernel counts in addition
+		highError = min(highError, 0.3) // the other part of the error: the kernel counts more
 	}
 	out := report.Limit{
 		Kind: r.kind, Site: r.site, Servers: math.Round(100*r.servers) / 100, DemandNS: int64(r.busy / a.load), Utilisation: min(1, math.Round(1e4*u)/1e4),

@@ -244,7 +244,7 @@ func (a *analysis) addSkipped(one skipped) {
 const maxBatches = 10
 
 // sampleError returns the relative error of the mean of a sample in order of time: about two standard errors, plus the general
-// noise; at most 1. Successive service times depend on each other, as those of a disk that others use, too. So the standard error is
+// noise; at most 1. Successive service times depend on each other, as those of a disk that other processes use. So the standard error is
 // that of the means of batches (Law and Kelton, Simulation Modeling and Analysis, chapter 9).
 func sampleError(list []float64) float64 {
 	if len(list) < 2 {

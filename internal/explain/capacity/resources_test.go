@@ -19,12 +19,12 @@ import (
 
 const us = 1000
 
-// A queueRecording is what a Sum records of requests that arrive at random at a resource with one server, each after 10 us.
+// A queueRecording holds the records of requests that arrive at random at a resource with one server, each after 10 us.
 type queueRecording struct {
 	*Sum
 	symbols *tracefmt.Symbols
 	random  *rand.Rand
-	now     int64 // the last arrival
+	arrival int64 // of the last request
 	free    int64 // when the server is free
 }
 
@@ -39,10 +39,10 @@ func (q *queueRecording) stack(fn string, line uint32) tracefmt.StackID {
 
 // arrive adds a request, on average gapNS after the last one, and returns it with the time at which the server is free for it.
 func (q *queueRecording) arrive(gapNS float64) (r *servedRequest, begin int64) {
-	q.now += int64(q.random.ExpFloat64() * gapNS)
-	r = &servedRequest{start: q.now, g: uint64(100 + len(q.requests)), kind: request.HTTP1, isServed: true}
+	q.arrival += int64(q.random.ExpFloat64() * gapNS)
+	r = &servedRequest{start: q.arrival, g: uint64(100 + len(q.requests)), kind: request.HTTP1, isServed: true}
 	q.requests = append(q.requests, r)
-	return r, max(q.free, q.now+10*us)
+	return r, max(q.free, q.arrival+10*us)
 }
 
 // limits returns the resources of the recording.
@@ -95,8 +95,8 @@ func TestActor(t *testing.T) {
 	q.servers[actor] = server
 	for range 300 {
 		r, begin := q.arrive(3 * work)
-		if waited := q.free > q.now+10*us; waited {
-			q.waits = append(q.waits, &wait{request: r, kind: critpath.WaitSend, stack: send, releaseStack: receive, g: r.g, waker: actor, start: q.now + 10*us, end: begin})
+		if waited := q.free > q.arrival+10*us; waited {
+			q.waits = append(q.waits, &wait{request: r, kind: critpath.WaitSend, stack: send, releaseStack: receive, g: r.g, waker: actor, start: q.arrival + 10*us, end: begin})
 		} else {
 			server.waits = append(server.waits, serverWait{idle, begin - q.free, begin, r.g, true})
 		}
@@ -131,8 +131,8 @@ func TestHoldOfSeveralCalls(t *testing.T) {
 	var holder uint64
 	for range 300 {
 		r, begin := q.arrive(6000 * us)
-		if q.free > q.now+10*us {
-			q.waits = append(q.waits, &wait{request: r, kind: critpath.WaitLock, stack: lock, releaseStack: unlock, g: r.g, waker: holder, start: q.now + 10*us, end: begin})
+		if q.free > q.arrival+10*us {
+			q.waits = append(q.waits, &wait{request: r, kind: critpath.WaitLock, stack: lock, releaseStack: unlock, g: r.g, waker: holder, start: q.arrival + 10*us, end: begin})
 		}
 		end := begin
 		for line := range uint32(3) {
@@ -154,10 +154,10 @@ func TestInnerRequests(t *testing.T) {
 	var holder uint64
 	for range 300 {
 		outer, begin := q.arrive(3 * work)
-		inner := &servedRequest{start: q.now + 5*us, g: outer.g + 10_000, group: 1, kind: request.HTTP1, isServed: true}
+		inner := &servedRequest{start: q.arrival + 5*us, g: outer.g + 10_000, group: 1, kind: request.HTTP1, isServed: true}
 		q.requests = append(q.requests, inner)
-		if q.free > q.now+10*us {
-			q.waits = append(q.waits, &wait{request: inner, kind: critpath.WaitLock, stack: lock, releaseStack: unlock, g: inner.g, waker: holder, start: q.now + 10*us, end: begin})
+		if q.free > q.arrival+10*us {
+			q.waits = append(q.waits, &wait{request: inner, kind: critpath.WaitLock, stack: lock, releaseStack: unlock, g: inner.g, waker: holder, start: q.arrival + 10*us, end: begin})
 		}
 		inner.leaves = []leaf{{inner.g, sleep, false, begin, begin + work}}
 		holder, q.free = inner.g, begin+work
