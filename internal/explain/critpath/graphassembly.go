@@ -126,9 +126,13 @@ func (b *graphBuilder) buildEdges() bool {
 			}
 			edgesByNode[part.firstNode] = append(edgesByNode[part.firstNode], Edge{From: anchor})
 		}
+		isUnlinked := len(edgesByNode[part.firstNode]) == 0 // it begins where an earlier part of the goroutine ended, which may have grown
 		for _, earlier := range b.parts {
-			if earlier.g == part.g && earlier.end == part.start && earlier != part && part.start > b.start {
-				edgesByNode[part.firstNode] = append(edgesByNode[part.firstNode], Edge{From: earlier.node(earlier.end)})
+			if earlier.g != part.g || earlier == part || part.start <= b.start {
+				continue
+			}
+			if _, isCut := slices.BinarySearch(earlier.cuts, part.start); earlier.end == part.start || isUnlinked && isCut && earlier.start < part.start {
+				edgesByNode[part.firstNode] = append(edgesByNode[part.firstNode], Edge{From: earlier.node(part.start)})
 			}
 		}
 	}
