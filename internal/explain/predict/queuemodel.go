@@ -15,7 +15,8 @@ import (
 type queue struct {
 	utilisation float64
 	regularity  float64 // 1: constant length; 0: as random as M/M/1
-	// closed model: wait relative to the present one if the service is i/closedSteps as long; nil: not computed
+	// closed model: wait relative to the present one, divided by s, if the service is s = i/closedSteps as long (nearly 0 for
+	// i = 0); nil: not computed. The quotient is nearly linear in s where the queue disappears, the wait is not.
 	closedWaits []float64
 }
 
@@ -58,14 +59,20 @@ func (t *trial) measureQueue(group *group, c *trialChange) queue {
 	}
 	// The time a client spends elsewhere, by Little's law.
 	rest := max(0, clients*float64(t.model.duration)/totalRequests-latency/requests) + max(0, latency/requests-wait-service)
-	currentWait := closedWait(int(clients), service, rest)
+	measured.tabulateClosedWaits(int(clients), service, rest)
+	return measured
+}
+
+// tabulateClosedWaits sets closedWaits for a closed queue as in closedWait.
+func (q *queue) tabulateClosedWaits(clients int, service, rest float64) {
+	currentWait := closedWait(clients, service, rest)
 	if currentWait <= 0 {
-		return measured
+		return
 	}
 	for i := range closedSteps + 1 {
-		measured.closedWaits = append(measured.closedWaits, closedWait(int(clients), service*float64(i)/closedSteps, rest)/currentWait)
+		s := max(float64(i), 1e-6) / closedSteps
+		q.closedWaits = append(q.closedWaits, closedWait(clients, service*s, rest)/currentWait/s)
 	}
-	return measured
 }
 
 // regularity returns how constant waits are: 1 if all are equal, 0 if their standard deviation is at least their mean, as in a
@@ -109,7 +116,7 @@ func (q *queue) factor(serviceFactor float64, variant int) float64 {
 	closed := serviceFactor
 	if q.closedWaits != nil {
 		step := min(int(serviceFactor*closedSteps), closedSteps-1)
-		closed = q.closedWaits[step] + (q.closedWaits[step+1]-q.closedWaits[step])*(serviceFactor*closedSteps-float64(step))
+		closed = serviceFactor * (q.closedWaits[step] + (q.closedWaits[step+1]-q.closedWaits[step])*(serviceFactor*closedSteps-float64(step)))
 		closed = min(max(closed, open), serviceFactor)
 	}
 	return open + q.regularity*(closed-open)

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -23,18 +24,16 @@ type variantValues [variants]float64
 
 var unchanged = variantValues{1, 1, 1}
 
-// variantFlags holds a condition for each variant.
-type variantFlags [variants]bool
-
 // A trial is a set of changes, compiled for one group. It computes the latencies of the group's requests with these changes.
 type trial struct {
 	model             *Model
 	changes           []trialChange
 	nodeTimes         []variantValues // new times of the current graph's nodes
-	noWaits           []variantFlags  // by node of the current graph: it ended a wait that is gone
+	wakeShares        []variantValues // by node of the current graph, see wakeShareAfter
 	pauseScales       []variantValues // by node of the current graph: factor by which the changes shorten its server's pause
 	serverScales      []variantValues // by node of the current graph, see scaleServers
 	withoutEncounters bool            // compute latencies without encounters, see retime
+	backlog           *pauseBacklog   // nil: the changes shorten no pause of a server during which requests queue
 }
 
 // A trialChange is one compiled change.
@@ -206,6 +205,7 @@ func (t *trial) measureGroup(group *group) {
 		change.queue = t.measureQueue(group, change)
 		change.encounterShare = change.remainingEncounters(group)
 	}
+	t.measureBacklog(group)
 }
 
 // retime returns a request's latency with the changes. If the changes make encounters rarer, it also returns the latency
@@ -252,20 +252,22 @@ func (t *trial) retime(graph *Graph) (latencies, unmetLatencies, encounterChance
 // endTimes returns the end of a request with the changes, in ns since its start. It computes the new time of each node in
 // order: the predecessor's time plus the changed intervals, or the latest edge from another goroutine.
 func (t *trial) endTimes(graph *Graph) variantValues {
-	t.nodeTimes, t.noWaits, t.pauseScales = t.nodeTimes[:0], t.noWaits[:0], t.pauseScales[:0]
+	t.nodeTimes, t.wakeShares, t.pauseScales = t.nodeTimes[:0], t.wakeShares[:0], t.pauseScales[:0]
 	t.scaleServers(graph)
-	queued := t.workForEarlierRequests(graph)
+	queued, startScale := t.workForEarlierRequests(graph)
 	for i := range graph.nodes {
 		node := &graph.nodes[i]
 		var ends variantValues
-		var noWait variantFlags
-		pauseScale := unchanged
+		wakeShare, pauseScale := unchanged, startScale
 		if node.predecessor >= 0 {
-			ends, noWait, pauseScale = t.nodeTimes[node.predecessor], t.noWaits[node.predecessor], t.pauseScales[node.predecessor]
+			ends, wakeShare, pauseScale = t.nodeTimes[node.predecessor], t.wakeShares[node.predecessor], t.pauseScales[node.predecessor]
 			queueScale := t.queueScale(graph, node)
 			for k := node.firstInterval; k < node.endInterval; k++ {
 				iv := &graph.intervals[k]
 				factors, ns := t.intervalFactor(graph, iv), float64(iv.ns)
+				if graph.isChain && t.backlog != nil {
+					factors = t.backlog.limitChain(factors, iv)
+				}
 				isAhead := iv.otherWork && !t.isAffected(iv)
 				if iv.deliversResult && !isAhead && iv.cause == cause.Sleep {
 					pauseScale[est], pauseScale[low] = min(pauseScale[est], factors[est]), min(pauseScale[low], factors[low])
@@ -278,11 +280,9 @@ func (t *trial) endTimes(graph *Graph) variantValues {
 						factors[v] = min(factors[v], queueScale[v], t.serverScales[i][v])
 					}
 					if isWakeup(iv) {
-						if noWait[v] && v != high {
-							continue
-						}
-					} else {
-						noWait[v] = isLeafWait(iv.cause) && factors[v] == 0
+						factors[v] *= wakeShare[v]
+					} else if wakeShare[v] = 1; isLeafWait(iv.cause) && factors[v] == 0 && v != high {
+						wakeShare[v] = 0
 					}
 					ends[v] += factors[v] * ns
 				}
@@ -301,44 +301,28 @@ func (t *trial) endTimes(graph *Graph) variantValues {
 				}
 			}
 		}
-		waited := graph.waitNS(node) > 0
-		for v := range ends {
-			noWait[v] = waited && ends[v] == ready[v] || !waited && noWait[v]
+		if waitNS := graph.waitNS(node); waitNS > 0 {
+			for v := range ends {
+				wakeShare[v] = graph.wakeShareAfter(node, waitNS, ends[v]-ready[v], v)
+			}
 		}
-		t.nodeTimes, t.noWaits, t.pauseScales = append(t.nodeTimes, ends), append(t.noWaits, noWait), append(t.pauseScales, pauseScale)
+		t.nodeTimes, t.wakeShares, t.pauseScales = append(t.nodeTimes, ends), append(t.wakeShares, wakeShare), append(t.pauseScales, pauseScale)
 	}
 	return t.nodeTimes[len(t.nodeTimes)-1]
 }
 
-// workForEarlierRequests marks, by interval, the work that a server did for earlier requests in the queue, if that queue built up during a
-// pause of the server that a change shortens: after a shorter pause fewer requests are queued. Work of one target on one
-// goroutine that occurs again later in the graph is such work; the last occurrence is for this request. It returns nil if no
-// such pause is in the graph.
-func (t *trial) workForEarlierRequests(graph *Graph) []bool {
-	hasPause := false
-	for k := range graph.intervals {
-		iv := &graph.intervals[k]
-		hasPause = hasPause || iv.deliversResult && iv.cause == cause.Sleep && t.isAffected(iv)
+// wakeShareAfter returns which share of the time from the end of a node's wait until the goroutine runs is left, if the wait
+// took waitNS and now takes newNS. In a shorter queue for a lock or slot fewer requests wait at all. A thread that waits for
+// less than threshold.ThreadWakeNS does not sleep. For high, it stays.
+func (g *Graph) wakeShareAfter(n *node, waitNS, newNS float64, variant int) float64 {
+	isQueue := func(edge critpath.Edge) bool { return isForLockOrSlot(edge.WaitKind) }
+	if variant == high {
+		return 1
 	}
-	if !hasPause {
-		return nil
+	if !slices.ContainsFunc(g.edges[n.firstEdge:n.endEdge], isQueue) {
+		waitNS = min(waitNS, threshold.ThreadWakeNS)
 	}
-	type serverWork struct{ firstNode, target int32 }
-	firstNodes, queued, laterWork := make([]int32, len(graph.nodes)), make([]bool, len(graph.intervals)), make(map[serverWork]bool)
-	for i := range graph.nodes {
-		if firstNodes[i] = int32(i); graph.nodes[i].predecessor >= 0 {
-			firstNodes[i] = firstNodes[graph.nodes[i].predecessor]
-		}
-	}
-	for i, node := range slices.Backward(graph.nodes) {
-		for k := node.endInterval - 1; k >= node.firstInterval; k-- {
-			if iv := &graph.intervals[k]; iv.otherWork && !t.isAffected(iv) {
-				work := serverWork{firstNodes[i], iv.targetID}
-				queued[k], laterWork[work] = laterWork[work], true
-			}
-		}
-	}
-	return queued
+	return min(1, newNS/waitNS)
 }
 
 // isWakeup reports whether an interval is the time from the end of a wait until the goroutine runs. It disappears with the
