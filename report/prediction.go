@@ -77,3 +77,6 @@ type Estimate struct {
 	Low  int64 `json:"low"`
 	High int64 `json:"high"`
 }
+
+// IsNumber reports whether the estimate may be written without its range: the ends are within 1.5 times the middle of the range.
+func (e *Estimate) IsNumber() bool { return 4*e.High <= 9*e.Low || e.Low == e.High }

@@ -2,6 +2,7 @@ package acceptance_test
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"math"
 	"os"
@@ -24,8 +25,12 @@ const (
 
 // A promise is the prediction of a finding, and what clients measured without the fault. Unknown latencies are 0.
 type promise struct {
-	recording, control, says, change string
-	wasNS, predictedNS, measuredNS   [2]float64 // p50 and p99
+	recording, control, changeText, change string
+	controlChange                          string             // of the control, if it is not exactly the finding's, as --what-if has it
+	predicted                              [2]report.Estimate // p50 and p99
+	wasNS, measuredNS                      [2]float64
+	clientWasNS                            [2]float64 // wasNS by the client's clock
+	isFewRequests                          bool       // the recording has no p99: that of the slowest request is used
 }
 
 // TestPromises compares what findings predict with what clients measured when the fault was gone. The page has all of it, and is
@@ -48,9 +53,9 @@ func TestPromises(t *testing.T) {
 		}
 	}
 	// Worse than this is a regression, whatever the page says.
-	for q, least := range []struct{ near, small, correlation float64 }{{0.6, 0.9, 0.8}, {0.45, 0.6, 0.7}} {
+	for q, least := range []struct{ near, kept, correlation float64 }{{0.6, 0.9, 0.85}, {0.45, 0.85, 0.75}} {
 		a := accuracyOf(promises, q)
-		if float64(a.near) < least.near*float64(a.rows) || float64(a.small) < least.small*float64(a.rows) || a.correlation < least.correlation {
+		if float64(a.near) < least.near*float64(a.rows) || float64(a.keptCount) < least.kept*float64(a.rows) || a.correlation < least.correlation {
 			t.Errorf("percentile %d: %+v", q, a)
 		}
 	}
@@ -63,9 +68,9 @@ func readPromises(t *testing.T) (out []promise) {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		fields := strings.SplitN(line, "  ", 4)
-		must.Equal(t, len(fields), 4, "%q has no four columns", line)
-		p := promise{recording: fields[0], control: fields[3]}
+		fields := append(strings.SplitN(line, "  ", 5), "")
+		must.True(t, len(fields) >= 5, "%q has no four columns", line)
+		p := promise{recording: fields[0], control: fields[3], controlChange: fields[4]}
 		for q := range p.measuredNS {
 			if fields[1+q] != "-" {
 				p.measuredNS[q] = must.Have(strconv.ParseFloat(fields[1+q], 64))(t) * 1e6
@@ -76,59 +81,106 @@ func readPromises(t *testing.T) (out []promise) {
 	return out
 }
 
-// predict explains the recording, and takes the prediction of the first finding that has one.
+// predict explains the recording, and takes the prediction of the first finding that has one. If the control made another change,
+// it takes the prediction for that.
 func (p *promise) predict(t *testing.T) {
 	t.Helper()
 	var rep *report.Report
+	var truth outcome
 	if name, isService := strings.CutPrefix(p.recording, "truth/"); isService {
-		rep = explainBytes(t, testprog.Service(t, name).Trace, whylate.Options{Name: name})
+		recorded, opts := testprog.Service(t, name), whylate.Options{Name: name}
+		if p.controlChange != "" {
+			opts.WhatIf = []whylate.Change{must.Have(whylate.ParseChange(p.controlChange))(t)}
+		}
+		rep = explainBytes(t, recorded.Trace, opts)
+		must.Do(t, json.Unmarshal(recorded.Truth, &truth))
+	} else if p.controlChange != "" {
+		rep = explainFile(t, testprog.Recording(t, p.recording), "--what-if", p.controlChange)
 	} else {
 		rep = explainFile(t, testprog.Recording(t, p.recording))
 	}
 	i := slices.IndexFunc(rep.Findings, func(f report.Finding) bool { return f.Severity != report.SeverityInfo && f.Predicted != nil })
 	must.True(t, i >= 0, "%s: no finding has a prediction", p.recording)
 	f := &rep.Findings[i]
-	p.says, p.change = f.Predicted.ChangeText, f.Predicted.Change
-	p.predictedNS = [2]float64{float64(f.Predicted.P50NS.Est), float64(f.Predicted.P99NS.Est)}
-	for q, was := range []*int64{f.Predicted.WasP50NS, f.Predicted.WasP99NS} {
+	p.changeText, p.change = f.Predicted.ChangeText, f.Predicted.Change
+	predicted := f.Predicted
+	if p.controlChange != "" {
+		k := slices.IndexFunc(rep.WhatIf, func(w report.WhatIf) bool { return w.Group == f.Group })
+		must.True(t, k >= 0, "%s: no prediction for %s", p.recording, p.controlChange)
+		predicted = &rep.WhatIf[k].Predicted
+	}
+	p.predicted = [2]report.Estimate{predicted.P50NS, predicted.P99NS}
+	p.clientWasNS = [2]float64{float64(truth.Traced.P50NS), float64(truth.Traced.P99NS)}
+	if p.isFewRequests = predicted.WasP99NS == nil; p.isFewRequests {
+		p.clientWasNS[1] = float64(truth.Traced.MaxNS)
+	}
+	for q, was := range []*int64{predicted.WasP50NS, cmp.Or(predicted.WasP99NS, predicted.WasMaxNS)} {
 		if was != nil {
 			p.wasNS[q] = float64(*was)
 		}
 	}
 }
 
-// An accuracy counts the predictions of one percentile.
+// isComparable reports whether a percentile was measured, and the client measured the same as the recording shows before the change.
+// Else the client's clock has other requests or other time: of all requests, of the way there, or from when a request was due.
+func (p *promise) isComparable(q int) bool {
+	return p.measuredNS[q] > 0 && (p.clientWasNS[q] == 0 || factor(p.clientWasNS[q], p.wasNS[q]) <= 1.5)
+}
+
+// isKept reports whether a measurement is within 1.5 times the number that is promised, or within the range, if that is promised.
+func (p *promise) isKept(q int) bool {
+	e, measured := p.predicted[q], p.measuredNS[q]
+	if e.IsNumber() {
+		return factor(float64(e.Est), measured) <= 1.5
+	}
+	return float64(e.Low) <= measured && measured <= float64(e.High)
+}
+
+// An accuracy counts the comparable predictions of one percentile.
 type accuracy struct {
-	rows, near, far int     // all, within 1.5 times the measurement, beyond three times
-	small           int     // near, or not further from the measurement than a fiftieth of the latency before
+	rows, near, far int // all, estimates within 1.5 times the measurement, beyond three times
+	numberCount     int // promised as a number
+	keptCount       int
+	width           float64 // the median of a range's upper end by the latency before
 	correlation     float64 // Spearman's rank correlation
 }
 
 // accuracyOf returns how accurate the predictions of a percentile are.
 func accuracyOf(promises []promise, q int) (out accuracy) {
-	var predicted, measured []float64
+	var predicted, measured, widths []float64
 	for i := range promises {
-		if p := &promises[i]; p.measuredNS[q] > 0 {
-			predicted, measured = append(predicted, p.predictedNS[q]), append(measured, p.measuredNS[q])
-			isNear := p.factor(q) <= 1.5
-			if isNear {
-				out.near++
-			}
-			if p.factor(q) > 3 {
-				out.far++
-			}
-			if isNear || math.Abs(p.predictedNS[q]-p.measuredNS[q]) <= 0.02*cmp.Or(p.wasNS[q], p.wasNS[0]) {
-				out.small++
-			}
+		p := &promises[i]
+		if !p.isComparable(q) {
+			continue
+		}
+		estimate := float64(p.predicted[q].Est)
+		predicted, measured = append(predicted, estimate), append(measured, p.measuredNS[q])
+		f := factor(estimate, p.measuredNS[q])
+		if f <= 1.5 {
+			out.near++
+		}
+		if f > 3 {
+			out.far++
+		}
+		if p.isKept(q) {
+			out.keptCount++
+		}
+		if p.predicted[q].IsNumber() {
+			out.numberCount++
+		} else if p.wasNS[q] > 0 {
+			widths = append(widths, float64(p.predicted[q].High)/p.wasNS[q])
 		}
 	}
 	out.rows, out.correlation = len(predicted), pearson(ranks(predicted), ranks(measured))
+	if slices.Sort(widths); len(widths) > 0 {
+		out.width = widths[len(widths)/2]
+	}
 	return out
 }
 
-// factor returns by how many times a prediction is above or below the measurement.
-func (p *promise) factor(q int) float64 {
-	a, b := max(p.predictedNS[q], 1), p.measuredNS[q]
+// factor returns by how many times one latency is above or below the other.
+func factor(a, b float64) float64 {
+	a, b = max(a, 1), max(b, 1)
 	return max(a/b, b/a)
 }
 
@@ -173,15 +225,20 @@ func pearson(x, y []float64) float64 {
 // promiseTable formats promises for the page.
 func promiseTable(promises []promise) string {
 	var b strings.Builder
-	b.WriteString("\n| | rows | within 1.5 times | or off by at most 2 % of the latency before | beyond 3 times | rank correlation (Spearman) |\n|---|---|---|---|---|---|\n")
+	b.WriteString("\n| | comparable rows | promises kept | promised as a number | ranges end at (median) | estimate within 1.5 times | beyond 3 times | rank correlation (Spearman) |\n|---|---|---|---|---|---|---|---|\n")
 	for q, name := range []string{"p50", "p99"} {
 		a := accuracyOf(promises, q)
-		fmt.Fprintf(&b, "| %s | %d | %d (%.0f %%) | %d (%.0f %%) | %d | %.2f |\n", name, a.rows, a.near, 100*float64(a.near)/float64(a.rows), a.small, 100*float64(a.small)/float64(a.rows), a.far, a.correlation)
+		percent := func(n int) string { return fmt.Sprintf("%d (%.0f %%)", n, 100*float64(n)/float64(a.rows)) }
+		fmt.Fprintf(&b, "| %s | %d | %s | %d | %.0f %% of before | %s | %d | %.2f |\n", name, a.rows, percent(a.keptCount), a.numberCount, 100*a.width, percent(a.near), a.far, a.correlation)
 	}
 	b.WriteString("\n| recording | the finding's change | control | p50 | | p99 | |\n|---|---|---|---|---|---|---|\n")
 	for i := range promises {
 		p := &promises[i]
-		fmt.Fprintf(&b, "| %s | %s: `%s` | %s | %s | %s | %s | %s |\n", p.recording, p.says, shortChange(p.change), p.control, p.latencies(0), p.factorText(0), p.latencies(1), p.factorText(1))
+		control := p.control
+		if p.controlChange != "" {
+			control += ", predicted as `" + shortChange(p.controlChange) + "`"
+		}
+		fmt.Fprintf(&b, "| %s | %s: `%s` | %s | %s | %s | %s | %s |\n", p.recording, p.changeText, shortChange(p.change), control, p.latencies(0), p.factorText(0), p.latencies(1), p.factorText(1))
 	}
 	return b.String()
 }
@@ -201,7 +258,16 @@ func shortChange(change string) string {
 
 // latencies says a percentile before, its prediction and its measurement.
 func (p *promise) latencies(q int) string {
-	return brief(p.wasNS[q]) + " → " + brief(p.predictedNS[q]) + ", measured " + brief(p.measuredNS[q])
+	e := p.predicted[q]
+	promised := brief(float64(e.Est)) + " (" + words.Rough(e.Low) + " to " + words.Rough(e.High) + ")"
+	if e.IsNumber() {
+		promised = "**" + brief(float64(e.Est)) + "**"
+	}
+	was := brief(p.wasNS[q])
+	if q == 1 && p.isFewRequests {
+		was = "max " + was
+	}
+	return was + " → " + promised + ", measured " + brief(p.measuredNS[q])
 }
 
 func brief(ns float64) string {
@@ -211,9 +277,16 @@ func brief(ns float64) string {
 	return words.Brief(int64(ns))
 }
 
+// factorText returns the factor between estimate and measurement, with a mark if the promise is not kept.
 func (p *promise) factorText(q int) string {
-	if p.measuredNS[q] == 0 {
+	switch f := factor(float64(p.predicted[q].Est), p.measuredNS[q]); {
+	case p.measuredNS[q] == 0:
 		return ""
+	case !p.isComparable(q):
+		return "client: " + brief(p.clientWasNS[q]) + " before"
+	case !p.isKept(q):
+		return fmt.Sprintf("**%.1f**", f)
+	default:
+		return fmt.Sprintf("%.1f", f)
 	}
-	return fmt.Sprintf("%.1f", p.factor(q))
 }

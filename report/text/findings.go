@@ -128,12 +128,7 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 	var spans []span
 	formatEstimate := estimate
 	if short {
-		formatEstimate = func(e report.Estimate) string {
-			if e.Low == e.High {
-				return words.Duration(e.Est)
-			}
-			return words.Rough(e.Est)
-		}
+		formatEstimate = expected
 	}
 	g := p.report.Group(f.Group)
 	isRun := g != nil && g.Kind == report.KindRun

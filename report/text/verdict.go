@@ -116,6 +116,19 @@ func estimate(e report.Estimate) string {
 	return est + " (" + low + " to " + high + ")"
 }
 
+// expected writes a prediction for the first screen: a number if it is known, else its range or, if that has no lower end, the upper end.
+func expected(e report.Estimate) string {
+	switch {
+	case e.Low == e.High:
+		return words.Duration(e.Est)
+	case e.IsNumber():
+		return words.Rough(e.Est)
+	case e.Low == 0:
+		return "below " + words.Rough(e.High)
+	}
+	return words.Rough(e.Low) + " to " + words.Rough(e.High)
+}
+
 // crossCheck compares a prediction with requests that spent only as much time in the cause as the change leaves. If they differ, it
 // says what the reason may be.
 func crossCheck(c *report.Check) []span {

@@ -96,3 +96,33 @@ func TestWithoutPartial(t *testing.T) {
 		check.Equal(t, len(remaining), 1+int(c.partial/5), "%+v: requests remain", c)
 	}
 }
+
+// TestQueueThatDisappears: if hardly anything of a service is left, hardly any of few clients queues.
+func TestQueueThatDisappears(t *testing.T) {
+	q := queue{utilisation: 0.95, regularity: 1}
+	q.tabulateClosedWaits(3, 8e6, 1.3e6)
+	for _, s := range []float64{1, 0.5, 0.1, 0.01, 0.002} {
+		want := closedWait(3, s*8e6, 1.3e6) / closedWait(3, 8e6, 1.3e6)
+		check.True(t, math.Abs(q.factor(s, est)-want) < 0.1*want, "service %v: the factor is %v, not %v", s, q.factor(s, est), want)
+	}
+}
+
+// TestTailRange: of few requests the slowest may be an exception, and slower ones may not have been recorded.
+func TestTailRange(t *testing.T) {
+	tail := func(requests int, values ...float64) (lowFactor, highFactor float64) {
+		s := new(series)
+		for range requests - len(values) {
+			s.after[est] = append(s.after[est], point{1, 1})
+		}
+		for _, v := range values {
+			s.after[est] = append(s.after[est], point{v, 1})
+		}
+		return s.tailRange(0.99)
+	}
+	low, high := tail(60, 10, 10)
+	check.True(t, low == 0.1 && high > 1.3 && high < 2, "two of 60: %v to %v", low, high)
+	low, high = tail(60, 10, 10, 10, 10)
+	check.True(t, low == 1, "four of 60: %v", low)
+	low, high = tail(20000)
+	check.True(t, low == 1 && high == 1, "all equal: %v to %v", low, high)
+}

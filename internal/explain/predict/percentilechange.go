@@ -56,7 +56,11 @@ func estimatePercentile(samples *series, q float64, fullValue *int64, hasSetting
 		// The slowest requests after a change often have causes that the trace does not contain: stalls of the machine, of
 		// the client, of peers. In the experiments of docs/predict.md two thirds of the measured 99th percentiles were
 		// between 0.75 and 1.75 times the predicted ones.
-		lowest, highest = min(lowest, 0.75*estimate), max(highest, min(original, 1.75*estimate))
+		lowFactor, highFactor := samples.tailRange(q)
+		lowest, highest = min(lowest, 0.75*lowFactor*estimate), max(highest, min(original, 1.75*highFactor*estimate))
+	}
+	if !hasSetting && estimate <= threshold.MinorShare*original {
+		lowest = 0 // what remains is mostly wake-ups and cold caches, which also depend on the waits that are gone
 	}
 	if slower {
 		return report.Estimate{
@@ -68,6 +72,48 @@ func estimatePercentile(samples *series, q float64, fullValue *int64, hasSetting
 		Est: roundToThreeDigits(estimate, original), Low: roundToThreeDigits(max(minShare*lowest, lowest-margin*(original-lowest)), original),
 		High: roundToThreeDigits(highest+margin*(original-highest), original),
 	}
+}
+
+// tailRange returns by which factors the q-quantile of all requests may be below and above that of the recorded ones, with a
+// confidence of 95 % each, after the change. Of few requests, one or none is beyond the quantile, by chance. Low: the slowest
+// requests that may all be beyond it do not count. High: more requests are beyond it than recorded, and the tail is
+// exponential from the median on.
+func (s *series) tailRange(q float64) (lowFactor, highFactor float64) {
+	points := s.after[est]
+	value, median, requests, heaviest := quantile(points, q), quantile(points, 0.5), 0.0, 1.0
+	for _, p := range points {
+		if requests += p.weight; p.value >= value {
+			heaviest = max(heaviest, p.weight) // a sampled request represents so many
+		}
+	}
+	beyond := (1 - q) * requests
+	if q == 1 {
+		beyond = 1
+	}
+	if value <= 0 || requests < 2 || beyond > threshold.TailSample {
+		return 1, 1
+	}
+	byChance := 0.0 // so many sampled requests may be beyond it
+	for poissonBelow(byChance+1, beyond/heaviest) < 0.95 {
+		byChance++
+	}
+	rank := requests - math.Floor(q*(requests-1)) // of the value, from the slowest on
+	most := rank                                  // requests may be beyond it on average
+	for poissonBelow(rank, most) > 0.05 {
+		most += 0.1
+	}
+	lowFactor = min(1, quantile(points, max(0.5, 1-byChance*heaviest/(requests-1)))/value)
+	decay := max(math.Log(requests/2/rank), 0.5) // from the median to the value, in multiples of the tail's mean
+	return lowFactor, 1 + (1-median/value)*math.Log(most/beyond)/decay
+}
+
+// poissonBelow returns the probability of fewer than k events if their mean number is mean.
+func poissonBelow(k, mean float64) float64 {
+	sum, term := 0.0, math.Exp(-mean)
+	for i := 1.0; i <= k; i++ {
+		sum, term = sum+term, term*mean/i
+	}
+	return sum
 }
 
 // nearLengthRatio bounds the ratio of the latencies that extrapolate compares: the sample's median may be in the stratum next

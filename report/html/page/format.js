@@ -132,6 +132,14 @@ export function estimate(e) {
   return low === est && high === est ? `about ${est}` : `${est} (${low} to ${high})`;
 }
 
+// expected returns a prediction for the page's first sentence: a number if it is known within a factor of 1.5, else its range. Package
+// text has the same words.
+export function expected(e) {
+  if (e.low === e.high) return duration(e.est);
+  if (4 * e.high <= 9 * e.low) return rough(e.est);
+  return e.low === 0 ? `below ${rough(e.high)}` : `${rough(e.low)} to ${rough(e.high)}`;
+}
+
 // changeText describes a predicted change of the form CAUSE@SITE=VALUE in words; it returns other forms unchanged.
 export function changeText(change) {
   return change.split(', ').map(one => {

@@ -2,7 +2,7 @@
 
 import { h } from './dom.js';
 import { about, causeClass } from './causes.js';
-import { percent, count, clean, groupName, brief, duration, number, rough } from './format.js';
+import { percent, count, clean, groupName, brief, duration, number, expected } from './format.js';
 import { report, about_, groupByID, verdictOf, bandByName, total } from './model.js';
 import { saidOf } from './said.js';
 import { asked } from './how.js';
@@ -33,7 +33,7 @@ export function outcome() {
   const f = report.findings.find(x => x.id === o.findings?.[0]), p = f?.predicted;
   const [name, was, now] = p ? p.was_p99_ns != null && !(p.p99_ns.est > 0.99 * p.was_p99_ns) ? ['p99', p.was_p99_ns, p.p99_ns] : onlyMax(p) ? ['max', p.was_max_ns, p.max_ns] : ['p50', p.was_p50_ns, p.p50_ns] : [];
   return h('section', { id: 'outcome', class: o.state === 'change' ? f.severity : o.state }, h('p', null, h('strong', { class: 'state' }, clean(o.result)), ' ', clean(o.text)),
-    f ? h('p', { class: 'remedy' }, h('strong', null, 'Do: '), h('a', { href: address({ finding: f.id }) }, brief(f.remedy || f.fix, 600)), was > now?.est ? h('strong', null, ` ${name} ${duration(was)} → ${rough(now.est)}`) : null) : null,
+    f ? h('p', { class: 'remedy' }, h('strong', null, 'Do: '), h('a', { href: address({ finding: f.id }) }, brief(f.remedy || f.fix, 600)), was > now?.est ? h('strong', null, ` ${name} ${duration(was)} → ${expected(now)}`) : null) : null,
     o.command ? h('p', null, 'Next: ', h('code', null, clean(o.command))) : null);
 }
 
