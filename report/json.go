@@ -187,21 +187,18 @@ const inlineWidth = 110
 // layOut writes compact JSON with two spaces for a level, and with every object and list that is short enough in one
 // line: sites, buckets and segments read better so, and a report has thousands of them.
 func layOut(out *bufio.Writer, data []byte) {
-	// For each opening bracket, in order, its closing one if the container is short enough; else, and before that is known, the
-	// complement of its offset.
-	var ends []int
-	var open []int // indexes in ends
+	ends := make(map[int]int) // opening bracket to its closing one, of containers that are short enough
+	var open []int
 	scanJSON(data, func(offset int, c byte) {
 		switch c {
 		case '{', '[':
-			open = append(open, len(ends))
-			ends = append(ends, ^offset)
+			open = append(open, offset)
 		case '}', ']':
-			last := len(open) - 1
-			if end := &ends[open[last]]; offset-^*end <= inlineWidth {
-				*end = offset
+			start := open[len(open)-1]
+			open = open[:len(open)-1]
+			if offset-start <= inlineWidth {
+				ends[start] = offset
 			}
-			open = open[:last]
 		}
 	})
 	depth, done, inlineEnd := 0, 0, -1
@@ -214,10 +211,6 @@ func layOut(out *bufio.Writer, data []byte) {
 	scanJSON(data, func(offset int, c byte) {
 		out.Write(data[done:offset])
 		done = offset + 1
-		end := -1
-		if c == '{' || c == '[' {
-			end, ends = ends[0], ends[1:]
-		}
 		if offset <= inlineEnd {
 			out.WriteByte(c)
 			if c == ',' || c == ':' {
@@ -228,7 +221,7 @@ func layOut(out *bufio.Writer, data []byte) {
 		switch c {
 		case '{', '[':
 			out.WriteByte(c)
-			if end >= 0 {
+			if end, ok := ends[offset]; ok {
 				inlineEnd = end
 				return
 			}

@@ -28,6 +28,9 @@ type block struct {
 	note string // what the last line says if the block is left out
 }
 
+// inComparison is the note of a verdict that the comparison of groups replaces.
+const inComparison = "in the comparison"
+
 func (b *block) lines() int { return bytes.Count(b.text, []byte{'\n'}) }
 
 // shortForm writes the short form: why, change, next. No sentence is cut. Blocks that do not fit on one screen are left out, by rank,
@@ -58,17 +61,24 @@ func (p *page) shortForm() {
 	}
 	head := span{bold, "why"}
 	list := p.verdicts()
+	compared := verdict.CompareGroups(p.report, list)
 	for i := range list {
 		v := &list[i]
 		g := p.report.Group(v.Group)
 		if g == nil {
 			continue
 		}
-		add(min(3*i, maxRank), "", func(p *page) {
+		note := ""
+		if i > 0 && (v.Open == nil || !v.Open.Late) && slices.ContainsFunc(compared, func(row verdict.GroupRow) bool { return row.Group == v.Group }) {
+			note = inComparison
+		}
+		add(min(3*i, maxRank), note, func(p *page) {
 			p.line()
 			p.groupVerdict(g, v, head)
 		})
-		head = span{}
+		if head = (span{}); i == 0 && len(compared) > 0 {
+			add(1, "comparison", func(p *page) { p.comparison(compared) })
+		}
 	}
 	head = span{bold, remedyHead(faults)}
 	for i, f := range faults {
@@ -122,11 +132,11 @@ func (p *page) shortForm() {
 	last := p.render((*page).next)
 
 	used := bytes.Count(last, []byte{'\n'})
-	shown := make([]bool, len(blocks))
+	shown, isCompared := make([]bool, len(blocks)), false
 	for rank := range maxRank + 1 {
 		for i := range blocks {
-			if b := &blocks[i]; b.rank == rank && (rank == 0 || used+b.lines() <= screenLines) {
-				shown[i], used = true, used+b.lines()
+			if b := &blocks[i]; b.rank == rank && (rank == 0 || used+b.lines() <= screenLines) && (b.note != inComparison || !isCompared) {
+				shown[i], used, isCompared = true, used+b.lines(), isCompared || b.note == "comparison"
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/verdict"
@@ -63,6 +64,35 @@ func (p *page) groupVerdict(g *report.Group, v *report.Verdict, head span) {
 		p.paragraph(span{}, indent, span{boldRed, termtext.Head(v.Held, 300)})
 	}
 	p.open(v.Open)
+}
+
+// comparison writes a table of the groups that are about as slow as the first, or have the same cause: a line for each, with its largest
+// cause and the rule of its first finding.
+func (p *page) comparison(rows []verdict.GroupRow) {
+	const countWidth, latencyWidth, ruleWidth = 9, 11, 8
+	nameWidth, mostName := 0, (p.width-indent-countWidth-2*latencyWidth-ruleWidth)/2
+	for i := range rows {
+		nameWidth = max(nameWidth, 1+termtext.Width(names.GroupName(p.report.Group(rows[i].Group), mostName-1)))
+	}
+	left := p.width - indent - nameWidth - countWidth - 2*latencyWidth - ruleWidth - 2
+	margin := span{plain, strings.Repeat(" ", indent)}
+	p.line()
+	p.line(margin, padRight(dim, "groups", nameWidth), padLeft(dim, "requests", countWidth), padLeft(dim, "p50", latencyWidth), padLeft(dim, "p99", latencyWidth), padRight(dim, "  most of the slow ones", left+2), padRight(dim, " change", ruleWidth))
+	for i := range rows {
+		row := &rows[i]
+		g := p.report.Group(row.Group)
+		latency := g.SenderLatency()
+		slowText := words.DurationOrUnknown(latency.P99)
+		if latency.P99 == nil {
+			slowText = "max " + words.DurationOrUnknown(latency.Max)
+		}
+		rule := words.Unknown
+		if k := slices.IndexFunc(p.report.Findings, func(f report.Finding) bool { return f.ID == row.Finding }); k >= 0 {
+			rule = termtext.Head(p.report.Findings[k].Code, ruleWidth-1)
+		}
+		p.line(margin, padRight(bold, names.GroupName(g, nameWidth-1), nameWidth), padLeft(plain, words.ShortNumber(g.Count), countWidth), padLeft(plain, words.DurationOrUnknown(latency.P50), latencyWidth),
+			padLeft(plain, slowText, latencyWidth), span{plain, "  "}, padRight(names.CauseStyle(row.Cause), termtext.Head(row.Text, left), left), padRight(dim, " "+rule, ruleWidth))
+	}
 }
 
 // open writes the requests that had not ended, if one of them is late: it may hang. A request that is no older than others were at

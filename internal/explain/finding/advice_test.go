@@ -21,7 +21,7 @@ func TestDeadline(t *testing.T) {
 		title, fix string
 	}{
 		{500e6, "requests wait at main.ask (x.go:7) for a peer's answer (HTTP) that does not come, until a context's deadline has passed after 60ms", "shorten that deadline: 60ms -> 15ms, because an answer usually takes 5ms"},
-		{4e9, "for a peer's answer (HTTP) that does not come", "find out on the peer's side (10.0.0.5:80) why it does not answer"},
+		{4e9, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer"},
 		{0, "requests wait at main.ask (x.go:7) for what does not come, until a context's deadline has passed after 60ms", "find out why what is awaited at main.ask (x.go:7) does not come"},
 	} {
 		causes := []report.Cause{{Cause: "sleep", Call: "context.WithDeadlineCause.func2", Site: line, TotalNS: 6e9, Requests: 100}}
@@ -110,7 +110,7 @@ func TestUncertainPeer(t *testing.T) {
 		in.Report.Host = &report.Host{ToNS: 1e9, Facts: report.HostFacts{CPUs: 2}}
 		in.Report.Host.Lost.BusyNS, in.Report.Host.Lost.CPUNS, in.Report.Host.Lost.RunDelayNS, in.Report.Host.Lost.MachineNS = &busy, &cpu, &c.waited, &machine
 		found := findAll(t, in, rulesByCode(report.RuleSlowPeer))
-		if must.Equal(t, len(found), 1, "%+v", found); !strings.HasPrefix(found[0].Fix, "find out on the peer's side") || strings.Contains(found[0].Fix, "record again on a free machine") != c.recordsAgain || (found[0].Doubt != "") != (found[0].Confidence < trustedConfidence) {
+		if must.Equal(t, len(found), 1, "%+v", found); !strings.HasPrefix(found[0].Fix, "ask the owner of the peer") || strings.Contains(found[0].Fix, "record again on a free machine") != c.recordsAgain || (found[0].Doubt != "") != (found[0].Confidence < trustedConfidence) {
 			t.Errorf("waits of %d ns: %+v", c.waited, found[0])
 		}
 	}

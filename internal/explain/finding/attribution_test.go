@@ -243,7 +243,7 @@ func TestFindingTextsOfWaits(t *testing.T) {
 		{"a client's handshake", report.Cause{Cause: "network", Kind: "inbound", Site: site("crypto/tls.(*Conn).HandshakeContext@1516"), Call: "crypto/tls.(*Conn).HandshakeContext", TotalNS: ms(3000)},
 			"its client's part of a TLS handshake", "resume sessions"},
 		{"the window of HTTP/2", report.Cause{Cause: "network", Kind: "inbound", Site: site("net/http.(*http2serverConn).readFrames@4837"), Call: "net/http.(*http2Framer).ReadFrame",
-			Via: via("select download@20 net/http.(*http2responseWriter).Write", "select net/http.(*conn).serve@1980"), TotalNS: ms(3000)}, "its client to read the answer", "release what other requests need"},
+			Via: via("select download@20 net/http.(*http2responseWriter).Write", "select net/http.(*conn).serve@1980"), TotalNS: ms(3000)}, "its client to read the answer", "release what they need"},
 		{"a client that does not read delays others", report.Cause{Cause: "network", Kind: "inbound", Site: site("send@9"), Call: "net/http.(*response).Write", Via: via("chan send publish@5 runtime.chansend1"), TotalNS: ms(3000)},
 			"wait for a place in a channel at main.publish (main.go:5), whose receiver waits for its client to read", "do not wait for one client at main.publish (main.go:5)"},
 		{"a body in HTTP/2", report.Cause{Cause: "network", Kind: "inbound", Site: site("net/http.(*http2serverConn).readFrames@4837"), Call: "net/http.(*http2Framer).ReadFrame",

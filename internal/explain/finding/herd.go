@@ -1,6 +1,9 @@
 package finding
 
-import "github.com/whylate/whylate/internal/output/words"
+import (
+	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/output/words"
+)
 
 // checkHerd is WL1004, herd: many goroutines wake at the same time and occupy the Ps, so requests wait for a P. runQueueWaitOf
 // decided that the wait belongs to this rule.
@@ -10,7 +13,11 @@ func checkHerd(in *Input, wait *runQueueWait) []Verdict {
 		herd = herdOf(in.Process, &wait.occupants[i])
 	}
 	v := wait.newVerdict(herd.Site, 0.85)
-	v.Title, v.Fix = textOf("title herd", "n", herd.Largest, "start", words.FuncName(herd.Start)), textOf("fix herd")
+	start := herd.Start
+	if knowledge.Has(start, knowledge.Stdlib) && herd.Site != nil { // such as that of WaitGroup.Go
+		start = herd.Site.OwnLine().Func
+	}
+	v.Title, v.Fix = textOf("title herd", "n", herd.Largest, "start", words.FuncName(start)), textOf("fix herd", "n", herd.Largest, "site", v.Site)
 	v.addEvidence(
 		evidenceOf("evidence herd-size", herd.Largest, "count", "time", words.Brief(herd.WithinNS)),
 		evidenceOf("evidence herd-last", herd.LateNS, "ns"))

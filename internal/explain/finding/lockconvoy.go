@@ -191,7 +191,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	case held.awaited != "":
 		v.Fix = textOf("fix lock-for-goroutine", "holder", held.holder)
 	case cand.wait.kind == report.WaitOnce:
-		v.Fix = textOf("fix lock-once")
+		v.Fix = textOf("fix lock-once", "site", top.nonStdSite())
 	case attr.sharedWork(cand, top) != nil:
 		v.Fix = textOf("fix lock-shared-work", "site", attr.sharedWork(cand, top))
 	case top.Cause.Cause == report.CauseCPU && knowledge.Has(cand.wait.call, knowledge.WriteLock):

@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -45,13 +47,13 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	case verdict.KindOf(top.Cause) == verdict.Deadline:
 		attr.rewriteForDeadline(&v, top, pauses)
 	case top.Site != nil && top.Site.Module != "":
-		if v.Fix = textOf("fix sleep-in-dependency"); verdict.KindOf(top.Cause) != verdict.DatabaseLock {
+		if v.Fix = textOf("fix sleep-in-dependency", "site", v.Site); verdict.KindOf(top.Cause) != verdict.DatabaseLock {
 			v.scaleTo(remainingPause)
 		}
 	case knowledge.Has(top.Call, knowledge.SleepWait):
 		v.Fix = attr.sleepAdvice(top, pauses, cand.gain.Slow.NS)
 	default:
-		v.Fix = textOf("fix sleep-of-timer")
+		v.Fix = textOf("fix sleep-of-timer", "site", v.Site)
 	}
 	if l := libraryOfRoute(top); l != nil && (l.pauseAdvice != "" || l.retryAdvice != "") {
 		advice, shorter, present, isShort := l.adviceForPause(pauseNS)
@@ -125,13 +127,14 @@ func (a *attribution) rewriteForDeadline(v *Verdict, top *causeRoute, pauses *pr
 		return
 	}
 	usualNS := answer.TotalNS / int64(answer.Requests)
-	v.Title = textOf("title deadline-of-answer", "answer", answerText(&causeRoute{Cause: answer, via: answer.Via}), "time", words.Brief(pauses.EachNS), "site", v.Site)
+	asked := &causeRoute{Cause: answer, via: answer.Via}
+	v.Title = textOf("title deadline-of-answer", "answer", answerText(asked), "time", words.Brief(pauses.EachNS), "site", v.Site)
 	shorter := time.Duration(threshold.FarFactor * usualNS).Round(time.Millisecond)
 	if shorter < time.Millisecond || 2*int64(shorter) > pauses.EachNS {
-		v.Fix = textOf("fix deadline-of-answer", "peer", a.in.peerText())
+		v.Fix = textOf("fix deadline-of-answer", "peer", a.in.peerText(asked))
 		return
 	}
-	v.Fix = textOf("fix shorter-deadline", "peer", a.in.peerText(), "usual", words.Brief(usualNS), "time", words.Brief(int64(shorter)), "deadline", words.Brief(pauses.EachNS))
+	v.Fix = textOf("fix shorter-deadline", "peer", a.in.peerText(asked), "usual", words.Brief(usualNS), "time", words.Brief(int64(shorter)), "deadline", words.Brief(pauses.EachNS))
 	v.shortenTo(shorter, textOf("phrase change-deadline", "time", words.Brief(int64(shorter))))
 }
 
@@ -174,8 +177,9 @@ func (in *Input) pausesOf(group string, changes []predict.Change) *predict.Pause
 // long each is. Only the program's authors know whether a pause is intended, so the advice has that condition. Requests that wait for a
 // goroutine that sleeps may wait for its sleeps for others as well: slowNS is the time of slow requests.
 func (a *attribution) sleepAdvice(top *causeRoute, p *predict.Pauses, slowNS int64) string {
-	settingHint, pkg := "", ""
-	if site := top.nonStdSite(); site != nil && a.group.Entry != nil {
+	settingHint, pkg, site := "", "", top.nonStdSite()
+	line := cmp.Or(names.Position(site), siteText(site))
+	if site != nil && a.group.Entry != nil {
 		pkg, _, _ = strings.Cut(words.FuncName(site.Func), ".")
 		if entry, _, _ := strings.Cut(words.FuncName(a.group.Entry.Func), "."); pkg != entry && pkg != "main" {
 			settingHint = textOf("phrase pause-of-package", "package", pkg)
@@ -183,17 +187,17 @@ func (a *attribution) sleepAdvice(top *causeRoute, p *predict.Pauses, slowNS int
 	}
 	switch {
 	case a.group.Kind == report.KindRun:
-		return textOf("fix sleep-in-run", "whose", settingHint)
+		return textOf("fix sleep-in-run", "line", line, "whose", settingHint)
 	case p == nil:
-		return textOf("fix sleep-call", "whose", settingHint)
+		return textOf("fix sleep-call", "line", line, "whose", settingHint)
 	case len(top.via) > 0 && slowNS > p.EachNS+p.EachNS/2:
-		return textOf("fix sleep-elsewhere-repeatedly", "whose", settingHint, "time", words.Brief(p.EachNS), "slow", words.Brief(slowNS))
+		return textOf("fix sleep-elsewhere-repeatedly", "line", line, "whose", settingHint, "time", words.Brief(p.EachNS), "slow", words.Brief(slowNS))
 	case len(top.via) > 0 && math.Round(p.Number) <= 1:
-		return textOf("fix sleep-elsewhere", "whose", settingHint, "time", words.Brief(p.EachNS))
+		return textOf("fix sleep-elsewhere", "line", line, "whose", settingHint, "time", words.Brief(p.EachNS))
 	case math.Round(p.Number) <= 1:
-		return textOf("fix sleep-once", "whose", settingHint, "time", words.Brief(p.EachNS))
+		return textOf("fix sleep-once", "line", line, "whose", settingHint, "time", words.Brief(p.EachNS))
 	}
-	return textOf("fix sleep-times", "whose", settingHint, "n", words.Figure(math.Round(p.Number)), "time", words.Brief(p.EachNS))
+	return textOf("fix sleep-times", "line", line, "whose", settingHint, "n", words.Figure(math.Round(p.Number)), "time", words.Brief(p.EachNS))
 }
 
 // spansTrace reports whether the group is a run of the program, or spans that are open for nearly the whole trace: nothing waits for

@@ -34,11 +34,11 @@ func TestSleepAdvice(t *testing.T) {
 		number float64
 		want   string
 	}{
-		{report.KindHTTP1, "main.backoff", nil, 1, "remove or shorten the pause, if it is not intended: each request sleeps there once, for 5ms on average"},
-		{report.KindHTTP1, "main.backoff", nil, 2.9, "remove or shorten the pauses, if they are not intended: each request sleeps there 3 times, for 5ms each"},
-		{report.KindHTTP1, "example.org/hub.(*Hub).backoff", nil, 1, "remove or shorten the pause, if it is not intended: each request sleeps there once, for 5ms on average; if hub is not your code, look for its setting"},
-		{report.KindHTTP1, "main.store", awaited, 1, "remove or shorten the pause, if it is not intended: 5ms each time on average; slow requests wait behind the pauses of others as well, 9ms together"},
-		{report.KindRun, "main.pace", nil, 1, "nothing, if the program is meant to pause there; else remove or shorten the pause"},
+		{report.KindHTTP1, "main.backoff", nil, 1, "remove or shorten the pause at main.go:7, if it is not intended (5ms in each request)"},
+		{report.KindHTTP1, "main.backoff", nil, 2.9, "remove or shorten the pauses at main.go:7, if they are not intended (3 of 5ms in each request)"},
+		{report.KindHTTP1, "example.org/hub.(*Hub).backoff", nil, 1, "remove or shorten the pause at main.go:7, if it is not intended (5ms in each request); if hub is not your code, look for its setting"},
+		{report.KindHTTP1, "main.store", awaited, 1, "remove or shorten the pause at main.go:7, if it is not intended (5ms each); slow requests wait behind the pauses of others as well, 9ms together"},
+		{report.KindRun, "main.pace", nil, 1, "nothing, if the program is meant to pause there; else remove or shorten the pause at main.go:7"},
 	} {
 		attr := attribution{group: &report.Group{Kind: c.kind, Entry: &report.Site{Func: "main.serve"}}}
 		route := &causeRoute{Cause: &report.Cause{Cause: report.CauseSleep, Site: &report.Site{Func: c.fn, File: "/src/main.go", Line: 7}}, via: c.via}

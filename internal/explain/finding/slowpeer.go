@@ -50,11 +50,11 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 	top := &cand.routes[0]
 	calls, opens, observed := attr.peerCallsAt(top), attr.connOpensOf(cand), observedPeerOf(cand)
 	asksOnce := calls != nil && 2*calls.Calls < 3*calls.Requests && float64(calls.AnswerNS) >= threshold.MostShare*float64(calls.TotalNS)
-	awaited, fix, isAnswer, assumption := answerText(top), textOf("fix slow-peer", "peer", attr.in.peerText()), false, textKey("")
+	awaited, fix, isAnswer, assumption := answerText(top), textOf("fix slow-peer", "peer", attr.in.peerText(top)), false, textKey("")
 	if asksOnce {
-		fix = textOf("fix asked-once", "peer", attr.in.peerText())
+		fix = textOf("fix asked-once", "peer", attr.in.peerText(top))
 		if attr.asksElsewhere(calls) {
-			fix = textOf("fix asked-elsewhere", "peer", attr.in.peerText())
+			fix = textOf("fix asked-elsewhere", "peer", attr.in.peerText(top))
 		}
 	}
 	if l := peerAdviceOf(top); l != nil {
@@ -153,7 +153,7 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 	case attr.group.Peer == nil && !maybeClient && opens.share >= threshold.MajorShare && (isAnswer || opens.share < threshold.NearlyAllShare):
 		awaited = textOf("phrase awaited-at", "awaited", answerText(top), "site", v.Site)
 		if isParallel {
-			awaited = attr.in.rewriteForParallelCalls(&v, calls)
+			awaited = attr.in.rewriteForParallelCalls(&v, top, calls)
 			// http.DefaultMaxIdleConnsPerHost is 2.
 			if n := (calls.FanOut + calls.Requests - 1) / calls.Requests; n > 2 && opens.advice != "" && opens.advice == stdPool(httpSlotFunc).reuseAdvice {
 				opens.advice = textOf("phrase keep-parallel-connections", "n", n)
@@ -175,7 +175,7 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 		v.isSequence = true
 		return v, true
 	case isParallel && attr.group.Peer == nil:
-		attr.in.rewriteForParallelCalls(&v, calls)
+		attr.in.rewriteForParallelCalls(&v, top, calls)
 	case observed.isKnown():
 		observed.rewriteVerdict(&v, !asksOnce)
 		v.Confidence = max(v.Confidence, 0.95)
@@ -266,40 +266,55 @@ func (a *attribution) setUsualAnswer(v *Verdict, cand *candidate, top *causeRout
 	}
 	v.Changes, v.Predicted = []predict.Change{change}, with
 	v.ChangeText = textOf("phrase change-usual", "time", words.Brief(usualNS))
-	v.Fix = textOf("fix late-answers", "peer", a.in.peerText(), "time", words.Brief(usualNS))
+	v.Fix = textOf("fix late-answers", "peer", a.in.peerText(top), "time", words.Brief(usualNS))
 }
 
-// answerText names what requests wait for at a route: a peer's answer and, if a known library asks for it, from what.
-func answerText(p *causeRoute) string {
-	protocol := ""
-	if l := libraryOfRoute(p); l != nil {
-		protocol = l.server
+// protocolOf returns by which protocol requests ask a peer at a route, if a known library does; else "".
+func protocolOf(p *causeRoute) string {
+	if l := libraryOfRoute(p); l != nil && l.server != "" {
+		return l.server
 	}
 	isHTTP := func(call string) bool {
 		return knowledge.Has(call, knowledge.HTTP1RoundTrip) || knowledge.Has(call, knowledge.ResponseBody) || strings.HasPrefix(call, "net/http.")
 	}
-	if protocol == "" && (isHTTP(p.Call) || p.Site != nil && isHTTP(p.Site.Func) || slices.ContainsFunc(p.via, func(v report.Via) bool { return isHTTP(v.Call) })) {
-		protocol = "HTTP"
+	if isHTTP(p.Call) || p.Site != nil && isHTTP(p.Site.Func) || slices.ContainsFunc(p.via, func(v report.Via) bool { return isHTTP(v.Call) }) {
+		return "HTTP"
 	}
-	if protocol == "" {
-		return textOf("phrase peer-answer")
-	}
-	return textOf("phrase peer-answer-of", "server", protocol)
+	return ""
 }
 
-// peerText names the peer, with the addresses to which the process has opened TCP connections, if these are few.
-func (in *Input) peerText() string {
-	var peers []string
+// answerText names what requests wait for at a route: a peer's answer and, if a known library asks for it, from what.
+func answerText(p *causeRoute) string {
+	if protocol := protocolOf(p); protocol != "" {
+		return textOf("phrase peer-answer-of", "server", protocol)
+	}
+	return textOf("phrase peer-answer")
+}
+
+// peerText names the peer of a route: by the addresses to which the process has opened TCP connections, if these are few, else by its protocol and
+// the line that asks it. If nothing but the trace was recorded, it says what shows the address.
+func (in *Input) peerText(p *causeRoute) string {
+	key, protocol, peers := textKey("phrase peer"), protocolOf(p), []string(nil)
+	if protocol != "" {
+		key = "phrase peer-of"
+	}
+	text := textOf(key, "server", protocol)
 	if in.Report.Host != nil {
-		peers = in.Report.Host.Network.Peers
+		peers = slices.Sorted(slices.Values(in.Report.Host.Network.Peers))
 	}
-	switch {
-	case len(peers) == 1:
-		return textOf("phrase peer-known", "peer", peers[0])
-	case 1 < len(peers) && len(peers) <= 3:
-		return textOf("phrase peers-known", "peers", strings.Join(peers, ", "))
+	position := names.Position(nonStdSite(p.Cause, p.via).OwnLine())
+	switch n := len(peers); {
+	case n == 1:
+		return textOf("phrase peer-known", "peer", text, "address", peers[0])
+	case 1 < n && n <= 3:
+		return textOf("phrase peers-known", "peer", text, "addresses", strings.Join(peers[:n-1], ", "), "last", peers[n-1])
+	case position == "":
+	case in.Report.Host == nil:
+		return textOf("phrase peer-unrecorded", "peer", text, "position", position)
+	default:
+		return textOf("phrase peer-called", "peer", text, "position", position)
 	}
-	return textOf("phrase peer")
+	return text
 }
 
 // A knownPeer describes a peer that may be this process itself, or that has another recording.
@@ -385,7 +400,7 @@ func (a *attribution) predictAs(v *Verdict, change textKey) {
 // rewriteForParallelCalls rewrites a verdict on parallel calls, of which the slowest decides, and returns a phrase for the
 // awaited answer. If no answer is far slower than the others, all peers take that long and the service cannot change it: the
 // severity is at most low.
-func (in *Input) rewriteForParallelCalls(v *Verdict, calls *queues.PeerCalls) (awaited string) {
+func (in *Input) rewriteForParallelCalls(v *Verdict, top *causeRoute, calls *queues.PeerCalls) (awaited string) {
 	n := float64(calls.FanOut) / float64(calls.Requests)
 	v.prependEvidence(
 		evidenceOf("evidence parallel-askers", n, "count"),
@@ -394,7 +409,7 @@ func (in *Input) rewriteForParallelCalls(v *Verdict, calls *queues.PeerCalls) (a
 	awaited = textOf("phrase last-answer", "n", words.Figure(n), "site", v.Site)
 	v.Title, v.Fix = textOf("title slow-peer", "awaited", awaited), textOf("fix last-answer")
 	if calls.FanOutLastNS < threshold.FarFactor*calls.FanOutOthersNS {
-		v.Fix = textOf("fix parallel-answers", "peer", in.peerText(), "last", words.Brief(calls.FanOutLastNS/calls.Requests), "others", words.Brief(calls.FanOutOthersNS/calls.Requests))
+		v.Fix = textOf("fix parallel-answers", "peer", in.peerText(top), "last", words.Brief(calls.FanOutLastNS/calls.Requests), "others", words.Brief(calls.FanOutOthersNS/calls.Requests))
 		v.MaxSeverity, v.Changes = report.SeverityLow, []predict.Change{}
 	}
 	return awaited

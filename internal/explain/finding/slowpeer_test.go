@@ -22,10 +22,10 @@ func TestOwnPeer(t *testing.T) {
 		want report.Severity
 		fix  string
 	}{
-		{"another process", nil, report.SeverityLow, "find out on the peer's side why its answers take so long"},
+		{"another process", nil, report.SeverityLow, "ask the owner of the peer that main.go:7 calls (whylate record shows its address) why its answers take so long"},
 		{"this process, which took most of the wait", &report.Peer{Group: "b", Name: "main.put", Waits: 100, Held: 98, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.95}, report.SeverityInfo, "look at main.put in this report: 90% of its slow requests' time is syscall at main.sync"},
 		{"this process, but the network took most", &report.Peer{Group: "b", Name: "main.put", Waits: 100, Held: 98, WaitNS: 20e6, ServedNS: 1e6, Confidence: 0.95}, report.SeverityHigh, "served for 1ms of the 20ms"},
-		{"perhaps this process", &report.Peer{Group: "b", Name: "main.put", Waits: 500, Held: 490, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.6}, report.SeverityLow, "find out on the peer's side why its answers take so long; or ask for several things at once, or in parallel. The process's sockets show whether the peer is this process itself"},
+		{"perhaps this process", &report.Peer{Group: "b", Name: "main.put", Waits: 500, Held: 490, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.6}, report.SeverityLow, "ask the owner of the peer that main.go:7 calls (whylate record shows its address) why its answers take so long; or ask for several things at once, or in parallel. The process's sockets show whether the peer is this process itself"},
 	} {
 		band := func(name report.CauseName, location *report.Site, share float64) []report.Band {
 			return []report.Band{{Band: report.BandAll, Count: 100, Causes: []report.Cause{{Cause: name, Kind: "outbound", Site: location, TotalNS: int64(share * 2.2e9), Share: share, Requests: 100}}}}
@@ -100,17 +100,17 @@ func TestCallPatterns(t *testing.T) {
 		title string
 		fix   string
 	}{
-		{"one call", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9}, report.SeverityLow, "wait for a peer's answer", "find out on the peer's side why its answer takes so long: each request asks once here"},
+		{"one call", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9}, report.SeverityLow, "wait for a peer's answer", "(whylate record shows its address) why its answers take so long: each request makes one call here, so none can be left out; or keep answers for a while"},
 		{"sequential", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 5e8}, report.SeverityHigh, "6 times one after the other", "in parallel"},
-		{"parallel", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 15e8}, report.SeverityLow, "last of 6 answers", "why the last answer takes 20ms; the calls already run in parallel, and the others take 15ms on average"},
+		{"parallel", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 15e8}, report.SeverityLow, "last of 6 answers", "why the last answer takes 20ms: the calls already run in parallel, and the others take 15ms on average"},
 		{"opens connections", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 5e8, TotalNS: 2e9, ConnOpenNS: 12e8, ConnOpenRequests: 100, ConnOpenFunc: "database/sql.(*DB).conn"}, report.SeverityHigh, "open connections (60% of this wait), then wait for a peer's answer", "raise SetMaxIdleConns"},
 		{"opens some, parallel", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 15e8, TotalNS: 2e9, ConnOpenNS: 5e8, ConnOpenRequests: 90}, report.SeverityMedium, "open connections (25% of this wait), then wait for the last of 6 answers", "have the pool keep more of them"},
 		{"few open one", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, TotalNS: 2e9, ConnOpenNS: 12e8, ConnOpenRequests: 40}, report.SeverityLow, "open connections (60%", "have the pool keep more of them"},
-		{"opens hardly any", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, TotalNS: 2e9, ConnOpenNS: 3e8, ConnOpenRequests: 100}, report.SeverityLow, "wait for a peer's answer", "find out on the peer's side why its answer takes so long: each request asks once here"},
+		{"opens hardly any", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, TotalNS: 2e9, ConnOpenNS: 3e8, ConnOpenRequests: 100}, report.SeverityLow, "wait for a peer's answer", "(whylate record shows its address) why its answers take so long: each request makes one call here, so none can be left out; or keep answers for a while"},
 		{"no answer", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Unanswered: 20, UnansweredNS: 19e8}, report.SeverityHigh, "a peer that does not answer", "make that deadline shorter"},
-		{"one without an answer", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Unanswered: 1, UnansweredNS: 19e8}, report.SeverityLow, "wait for a peer's answer", "find out on the peer's side why its answer takes so long: each request asks once here"},
+		{"one without an answer", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Unanswered: 1, UnansweredNS: 19e8}, report.SeverityLow, "wait for a peer's answer", "(whylate record shows its address) why its answers take so long: each request makes one call here, so none can be left out; or keep answers for a while"},
 		{"delayed acknowledgements", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 4e9, LongestNS: 4e9, TotalNS: 4e9, LaterParts: 100, AckDelays: 90, ShortAckDelays: 20, AckDelayNS: 38e8}, report.SeverityHigh, "held back by Nagle's algorithm", "on the peer's side, write head and body"},
-		{"pauses of any length", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 4e9, LongestNS: 4e9, TotalNS: 4e9, LaterParts: 100, AckDelays: 40, ShortAckDelays: 20, AckDelayNS: 16e8}, report.SeverityLow, "wait for a peer's answer", "find out on the peer's side why its answer takes so long: each request asks once here"},
+		{"pauses of any length", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 4e9, LongestNS: 4e9, TotalNS: 4e9, LaterParts: 100, AckDelays: 40, ShortAckDelays: 20, AckDelayNS: 16e8}, report.SeverityLow, "wait for a peer's answer", "(whylate record shows its address) why its answers take so long: each request makes one call here, so none can be left out; or keep answers for a while"},
 		{"parallel, one far slower", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 1e8}, report.SeverityHigh, "last of 6 answers", "find out why that peer is slow"},
 	} {
 		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
@@ -221,8 +221,8 @@ func TestAdviceForCalls(t *testing.T) {
 		calls []queues.PeerCalls
 		want  string
 	}{
-		"unknown calls":                  {nil, "find out on the peer's side why its answers take so long"},
-		"one call":                       {[]queues.PeerCalls{once}, "find out on the peer's side why its answer takes so long: each request asks once here"},
+		"unknown calls":                  {nil, "why its answers take so long; or ask for several things at once"},
+		"one call":                       {[]queues.PeerCalls{once}, "why its answers take so long: each request makes one call here"},
 		"one call, and a call elsewhere": {[]queues.PeerCalls{once, {Site: other, Requests: 100, Calls: 100, AnswerNS: 1e9, TotalNS: 1e9}}, "in parallel"},
 		"two calls with two stacks":      {[]queues.PeerCalls{{Site: line, Requests: 100, Calls: 100, AnswerNS: 1e9, TotalNS: 2e9}}, "in parallel"},
 	} {

@@ -97,7 +97,6 @@ func (s *Sum) recordOf(id path.GroupID) *groupRecord {
 type adder struct {
 	stage  *path.Stage
 	groups []*groupRecord // by path.GroupID
-	spare  *slowRequest   // one that a group dropped, to reuse its memory; or nil
 }
 
 // recordOf returns the worker's record of a group.
@@ -135,12 +134,7 @@ func (p *adder) Add(w *path.WalkResult) {
 			top = s
 		}
 	}
-	r := p.spare
-	if r == nil {
-		r = new(slowRequest)
-	}
-	*r = slowRequest{w.Start, w.Req.End, w.Req.G, w.Weight, top.Cause}
-	p.spare, _ = k.slowest.Add(r)
+	k.slowest.Add(&slowRequest{w.Start, w.Req.End, w.Req.G, w.Weight, top.Cause})
 }
 
 // countBegin counts n requests that began in an interval, given by its number. Counts of one interval are held until another is

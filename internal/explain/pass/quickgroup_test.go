@@ -29,8 +29,7 @@ func (g *quickGroupChecker) Add(w *path.WalkResult) {
 		return
 	}
 	observer, group, handlerSeenTwice, entry := w.Observer, w.Group, w.HandlerSeenTwice, w.HandlerFrame
-	var quick path.QuickGroup
-	g.stage.FindQuickGroup(r, &quick)
+	quick := g.stage.QuickGroup(r)
 	if !quick.Sufficient {
 		return
 	}

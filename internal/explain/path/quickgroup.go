@@ -15,16 +15,15 @@ type QuickGroup struct {
 	handlerSeenTwice bool
 }
 
-// FindQuickGroup sets quick to the group of a request, from the stacks of its goroutine only. Sufficient is false if a walk
-// might find another group: for open, cut or long requests, requests under http.TimeoutHandler, observers, and if only CPU
-// samples could show the handler.
-func (s *Stage) FindQuickGroup(r *request.Request, quick *QuickGroup) {
-	*quick = QuickGroup{}
+// QuickGroup determines the group of a request from the stacks of its own goroutine only. Sufficient is false if a walk might
+// find another group: for open, cut or long requests, requests under http.TimeoutHandler, observers, and if only CPU samples
+// could show the handler.
+func (s *Stage) QuickGroup(r *request.Request) QuickGroup {
 	if r.Open || r.CutAtStart || r.Piece != request.WholeRequest {
-		return
+		return QuickGroup{}
 	}
 	if s.hasTimeoutHandler && (r.Kind == request.HTTP1 || r.Kind == request.HTTP2) {
-		return // handlers may run on other goroutines
+		return QuickGroup{} // handlers may run on other goroutines
 	}
 	s.bestHandler, s.handlerStack, s.handlerSeenTwice = request.Handler{}, 0, false
 	s.namingStacks = s.namingStacks[:0]
@@ -46,13 +45,14 @@ func (s *Stage) FindQuickGroup(r *request.Request, quick *QuickGroup) {
 		s.offerHandler(s.namer.HandlerOf(s.namingStacks[i]), s.namingStacks[i])
 	}
 	if s.bestHandler.Key == 0 && s.hasSamplesIn(r) {
-		return // a walk may find the handler in a sample
+		return QuickGroup{} // a walk may find the handler in a sample
 	}
 	if s.bestHandler.IsObserver {
-		return
+		return QuickGroup{}
 	}
-	quick.Sufficient, quick.handlerSeenTwice = true, s.handlerSeenTwice
-	quick.handlerFrame = s.findGroupKey(r, &quick.Group)
+	quick := QuickGroup{Sufficient: true, handlerSeenTwice: s.handlerSeenTwice}
+	quick.Group, quick.handlerFrame = s.groupKey(r)
+	return quick
 }
 
 // StratumBits is the binary logarithm of the number of latency strata in an octave. Of some strata only a sample of the
@@ -61,10 +61,9 @@ const StratumBits = 2
 
 // Unwalked returns the NotWalked result of a request whose group is known only by QuickGroup. It is valid until the next call.
 func (s *Stage) Unwalked(r *request.Request, quick *QuickGroup) *WalkResult {
-	w := &s.unwalked
-	w.Req, w.Start, w.PathStart, w.HandlerSeenTwice = r, r.Start, r.Start, quick.handlerSeenTwice
-	w.Group, w.HandlerFrame = s.IDs.GroupID(quick.Group), quick.handlerFrame
-	return w
+	s.result = WalkResult{Req: r, Form: NotWalked, Weight: 1, Sparse: true, Start: r.Start, PathStart: r.Start, ReadyNS: -1, HandlerSeenTwice: quick.handlerSeenTwice, stage: s}
+	s.result.Group, s.result.HandlerFrame = s.IDs.GroupID(quick.Group), quick.handlerFrame
+	return &s.result
 }
 
 // hasSamplesIn reports whether CPU samples hit the request's own goroutine during the request.

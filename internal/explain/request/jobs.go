@@ -416,9 +416,7 @@ func (j *jobSource) emitPending(c *collector, kind *jobKind) {
 		}
 	}
 	for i := range kind.pending {
-		if r := &kind.pending[i]; !j.work.drops(c, r.EntryStack) {
-			c.emitted = append(c.emitted, *r)
-		}
+		j.work.emit(c, &kind.pending[i])
 	}
 	kind.pending = kind.pending[:0]
 }

@@ -59,20 +59,23 @@ func BandVerdicts(r *report.Report, band report.BandName) []report.Verdict {
 	return verdicts
 }
 
-// groupsInOrder returns the groups that are requests, in the report's order. The group of the first finding comes first, unless
-// that finding is also about the report's first group.
+// groupsInOrder returns the groups that are requests, in the report's order, but jobs for which no client's request waits last. The
+// group of the first finding comes first, unless it is such a job or that finding is also about the report's first group.
 func groupsInOrder(r *report.Report) (list []*report.Group) {
-	first := firstFault(r)
+	first, unawaited := firstFault(r), unawaitedJobs(r)
+	var jobs []*report.Group
 	for i := range r.Groups {
 		switch g := &r.Groups[i]; {
 		case g.Role != report.RoleRequests:
+		case unawaited[g.ID]:
+			jobs = append(jobs, g)
 		case first != nil && first.Group == g.ID && len(list) > 0 && !isAbout(r, first, list[0]):
 			list = slices.Insert(list, 0, g)
 		default:
 			list = append(list, g)
 		}
 	}
-	return list
+	return append(list, jobs...)
 }
 
 // Causes returns the causes of a band's time in the order in which the verdict lists them.

@@ -47,18 +47,15 @@ func NewOutcome(r *report.Report, verdicts []report.Verdict) *Outcome {
 	}
 	weighty, _ := SplitFindings(r, verdicts)
 	o := &Outcome{State: StateHealthy, Result: "nothing to change"}
-	var first *report.Finding
-	for _, ofMachine := range []bool{false, true} { // a fault of the machine has no remedy in the service
-		for _, f := range weighty {
-			if f.Code.OfMachine() == ofMachine {
-				first = cmp.Or(first, f)
-				o.Findings = append(o.Findings, f.ID)
-			}
-		}
+	for _, f := range weighty {
+		o.Findings = append(o.Findings, f.ID)
 	}
-	if first != nil && weighty[len(weighty)-1].Severity.IsMajor() {
+	if slices.ContainsFunc(weighty, func(f *report.Finding) bool { return f.Severity.IsMajor() }) {
+		first := weighty[0]
 		o.State, o.Result = StateChange, "change this"
-		o.Text = causeText(r, verdicts, first)
+		if o.Text = causeText(r, verdicts, first); unawaitedJobs(r)[first.Group] {
+			o.Text = "the job " + o.Text
+		}
 		if first.Code == report.RuleSlowPeer && !slices.ContainsFunc(first.Changes, func(c report.Change) bool { return c.Kind != report.ChangeTime }) {
 			o.Result = "mostly a peer's time" // whatever the service changes, each answer takes as long
 		}
@@ -76,7 +73,9 @@ func NewOutcome(r *report.Report, verdicts []report.Verdict) *Outcome {
 	if len(weighty) > 0 && weighty[0].Code != report.RuleSlowPeer && weighty[0].Code != report.RuleSlowClient {
 		o.State, o.Result = StateMinor, "nothing urgent"
 	} else if len(weighty) > 0 || isNetwork {
-		o.State, o.Result = StatePeer, "nothing to change here"
+		if o.State, o.Result = StatePeer, "nothing to change here"; isNetwork && largest.Kind == "outbound" || len(weighty) > 0 && weighty[0].Code == report.RuleSlowPeer {
+			o.Result += ", a peer's time"
+		}
 	}
 	if len(weighty) > 0 && weighty[0].Doubt != "" && weighty[0].Confidence < 0.5 {
 		o.State, o.Result = StateUnclear, "uncertain"
@@ -95,7 +94,7 @@ func NewOutcome(r *report.Report, verdicts []report.Verdict) *Outcome {
 	case largest.Cause != report.CauseCPU:
 		if largest.EachNS >= leastNoticeable {
 			o.Result = "nothing to change, if this is intended"
-			o.Text += ", " + words.Percent(largest.Share) + " " + shortCause(largest)
+			o.Text += ", " + words.Percent(largest.Share) + " " + shortCause(largest) + "; otherwise shorten it there"
 		}
 	default:
 		work := ""
@@ -148,22 +147,19 @@ func causeText(r *report.Report, verdicts []report.Verdict, f *report.Finding) s
 	return names.GroupName(g, siteColumns) + latency + ": " + text
 }
 
-// shortCause returns a cause in words and the line of the service at which most of its time passes.
+// shortCause returns a cause in words and the line of the service at which most of its time passes, with its share if that is a part
+// of the cause's.
 func shortCause(c *report.VerdictCause) string {
-	text := c.Words
-	var line *report.Site
-	if c.Queue != nil && len(c.Queue.Waits) > 0 {
-		line = c.Queue.Waits[0].Site.OwnLine()
-	} else if len(c.Sites) > 0 {
-		line = c.Sites[0].Site.OwnLine()
+	line := causeLine(c)
+	position := names.Position(line)
+	if position == "" {
+		return c.Words
 	}
-	if position := names.Position(line); position != "" {
-		text += " at " + names.SiteFunc(line, siteColumns) + " (" + position + ")"
-		if c.Queue == nil && c.Sites[0].Share < 0.9*c.Share && len(c.Sites) > 1 {
-			text += " and other lines"
-		}
+	at := " at " + names.SiteFunc(line, siteColumns) + " (" + position + ")"
+	if c.Queue == nil && c.Sites[0].Share < 0.9*c.Share && len(c.Sites) > 1 {
+		return c.Words + ", " + words.Percent(c.Sites[0].Share) + at
 	}
-	return text
+	return c.Words + at
 }
 
 // examinedText returns how many requests were examined, and their latency: those of the server that handled most of them, else
@@ -263,8 +259,9 @@ const (
 	maxFaults   = 4   // major findings of the service that are shown in full
 )
 
-// SplitFindings returns the findings that are shown in full, in the report's order, which are major ones or one that matches the
-// first verdict, and the others. It leaves out ignored ones and duplicates.
+// SplitFindings returns the findings that are shown in full, which are major ones or one that matches the first verdict, and the others. It
+// leaves out ignored ones and duplicates. Both are in the report's order, but of the first, those about jobs for which no request waits
+// come after the others, and those of the machine, which has no remedy in the service, last.
 func SplitFindings(r *report.Report, verdicts []report.Verdict) (weighty, lesser []*report.Finding) {
 	all := r.Findings[:min(len(r.Findings), MaxExamined)]
 	faults := 0
@@ -285,6 +282,17 @@ func SplitFindings(r *report.Report, verdicts []report.Verdict) (weighty, lesser
 			lesser = slices.Delete(lesser, i, i+1)
 		}
 	}
+	unawaited := unawaitedJobs(r)
+	rank := func(f *report.Finding) int {
+		switch {
+		case f.Code.OfMachine():
+			return 2
+		case unawaited[f.Group]:
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(weighty, func(a, b *report.Finding) int { return cmp.Compare(rank(a), rank(b)) })
 	return weighty, lesser
 }
 

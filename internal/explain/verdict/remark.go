@@ -11,15 +11,19 @@ import (
 )
 
 // firstFault returns the finding that a reader is advised to act on first: the first one of medium or high severity about a
-// group's requests; nil if there is none.
-func firstFault(r *report.Report) *report.Finding {
-	i := slices.IndexFunc(r.Findings, func(f report.Finding) bool {
-		return f.Severity.IsMajor() && f.Ignored == "" && !f.Code.OfMachine()
-	})
-	if i < 0 || r.Group(r.Findings[i].Group) == nil {
+// group's requests, and one about a job for which no request waits only if there is no other; nil if there is none.
+func firstFault(r *report.Report) (first *report.Finding) {
+	unawaited := unawaitedJobs(r)
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		if f.Severity.IsMajor() && f.Ignored == "" && !f.Code.OfMachine() && (first == nil || unawaited[first.Group] && !unawaited[f.Group]) {
+			first = f
+		}
+	}
+	if first == nil || r.Group(first.Group) == nil {
 		return nil
 	}
-	return &r.Findings[i]
+	return first
 }
 
 // isAbout reports whether finding f is about group g as well, which is not its own group: the same fault is reported for g, or g

@@ -2,7 +2,7 @@
 
 import { h } from './dom.js';
 import { about, causeClass } from './causes.js';
-import { percent, count, clean, groupName, brief, duration, number, expected } from './format.js';
+import { percent, count, clean, groupName, brief, duration, number, expected, none } from './format.js';
 import { report, about_, groupByID, verdictOf, bandByName, total } from './model.js';
 import { saidOf } from './said.js';
 import { asked } from './how.js';
@@ -31,9 +31,9 @@ export function outcome() {
   const o = about_.outcome;
   if (!o) return null;
   const f = report.findings.find(x => x.id === o.findings?.[0]), p = f?.predicted;
-  const [name, was, now] = p ? p.was_p99_ns != null && !(p.p99_ns.est > 0.99 * p.was_p99_ns) ? ['p99', p.was_p99_ns, p.p99_ns] : onlyMax(p) ? ['max', p.was_max_ns, p.max_ns] : ['p50', p.was_p50_ns, p.p50_ns] : [];
+  const [name, was, now] = p ? p.was_p99_ns != null && !(p.p99_ns.est > 0.99 * p.was_p99_ns) && (p.p99_ns.high < p.was_p99_ns || !(p.p50_ns.high < p.was_p50_ns)) ? ['p99', p.was_p99_ns, p.p99_ns] : onlyMax(p) ? ['max', p.was_max_ns, p.max_ns] : ['p50', p.was_p50_ns, p.p50_ns] : [];
   return h('section', { id: 'outcome', class: o.state === 'change' ? f.severity : o.state }, h('p', null, h('strong', { class: 'state' }, clean(o.result)), ' ', clean(o.text)),
-    f ? h('p', { class: 'remedy' }, h('strong', null, 'Do: '), h('a', { href: address({ finding: f.id }) }, brief(f.remedy || f.fix, 600)), was > now?.est ? h('strong', null, ` ${name} ${duration(was)} → ${expected(now)}`) : null) : null,
+    f ? h('p', { class: 'remedy' }, h('strong', null, 'Do: '), h('a', { href: address({ finding: f.id }) }, brief(f.remedy || f.fix, 600)), o.state !== 'peer' && was > now?.est ? [h('strong', null, ` ${name} ${duration(was)} → ${expected(now)}`), p.says ? ` ${brief(p.says, 80)}` : null] : null) : null,
     o.command ? h('p', null, 'Next: ', h('code', null, clean(o.command))) : null);
 }
 
@@ -45,6 +45,18 @@ export function onlyMax(p) { return p.max_ns && p.was_max_ns != null && p.was_p9
 function sentenceParts(v, b) {
   const parts = v.causes.filter(c => c.said).map(c => [c.queue ? 'queue' : c.cause, c.total_ns]), rest = total(b.causes) - parts.reduce((n, p) => n + p[1], 0);
   return rest > 0 ? [...parts, ['other', rest]] : parts;
+}
+
+// comparison shows, in a line each, the groups that are about as slow as the first one, or have the same cause.
+function comparison(rows) {
+  return h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Groups with the same cause, or about as slow' }, h('table', { class: 'compared' },
+    h('thead', null, h('tr', null, ['Group', 'Requests', 'p50', 'p99', 'Most of the slow ones', 'Change'].map((t, i) => h('th', { scope: 'col', class: i > 0 && i < 4 ? 'num' : null }, t)))),
+    h('tbody', null, rows.map(row => {
+      const g = groupByID(row.group), l = g.latency_ns, f = report.findings.find(x => x.id === row.finding);
+      return h('tr', { 'data-compared': g.id }, h('th', { scope: 'row' }, groupLink(g)), h('td', { class: 'num' }, number(g.count)), h('td', { class: 'num' }, duration(l.p50)),
+        h('td', { class: 'num' }, l.p99 === null ? `max ${duration(l.max)}` : duration(l.p99)), h('td', null, h('i', { class: 'chip ' + causeClass(row.cause) }), clean(row.text)),
+        h('td', null, f ? h('a', { href: address({ finding: f.id }) }, brief(f.remedy || f.fix, 600)) : none));
+    }))));
 }
 
 function groupVerdict(v) {
@@ -59,6 +71,7 @@ function groupVerdict(v) {
     h('ol', { class: 'spent' }, said.causes.map(c => h('li', { 'data-ns': c.ns },
       h('span', { class: 'num big' }, c.share), h('span', { class: 'num each' }, c.each),
       h('span', { class: 'words' }, h('i', { class: 'chip ' + causeClass(c.queued ? 'queue' : c.cause) }), h('strong', null, clean(c.words)), clean(c.rest))))),
+    said.remark ? h('p', null, clean(said.remark)) : null,
     said.held ? h('p', { class: 'warn' }, '▲ ', clean(said.held)) : null,
     openLine(g));
 }
@@ -90,5 +103,6 @@ export function verdict() {
       h('p', null, 'Record while the service has load, or longer. If one of your functions does the work, name it with --request: every call of it is then a request.'),
       startTable());
   }
-  return h('section', { id: 'verdict' }, h('h2', null, 'Why requests were late ', asked('verdict')), (report.verdict || []).filter(v => groupByID(v.group)).map(groupVerdict));
+  const rows = about_.compared || [], shown = (report.verdict || []).filter((v, i) => groupByID(v.group) && (i === 0 || v.open?.late || !rows.some(row => row.group === v.group)));
+  return h('section', { id: 'verdict' }, h('h2', null, 'Why requests were late ', asked('verdict')), shown.map((v, i) => [groupVerdict(v), i === 0 && rows.length ? comparison(rows) : null]));
 }
