@@ -1,12 +1,10 @@
 package main
 
 import (
-	"archive/zip"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"math"
 	"net/url"
@@ -15,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // A logSpan is what a goroutine of a service logged for a call: see lab/shop.
@@ -37,35 +34,9 @@ type serviceSpan struct {
 	g                         uint64
 }
 
-// recordingsOf returns arguments for the whylate command: the recordings in a file of several services, each extracted to a file of its own.
-func recordingsOf(file, dir string) (args []string, err error) {
-	services, err := zip.OpenReader(file)
-	if err != nil {
-		return nil, err
-	}
-	defer services.Close()
-	for _, entry := range services.File {
-		name, isRecording := strings.CutSuffix(entry.Name, ".whylate")
-		if !isRecording {
-			continue
-		}
-		recording, err := fs.ReadFile(services, entry.Name)
-		if err != nil {
-			return nil, err
-		}
-		extracted := filepath.Join(dir, entry.Name)
-		if err := os.WriteFile(extracted, recording, 0o600); err != nil {
-			return nil, err
-		}
-		args = append(args, name+"="+extracted)
-	}
-	return args, nil
-}
-
-// proveServices sends the joined requests of lab/shop, from recordings, and compares the traces with the logs of the services: each trace
-// is one request of the gateway, spans are inside of their parents, and a span of another service is the call that the logs say its
-// parent made.
-func proveServices(whylate, jaeger, shop, dir, encoding string, recordings []string) error {
+// proveServices sends the joined requests of lab/shop, and compares the traces with the logs of the services: each trace is one request of
+// the gateway, spans are inside of their parents, and a span of another service is the call that the logs say its parent made.
+func proveServices(whylate, jaeger, shop, dir, encoding string) error {
 	text, err := os.ReadFile(filepath.Join(shop, "truth.json"))
 	if err != nil {
 		return err
@@ -79,7 +50,7 @@ func proveServices(whylate, jaeger, shop, dir, encoding string, recordings []str
 		return err
 	}
 	defer server.end()
-	if out, err := exec.Command(whylate, append([]string{"export", "--to", "otlp", "--slowest", "20", "--encoding", encoding, "-o", server.endpoint}, recordings...)...).CombinedOutput(); err != nil {
+	if out, err := exec.Command(whylate, "export", "--to", "otlp", "--slowest", "20", "--encoding", encoding, "-o", server.endpoint, filepath.Join(shop, "shop.whylate")).CombinedOutput(); err != nil {
 		return fmt.Errorf("whylate: %w: %s", err, out)
 	}
 	// What Jaeger's page asks for.
@@ -102,7 +73,7 @@ func proveServices(whylate, jaeger, shop, dir, encoding string, recordings []str
 		}
 		spanCount, depth = spanCount+len(spans), max(depth, len(services))
 	}
-	fmt.Printf("%-8s  %d recordings: %d traces of the gateway, %d spans of up to %d services, each inside of its parent; calls that the services logged:", encoding, len(recordings), len(found.Data), spanCount, depth)
+	fmt.Printf("%-8s  %d traces of the gateway, %d spans of up to %d services, each inside of its parent; calls that the services logged:", encoding, len(found.Data), spanCount, depth)
 	for _, c := range slices.Sorted(maps.Keys(calls)) {
 		fmt.Printf(" %d %s", calls[c], c)
 	}
@@ -163,10 +134,9 @@ func checkServices(spans map[string]*serviceSpan, logs map[string]*serviceLog, c
 			continue
 		}
 		served, asked := servedBy(s, logs), servedBy(parent, logs)
-		wall := logs[parent.service].Wall
 		hasMade := func(call, caller logSpan) bool {
 			return slices.ContainsFunc(logs[parent.service].Made, func(m logSpan) bool {
-				return m.ID == call.ID && m.G == caller.G && m.Begin+wall < parent.end && m.End+wall > parent.start
+				return m.ID == call.ID && m.G == caller.G && m.Begin >= caller.Begin && m.End <= caller.End
 			})
 		}
 		if !slices.ContainsFunc(served, func(call logSpan) bool {
