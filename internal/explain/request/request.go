@@ -12,7 +12,7 @@
 //   - batchrun.go: the run of a batch program, whose jobs and iterations nothing waits for
 //   - jobs.go, stdlibcarriers.go: goroutines whose whole life is one unit of work
 //   - loops.go: from one idle wait (idlewait.go) of a worker to the next, divided by workunits.go; benchmarkloops.go: benchmarks
-//   - hangingrequests.go: requests that last as long as the trace
+//   - openrequests.go: requests that last as long as the trace
 //   - startsuggestions.go: start functions to choose from, if nothing is found
 //
 // The sources share a collector (requestcollector.go); finder.go runs them in stages. If the user names functions
