@@ -121,7 +121,7 @@ func TestTailRange(t *testing.T) {
 	}
 	low, high := tail(60, 10, 10)
 	check.True(t, low == 0.1 && high > 1.3 && high < 2, "two of 60: %v to %v", low, high)
-	low, high = tail(60, 10, 10, 10, 10)
+	low, _ = tail(60, 10, 10, 10, 10)
 	check.True(t, low == 1, "four of 60: %v", low)
 	low, high = tail(20000)
 	check.True(t, low == 1 && high == 1, "all equal: %v to %v", low, high)
