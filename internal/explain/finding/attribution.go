@@ -430,3 +430,6 @@ func nonStdSite(c *report.Cause, via []report.Via) *report.Site {
 func isStdSite(s *report.Site) bool {
 	return knowledge.Has(s.Func, knowledge.Stdlib)
 }
+
+// isOwnCode reports whether a site is code of the service, not of a library or the standard library; false for nil.
+func isOwnCode(s *report.Site) bool { return s != nil && s.Module == "" && !isStdSite(s) }

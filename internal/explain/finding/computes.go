@@ -27,12 +27,12 @@ func checkComputes(in *Input, group *report.Group) []Verdict {
 		return nil
 	}
 	site := heaviest.Site
-	funcText, title := words.FuncName(site.Func), textKey("title computes")
+	funcText, ownFunc, title := words.FuncName(site.Func), words.FuncName(site.OwnLine().Func), textKey("title computes")
 	if c := site.CalledFrom; c != nil {
 		funcText, title = funcText+", "+names.CallerLead(c)+words.FuncName(c.Func), "title computes-called"
 	}
 	v := Verdict{Gain: gain, Finding: report.Finding{
-		Title: textOf(title, "function", funcText), Fix: textOf("fix computes", "function", words.FuncName(site.OwnLine().Func)), Cause: report.CauseCPU, Site: site, Group: group.ID, Share: share, Confidence: 0.8,
+		Title: textOf(title, "function", funcText), Fix: textOf("fix computes", "function", ownFunc), Cause: report.CauseCPU, Site: site, Group: group.ID, Share: share, Confidence: 0.8,
 	}}
 	v.addSlowEvidence(evidenceOf("evidence computing", gain.Slow.NS, "ns"))
 	if heaviest.SiteFrom == inferredSource {
@@ -51,13 +51,13 @@ func checkComputes(in *Input, group *report.Group) []Verdict {
 	} else if share < 0.5 || 10*group.TotalNS < in.totalRequestNS() {
 		return nil // it neither makes requests slow nor is most of the service's work
 	} else if group.Kind == report.KindRun {
-		v.Title, v.Fix, v.MaxSeverity = textOf("title computes-in-run", "function", funcText), textOf("fix computes-in-run", "function", words.FuncName(site.OwnLine().Func)), report.SeverityLow
+		v.Title, v.Fix, v.MaxSeverity = textOf("title computes-in-run", "function", funcText), textOf("fix computes-in-run", "function", ownFunc), report.SeverityLow
 		v.Changes = []predict.Change{} // it cannot go away
 		if in.Report.Runtime.Sched.PsIdle >= threshold.HalfShare {
-			v.Fix = textOf("fix computes-in-run-alone", "function", words.FuncName(site.OwnLine().Func))
+			v.Fix = textOf("fix computes-in-run-alone", "function", ownFunc)
 		}
 		v.addEvidence(evidenceOf("evidence ps-idle", in.Report.Runtime.Sched.PsIdle, "share"))
-	} else if top := verdict.Causes(in.Report, group, group.Tail()); len(top) == 0 || top[0].Cause != report.CauseCPU || sampledShare(group.Tail(), isOwn) < threshold.HalfShare || site.OwnLine().Module != "" || isStdSite(site.OwnLine()) || in.UnawaitedGroups[group.ID] {
+	} else if top := verdict.Causes(in.Report, group, group.Tail()); len(top) == 0 || top[0].Cause != report.CauseCPU || sampledShare(group.Tail(), isOwn) < threshold.HalfShare || !isOwnCode(site.OwnLine()) || in.UnawaitedGroups[group.ID] {
 		v.Fact = true
 	} else {
 		// Computing may be the service's purpose. But samples show that slow requests spend more on its own code than on

@@ -49,9 +49,6 @@ func isInDependency(s, lock *report.Site) bool {
 	return s.CalledFrom == nil || isSameCall || strings.HasPrefix(s.CalledFrom.Calls, lock.Module)
 }
 
-// isOwnCode reports whether a site is code of the service.
-func isOwnCode(s *report.Site) bool { return s != nil && s.Module == "" }
-
 // dependencyLock returns where a dependency takes the lock that a candidate is about, nil if the service's own code takes it.
 func dependencyLock(cand *candidate) *report.Site {
 	for i := range cand.routes {
@@ -333,7 +330,7 @@ func (a *attribution) movableWork(cand *candidate, top *causeRoute) *report.Site
 // does not show it.
 func (a *attribution) holderLine(cand *candidate, top *causeRoute) *queues.HolderLine {
 	return firstMatch(a.in.HolderLines, func(u *queues.HolderLine) bool {
-		return u.WaitSite.LineKey() == cand.wait.site && u.HolderSite.Matches(top.Site) && u.Line.Module == "" && !isStdSite(u.Line)
+		return u.WaitSite.LineKey() == cand.wait.site && u.HolderSite.Matches(top.Site) && isOwnCode(u.Line)
 	})
 }
 

@@ -404,7 +404,7 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 	}
 	if facts.kind.isSingleSlot {
 		moved := ""
-		if line := a.movableWork(cand, top).OwnLine(); !facts.isScattered && line != nil && line.Module == "" && !isStdSite(line) {
+		if line := a.movableWork(cand, top).OwnLine(); !facts.isScattered && isOwnCode(line) {
 			moved = textOf("phrase move-work", "site", line)
 		}
 		fix = textOf("fix pool-single-slot", "fix", fix, "moved", moved)

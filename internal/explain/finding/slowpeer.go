@@ -418,7 +418,7 @@ func (in *Input) rewriteForParallelCalls(v *Verdict, top *causeRoute, calls *que
 // mayBeClient reports whether a network wait may be for a client's next message: in a process that accepts connections
 // for an unknown protocol, on the goroutine's own path in the service's code, or where iterations of a loop begin.
 func (a *attribution) mayBeClient(c *report.Cause, via []report.Via) bool {
-	if !a.in.AcceptsConnections || c.Cause != report.CauseNetwork || c.Site == nil || c.Site.Module != "" || isStdSite(c.Site) {
+	if !a.in.AcceptsConnections || c.Cause != report.CauseNetwork || !isOwnCode(c.Site) {
 		return false
 	}
 	return a.group.Kind == report.KindGoroutine && len(via) == 0 || slices.ContainsFunc(a.in.Report.Groups, func(g report.Group) bool {
