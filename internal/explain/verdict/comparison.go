@@ -38,7 +38,7 @@ func CompareGroups(r *report.Report, verdicts []report.Verdict) []GroupRow {
 			allNS += r.Groups[i].TotalNS
 		}
 	}
-	for _, g := range groupsInOrder(r) {
+	for _, g := range groupsInOrder(r, firstFault(r, unawaited), unawaited) {
 		if len(rows) == maxRows {
 			break
 		}

@@ -45,7 +45,9 @@ func BandVerdicts(r *report.Report, band report.BandName) []report.Verdict {
 			allNS += r.Groups[i].TotalNS
 		}
 	}
-	for _, g := range groupsInOrder(r) {
+	unawaited := unawaitedJobs(r)
+	fault := firstFault(r, unawaited)
+	for _, g := range groupsInOrder(r, fault, unawaited) {
 		if len(verdicts) == maxGroups {
 			break
 		}
@@ -53,16 +55,15 @@ func BandVerdicts(r *report.Report, band report.BandName) []report.Verdict {
 			continue
 		}
 		if isHung := hasHungRequests(r, g); g.Count > 0 || isHung {
-			verdicts = append(verdicts, groupVerdict(r, g, band, len(verdicts) == 0, isHung))
+			verdicts = append(verdicts, groupVerdict(r, g, band, fault, len(verdicts) == 0, isHung))
 		}
 	}
 	return verdicts
 }
 
 // groupsInOrder returns the groups that are requests, in the report's order, but jobs for which no client's request waits last. The
-// group of the first finding comes first, unless it is such a job or that finding is also about the report's first group.
-func groupsInOrder(r *report.Report) (list []*report.Group) {
-	first, unawaited := firstFault(r), unawaitedJobs(r)
+// group of the first fault comes first, unless it is such a job or that finding is also about the report's first group.
+func groupsInOrder(r *report.Report, first *report.Finding, unawaited map[string]bool) (list []*report.Group) {
 	var jobs []*report.Group
 	for i := range r.Groups {
 		switch g := &r.Groups[i]; {
@@ -91,9 +92,9 @@ func hasHungRequests(r *report.Report, g *report.Group) bool {
 	})
 }
 
-// groupVerdict returns the verdict on the named band of a group, or on its slow requests if it has no such band. isFirst allows
-// its sentence more causes; isHung says that open requests hang.
-func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFirst, isHung bool) report.Verdict {
+// groupVerdict returns the verdict on the named band of a group, or on its slow requests if it has no such band. fault is the finding
+// to act on first (firstFault). isFirst allows its sentence more causes; isHung says that open requests hang.
+func groupVerdict(r *report.Report, g *report.Group, band report.BandName, fault *report.Finding, isFirst, isHung bool) report.Verdict {
 	chosenBand, isOfMessages := g.Tail(), g.Backlog != nil
 	if isOfMessages {
 		chosenBand = handlingBand(g)
@@ -146,7 +147,7 @@ func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFir
 	default:
 		v.Text = v.Lead + " " + name + " " + v.Range + " spent " + strings.Join(texts, "; ")
 	}
-	if v.Remark = cmp.Or(remarkOn(&v, firstFault(r)), medianRemark(r, &v, firstFault(r))); v.Remark != "" {
+	if v.Remark = cmp.Or(remarkOn(&v, fault), medianRemark(r, &v, fault)); v.Remark != "" {
 		v.Text += "; " + v.Remark
 	}
 	if v.Held = stopsText(r); v.Held != "" {

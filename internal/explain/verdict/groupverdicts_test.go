@@ -36,7 +36,7 @@ func TestRangeOfSomeRequests(t *testing.T) {
 		{ID: "b", Kind: report.KindHTTP1, Count: 599},
 	}}
 	want := "(p50 10.2ms, max 21.2ms, of the 10 of 609 requests that waited)"
-	if got := groupVerdict(r, &r.Groups[0], report.BandAll, true, false).Range; got != want {
+	if got := groupVerdict(r, &r.Groups[0], report.BandAll, nil, true, false).Range; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -11,9 +11,9 @@ import (
 )
 
 // firstFault returns the finding that a reader is advised to act on first: the first one of medium or high severity about a
-// group's requests, and one about a job for which no request waits only if there is no other; nil if there is none.
-func firstFault(r *report.Report) (first *report.Finding) {
-	unawaited := unawaitedJobs(r)
+// group's requests, and one about a job for which no request waits (unawaited, by group) only if there is no other; nil if there is
+// none.
+func firstFault(r *report.Report, unawaited map[string]bool) (first *report.Finding) {
 	for i := range r.Findings {
 		f := &r.Findings[i]
 		if f.Severity.IsMajor() && f.Ignored == "" && !f.Code.OfMachine() && (first == nil || unawaited[first.Group] && !unawaited[f.Group]) {

@@ -61,7 +61,7 @@ func TestMedianRemark(t *testing.T) {
 			band(report.BandAll, 200, 114e6+c.fasterQueueNS, 486e6-c.fasterQueueNS), band(report.Band5090, 80, 100e6, 300e6), band(report.Band9099, 20, 14e6, 86e6)}}
 		r := &report.Report{Groups: []report.Group{g}, Findings: []report.Finding{{Code: report.RulePoolTooSmall, Severity: report.SeverityHigh, Cause: report.CauseNetwork, Group: "g",
 			Queue: &report.Queue{For: "a slot", Waits: wait}, Predicted: &report.Predicted{WasP50NS: &p50, P50NS: report.Estimate{Est: c.predictedNS}}}}}
-		v := groupVerdict(r, &r.Groups[0], report.Band9099, true, false)
+		v := groupVerdict(r, &r.Groups[0], report.Band9099, firstFault(r, unawaitedJobs(r)), true, false)
 		if v.Remark != c.want {
 			t.Errorf("%q, want %q", v.Remark, c.want)
 		}
