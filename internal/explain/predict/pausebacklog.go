@@ -30,14 +30,14 @@ func (t *trial) measureBacklog(group *group) {
 	var remainingNS variantValues
 	for i := range group.graphs {
 		graph := &group.graphs[i]
-		for k := range t.changes {
-			if t.changes[k].effect == nil {
-				t.changes[k].prepareRequest(graph.Graph)
-			}
-		}
 		queued, _ := t.workForEarlierRequests(graph.Graph)
 		if queued == nil {
 			continue
+		}
+		for k := range t.changes { // for intervalFactor
+			if t.changes[k].effect == nil {
+				t.changes[k].prepareRequest(graph.Graph)
+			}
 		}
 		requests += graph.weight
 		for k := range graph.intervals {
