@@ -187,18 +187,21 @@ const inlineWidth = 110
 // layOut writes compact JSON with two spaces for a level, and with every object and list that is short enough in one
 // line: sites, buckets and segments read better so, and a report has thousands of them.
 func layOut(out *bufio.Writer, data []byte) {
-	ends := make(map[int]int) // opening bracket to its closing one, of containers that are short enough
-	var open []int
+	// For each opening bracket, in order, its closing one if the container is short enough; else, and before that is known, the
+	// complement of its offset.
+	var ends []int
+	var open []int // indexes in ends
 	scanJSON(data, func(offset int, c byte) {
 		switch c {
 		case '{', '[':
-			open = append(open, offset)
+			open = append(open, len(ends))
+			ends = append(ends, ^offset)
 		case '}', ']':
-			start := open[len(open)-1]
-			open = open[:len(open)-1]
-			if offset-start <= inlineWidth {
-				ends[start] = offset
+			last := len(open) - 1
+			if end := &ends[open[last]]; offset-^*end <= inlineWidth {
+				*end = offset
 			}
+			open = open[:last]
 		}
 	})
 	depth, done, inlineEnd := 0, 0, -1
@@ -211,6 +214,10 @@ func layOut(out *bufio.Writer, data []byte) {
 	scanJSON(data, func(offset int, c byte) {
 		out.Write(data[done:offset])
 		done = offset + 1
+		end := -1
+		if c == '{' || c == '[' {
+			end, ends = ends[0], ends[1:]
+		}
 		if offset <= inlineEnd {
 			out.WriteByte(c)
 			if c == ',' || c == ':' {
@@ -221,7 +228,7 @@ func layOut(out *bufio.Writer, data []byte) {
 		switch c {
 		case '{', '[':
 			out.WriteByte(c)
-			if end, ok := ends[offset]; ok {
+			if end >= 0 {
 				inlineEnd = end
 				return
 			}

@@ -102,9 +102,10 @@ func (f *Finder) Add(reqs []request.Request) {
 }
 
 // inspect records the waits of a request and the request as a possible answer, if its group is in the plan. If the
-// stacks of the request's goroutine show the group (path.Stage.QuickGroup), only requests of a group that waits are walked.
+// stacks of the request's goroutine show the group (path.Stage.FindQuickGroup), only requests of a group that waits are walked.
 func (f *Finder) inspect(s *scout, r *request.Request) {
-	if glance := s.stage.QuickGroup(r); glance.Sufficient {
+	var glance path.QuickGroup
+	if s.stage.FindQuickGroup(r, &glance); glance.Sufficient {
 		if g := f.planGroup(s, s.stage.IDs.GroupID(glance.Group)); g < 0 {
 			return
 		} else if _, isWaiting := f.plan.Answerers[g]; !isWaiting {

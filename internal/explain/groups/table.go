@@ -84,7 +84,7 @@ func newGroup(k path.GroupKey) *group {
 
 // offerHandlerFrame replaces the group's handler frame if the offered frame is preferred (isPreferredFrame). 0 is no frame.
 func (g *group) offerHandlerFrame(syms *tracefmt.Symbols, frame tracefmt.FrameID) {
-	if frame != 0 && isPreferredFrame(syms, frame, g.handlerFrame, g.key.Name) {
+	if frame != 0 && frame != g.handlerFrame && isPreferredFrame(syms, frame, g.handlerFrame, g.key.Name) {
 		g.handlerFrame = frame
 	}
 }

@@ -97,6 +97,7 @@ func (s *Sum) recordOf(id path.GroupID) *groupRecord {
 type adder struct {
 	stage  *path.Stage
 	groups []*groupRecord // by path.GroupID
+	spare  *slowRequest   // one that a group dropped, to reuse its memory; or nil
 }
 
 // recordOf returns the worker's record of a group.
@@ -134,7 +135,12 @@ func (p *adder) Add(w *path.WalkResult) {
 			top = s
 		}
 	}
-	k.slowest.Add(&slowRequest{w.Start, w.Req.End, w.Req.G, w.Weight, top.Cause})
+	r := p.spare
+	if r == nil {
+		r = new(slowRequest)
+	}
+	*r = slowRequest{w.Start, w.Req.End, w.Req.G, w.Weight, top.Cause}
+	p.spare, _ = k.slowest.Add(r)
 }
 
 // countBegin counts n requests that began in an interval, given by its number. Counts of one interval are held until another is

@@ -160,6 +160,7 @@ type Pass struct {
 	hasDroppedOptionalSums bool
 	plan                   plan
 	workers                []worker
+	order, walkSlots       []int32         // memory of walkOrder
 	answers                *answers.Finder // nil without Options.Plan
 }
 

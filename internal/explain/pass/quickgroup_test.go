@@ -29,7 +29,8 @@ func (g *quickGroupChecker) Add(w *path.WalkResult) {
 		return
 	}
 	observer, group, handlerSeenTwice, entry := w.Observer, w.Group, w.HandlerSeenTwice, w.HandlerFrame
-	quick := g.stage.QuickGroup(r)
+	var quick path.QuickGroup
+	g.stage.FindQuickGroup(r, &quick)
 	if !quick.Sufficient {
 		return
 	}

@@ -190,15 +190,22 @@ func (pl *plan) findQuickGroups(p *Pass, reqs []request.Request, needs func(*req
 		g := workerShare{p.workers[i].stage, min(i*shareSize, n), min((i+1)*shareSize, n)}
 		shares[i] = g
 		wg.Go(func() {
+			var last path.GroupKey
+			lastGroup := path.GroupID(-1)
 			for k := g.from; k < g.to; k++ {
-				r := &reqs[k]
-				pl.candidates[k] = candidate{stratum: -1}
+				r, quick, candidate := &reqs[k], &pl.quickGroups[k], &pl.candidates[k]
+				candidate.stratum, candidate.inWalkedGroup = -1, false
 				if !p.isSelected(r) || needs(r) {
 					continue
 				}
-				if pl.quickGroups[k] = g.stage.QuickGroup(r); pl.quickGroups[k].Sufficient {
-					pl.candidates[k] = candidate{chance: chance(r), latency: r.End - r.Start, stratum: int32(g.stage.IDs.GroupID(pl.quickGroups[k].Group)), overlapsMark: pl.overlapsMarkPhase(r)}
+				if g.stage.FindQuickGroup(r, quick); !quick.Sufficient {
+					continue
 				}
+				if lastGroup < 0 || quick.Group != last {
+					last, lastGroup = quick.Group, g.stage.IDs.GroupID(quick.Group)
+				}
+				candidate.chance, candidate.latency = chance(r), r.End-r.Start
+				candidate.stratum, candidate.overlapsMark = int32(lastGroup), pl.overlapsMarkPhase(r)
 			}
 		})
 	}

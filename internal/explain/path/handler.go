@@ -13,13 +13,14 @@ import (
 
 // groupOf returns the group of the request that was just walked, and a frame of its handler (0 if unknown).
 func (s *Stage) groupOf(r *request.Request) (id GroupID, handlerFrame tracefmt.FrameID) {
-	k, frame := s.groupKey(r)
-	return s.IDs.GroupID(k), frame
+	var key GroupKey
+	frame := s.findGroupKey(r, &key)
+	return s.IDs.GroupID(key), frame
 }
 
-// groupKey decides which group the request that was just walked belongs to: by its task, region, mark, entry function or, for
-// requests of servers, by the handler found in its stacks. frame is a frame of the handler; 0 if unknown.
-func (s *Stage) groupKey(r *request.Request) (key GroupKey, frame tracefmt.FrameID) {
+// findGroupKey sets the zero key to the group of the request that was just walked: by its task, region, mark, entry function or,
+// for requests of servers, by the handler found in its stacks. It returns a frame of the handler; 0 if unknown.
+func (s *Stage) findGroupKey(r *request.Request, key *GroupKey) (frame tracefmt.FrameID) {
 	key.Kind = r.Kind
 	switch r.Kind {
 	case request.Task, request.Region:
@@ -46,7 +47,7 @@ func (s *Stage) groupKey(r *request.Request) (key GroupKey, frame tracefmt.Frame
 	default:
 		key.Name, frame, key.Path = s.bestHandler.Key, s.bestHandler.Frame, s.bestHandler.Path
 	}
-	return key, frame
+	return frame
 }
 
 // HandlerFrameOf returns a frame in which a function was seen as a handler, 0 if it was not.

@@ -165,6 +165,7 @@ type Stage struct {
 	classifier        *cause.Classifier
 	namer             *request.Namer
 	result            WalkResult
+	unwalked          WalkResult               // of Unwalked: most fields never change
 	joined            map[uint64]*joinedPieces // by request.Key
 	representedNS     int64                    // while WalkUnlisted is walking, else 0
 	hasCPUSamples     bool
@@ -198,6 +199,7 @@ func New(win *timeline.Window, syms *tracefmt.Symbols, opts Options) *Stage {
 		timeoutGoroutines: make(map[int64]map[uint64][]timeline.Birth),
 	}
 	s.Sites = s.classifier.Sites
+	s.unwalked = WalkResult{Form: NotWalked, Weight: 1, Sparse: true, ReadyNS: -1, stage: s}
 	opts.ConfigureWalker(s.walker)
 	s.walker.VisitOwnStack = func(id tracefmt.StackID) { s.offerHandler(s.namer.HandlerOf(id), id) }
 	return s

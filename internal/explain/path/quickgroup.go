@@ -15,15 +15,16 @@ type QuickGroup struct {
 	handlerSeenTwice bool
 }
 
-// QuickGroup determines the group of a request from the stacks of its own goroutine only. Sufficient is false if a walk might
-// find another group: for open, cut or long requests, requests under http.TimeoutHandler, observers, and if only CPU samples
-// could show the handler.
-func (s *Stage) QuickGroup(r *request.Request) QuickGroup {
+// FindQuickGroup sets quick to the group of a request, from the stacks of its goroutine only. Sufficient is false if a walk
+// might find another group: for open, cut or long requests, requests under http.TimeoutHandler, observers, and if only CPU
+// samples could show the handler.
+func (s *Stage) FindQuickGroup(r *request.Request, quick *QuickGroup) {
+	*quick = QuickGroup{}
 	if r.Open || r.CutAtStart || r.Piece != request.WholeRequest {
-		return QuickGroup{}
+		return
 	}
 	if s.hasTimeoutHandler && (r.Kind == request.HTTP1 || r.Kind == request.HTTP2) {
-		return QuickGroup{} // handlers may run on other goroutines
+		return // handlers may run on other goroutines
 	}
 	s.bestHandler, s.handlerStack, s.handlerSeenTwice = request.Handler{}, 0, false
 	s.namingStacks = s.namingStacks[:0]
@@ -45,14 +46,13 @@ func (s *Stage) QuickGroup(r *request.Request) QuickGroup {
 		s.offerHandler(s.namer.HandlerOf(s.namingStacks[i]), s.namingStacks[i])
 	}
 	if s.bestHandler.Key == 0 && s.hasSamplesIn(r) {
-		return QuickGroup{} // a walk may find the handler in a sample
+		return // a walk may find the handler in a sample
 	}
 	if s.bestHandler.IsObserver {
-		return QuickGroup{}
+		return
 	}
-	quick := QuickGroup{Sufficient: true, handlerSeenTwice: s.handlerSeenTwice}
-	quick.Group, quick.handlerFrame = s.groupKey(r)
-	return quick
+	quick.Sufficient, quick.handlerSeenTwice = true, s.handlerSeenTwice
+	quick.handlerFrame = s.findGroupKey(r, &quick.Group)
 }
 
 // StratumBits is the binary logarithm of the number of latency strata in an octave. Of some strata only a sample of the
@@ -61,9 +61,10 @@ const StratumBits = 2
 
 // Unwalked returns the NotWalked result of a request whose group is known only by QuickGroup. It is valid until the next call.
 func (s *Stage) Unwalked(r *request.Request, quick *QuickGroup) *WalkResult {
-	s.result = WalkResult{Req: r, Form: NotWalked, Weight: 1, Sparse: true, Start: r.Start, PathStart: r.Start, ReadyNS: -1, HandlerSeenTwice: quick.handlerSeenTwice, stage: s}
-	s.result.Group, s.result.HandlerFrame = s.IDs.GroupID(quick.Group), quick.handlerFrame
-	return &s.result
+	w := &s.unwalked
+	w.Req, w.Start, w.PathStart, w.HandlerSeenTwice = r, r.Start, r.Start, quick.handlerSeenTwice
+	w.Group, w.HandlerFrame = s.IDs.GroupID(quick.Group), quick.handlerFrame
+	return w
 }
 
 // hasSamplesIn reports whether CPU samples hit the request's own goroutine during the request.

@@ -30,7 +30,10 @@ func (s *Stage) EachConcurrentRun(from, to int64, waiter uint64, f func(site tra
 			return
 		}
 		remaining := min(r.To, to) - max(r.From, from)
-		s.spans = s.Win.SpansCoarse(r.G, max(r.From, from), min(r.To, to), s.spans[:0])
+		s.spans = s.spans[:0]
+		if s.Win.MayAssist(r.G) {
+			s.spans = s.Win.SpansCoarse(r.G, max(r.From, from), min(r.To, to), s.spans)
+		}
 		for i := range s.spans {
 			span := &s.spans[i]
 			if frame := s.markAssistFrame(span); frame != 0 {

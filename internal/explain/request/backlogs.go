@@ -96,8 +96,12 @@ type readTurn struct {
 func (b *backlogFinder) addMessages(list []Request) {
 	for i := range list {
 		r := &list[i]
-		reader := b.readers[r.G]
-		if (r.Kind == WebSocket || r.ReadsClient && (reader == nil || !reader.isLibrary)) && r.Piece == WholeRequest && !r.CutAtStart && len(b.messages) < maxBacklogRecords {
+		isMessage := r.Kind == WebSocket
+		if r.ReadsClient {
+			reader := b.readers[r.G]
+			isMessage = isMessage || reader == nil || !reader.isLibrary
+		}
+		if isMessage && r.Piece == WholeRequest && !r.CutAtStart && len(b.messages) < maxBacklogRecords {
 			b.messages = append(b.messages, clientMessage{start: r.Start, end: r.End, goroutine: r.G, frame: r.RootFrame})
 		}
 	}
@@ -178,22 +182,24 @@ func (b *backlogFinder) receivedIn(reader uint64, from, to int64) (n int) {
 }
 
 // addWorkPeriod stores an iteration from its wake to end as a period of work, if a goroutine began it and its work may be
-// messages of clients. It returns whether it did; past maxBacklogRecords periods it only records the goroutine that reads the
-// messages.
-func (l *loopSource) addWorkPeriod(goroutine uint64, iteration *iterationState, end int64, loop *loopFunc, origin *originStats, frame tracefmt.FrameID) bool {
+// messages of clients. It returns whether it did, and the goroutine that reads the messages (readerOf); past maxBacklogRecords
+// periods it only records this goroutine.
+func (l *loopSource) addWorkPeriod(
+	c *collector, goroutine uint64, iteration *iterationState, end int64, loop *loopFunc, origin *originStats, waitStack tracefmt.StackID, frame tracefmt.FrameID,
+) (reader uint64, isStored bool) {
 	wait := &iteration.beginWait
-	reader := l.readerOf(iteration)
+	reader = l.readerOf(iteration)
 	if !(l.isUnknownServer || reader != 0 || len(l.messages.readers)+len(l.backlogs.messages) > 0) || loop.isBusy || end <= iteration.start || wait.end != 0 && (wait.waker == 0 || wait.end != iteration.start) {
-		return false
+		return reader, false
 	}
 	if reader != 0 {
 		entry.GetOrAdd(l.backlogs.readers, reader)
 	}
 	if len(l.backlogs.periods) >= maxBacklogRecords {
-		return false
+		return reader, false
 	}
-	l.backlogs.periods = append(l.backlogs.periods, workPeriod{start: iteration.start, end: end, goroutine: goroutine, waker: wait.waker, origin: origin, frame: frame, hasWritten: iteration.hasWritten})
-	return true
+	l.backlogs.periods = append(l.backlogs.periods, workPeriod{start: iteration.start, end: end, goroutine: goroutine, waker: wait.waker, origin: origin, frame: c.frameOf(waitStack, frame), hasWritten: iteration.hasWritten})
+	return reader, true
 }
 
 // frameOf returns the frame of a function on the stack of a wait, or any frame of the function if it is not on it.

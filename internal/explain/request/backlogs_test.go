@@ -80,7 +80,7 @@ func TestReaderOfFullList(t *testing.T) {
 	l.goroutines[reader] = &loopGoroutine{receives: true}
 	l.backlogs.periods = make([]workPeriod, maxBacklogRecords)
 	iteration := &iterationState{start: start, beginWait: observation{observedWait: observedWait{waker: reader, end: start}}}
-	if l.addWorkPeriod(8, iteration, end, &loopFunc{}, &originStats{}, 0) {
+	if _, isStored := l.addWorkPeriod(nil, 8, iteration, end, &loopFunc{}, &originStats{}, 0, 0); isStored {
 		t.Error("a period was stored beyond the limit")
 	}
 	if n := l.backlogs.receivedIn(reader, start, end); n != 0 {

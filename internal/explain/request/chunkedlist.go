@@ -10,8 +10,8 @@ type chunkedList[T any] struct {
 
 const chunkSize = 1 << 10
 
-// appendZero appends a zero element and returns a pointer to it, which stays valid.
-func (c *chunkedList[T]) appendZero() *T {
+// append appends an element, which the caller sets, and returns a pointer to it, which stays valid.
+func (c *chunkedList[T]) append() *T {
 	index := c.length / chunkSize
 	if index == len(c.chunks) {
 		c.chunks = append(c.chunks, new([chunkSize]T))

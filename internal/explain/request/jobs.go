@@ -416,7 +416,9 @@ func (j *jobSource) emitPending(c *collector, kind *jobKind) {
 		}
 	}
 	for i := range kind.pending {
-		j.work.emit(c, &kind.pending[i])
+		if r := &kind.pending[i]; !j.work.drops(c, r.EntryStack) {
+			c.emitted = append(c.emitted, *r)
+		}
 	}
 	kind.pending = kind.pending[:0]
 }

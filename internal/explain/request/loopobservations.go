@@ -76,11 +76,16 @@ func (x *observationCollector) add(c *collector, spans []timeline.Span) {
 			x.recentCount++
 			x.recentStacks[x.recentCount%len(x.recentStacks)] = stack
 		}
-		*x.states.appendZero() = observedState{span.Start, span.Stack, span.State, c.reasonOf(span.Reason), span.Woken, isCreatorStack}
+		// Elements are filled in place: to copy a fresh struct, the CPU waits until the stores to its fields are done.
+		state := x.states.append()
+		state.start, state.stack, state.state, state.reason = span.Start, span.Stack, span.State, c.reasonOf(span.Reason)
+		state.woken, state.isCreatorStack = span.Woken, isCreatorStack
 		if isWait {
-			x.receives = x.receives || c.reasonOf(span.Reason) == reasonNetwork
-			*x.waits.appendZero() = observedWait{span.End, span.Waker, span.WakerStack}
-			x.hasRun, x.recentStacks, x.recentCount = false, [4]tracefmt.StackID{span.Stack}, 0
+			x.receives = x.receives || state.reason == reasonNetwork
+			wait := x.waits.append()
+			wait.end, wait.waker, wait.wakerStack = span.End, span.Waker, span.WakerStack
+			x.hasRun, x.recentStacks, x.recentCount = false, [4]tracefmt.StackID{}, 0
+			x.recentStacks[0] = span.Stack
 		}
 	}
 }

@@ -30,6 +30,7 @@ type loopSource struct {
 	collectors  []*observationCollector
 	outerFrames []tracefmt.FrameID // buffer
 	spans       []timeline.Span    // buffer
+	ended       endedIteration     // buffer
 	// unclassified are the ended iterations of the current generation that can only be split when all have been
 	// counted.
 	unclassified chunkedList[endedIteration]
@@ -250,6 +251,7 @@ func (l *loopSource) observeRest(c *collector, g *timeline.Gen) {
 		return
 	}
 	addEstimates(-1)
+	l.expectedIterations = 0 // those were emitted
 	for _, goroutine := range rest {
 		goroutine.maxSpans = math.MaxInt
 	}
@@ -437,7 +439,7 @@ func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *
 		}
 		if iteration.count == 0 && iteration.start == 0 {
 			early := iterationState{start: max(earlyWait.end, c.traceStart)}
-			l.addWorkPeriod(goroutine.id, &early, obs.start, loop, origin, 0)
+			l.addWorkPeriod(c, goroutine.id, &early, obs.start, loop, origin, 0, 0)
 		}
 		if iteration.start != 0 && iteration.start == earlyWait.end {
 			earlyWait.reason = obs.reason // assumed, as its stack is
@@ -543,12 +545,11 @@ func (l *loopSource) endIteration(
 	if loop.isBusy {
 		origin.addBusy(loop, goroutine.id, iteration.start, end, frame)
 	}
-	l.finishIteration(c, endedIteration{
-		isWorkPeriod: l.addWorkPeriod(goroutine.id, iteration, end, loop, origin, c.frameOf(wait, frame)),
-		start:        iteration.start, end: end, goroutine: goroutine.id, waitStack: wait, frame: frame, loopFunc: loop, origin: origin,
-		reader:           l.readerOf(iteration),
-		iterationContent: iteration.iterationContent,
-	})
+	t := &l.ended // filled in place, as observations are
+	t.reader, t.isWorkPeriod = l.addWorkPeriod(c, goroutine.id, iteration, end, loop, origin, wait, frame)
+	t.start, t.end, t.goroutine, t.waitStack, t.frame, t.loopFunc, t.origin = iteration.start, end, goroutine.id, wait, frame, loop, origin
+	t.iterationContent = iteration.iterationContent
+	l.finishIteration(c, t)
 }
 
 // matchIdleWait returns the loop in which an observed goroutine waits, and whether this is the loop's idle wait. The loop is nil

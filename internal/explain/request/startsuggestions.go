@@ -43,42 +43,48 @@ func (s *startSource) add(c *collector, g *timeline.Gen) {
 	}
 	removeUnknown(s.byGoroutine, g)
 	g.Goroutines(func(id uint64) {
-		spans := c.spans(id, g.Base, g.End)
 		stats := s.byGoroutine[id]
 		if stats == nil {
-			if stats = s.statsFor(c, spans); stats == nil {
+			if stats = s.statsFor(c, g, id); stats == nil {
 				return
 			}
 			stats.Goroutines++
 			s.byGoroutine[id] = stats
 		}
-		for i := range spans {
-			stats.add(c, &spans[i])
-		}
+		c.spanBuffer = c.window.EachSpans(id, g.Base, g.End, c.spanBuffer, func(spans []timeline.Span) bool {
+			for i := range spans {
+				stats.add(c, &spans[i])
+			}
+			return true
+		})
 	})
 }
 
-// statsFor returns the statistics of the outermost service function of a goroutine, or of its start function, by the stacks in
-// spans; it creates them on first use. It is nil if no span has a stack, or if the goroutine is a server's or records the trace.
-func (s *startSource) statsFor(c *collector, spans []timeline.Span) *startStats {
+// statsFor returns the statistics of the outermost service function of a goroutine, or of its start function, by its stacks in a
+// generation; it creates them on first use. It is nil if there is no stack, or if the goroutine is a server's or records the trace.
+func (s *startSource) statsFor(c *collector, g *timeline.Gen, id uint64) *startStats {
 	outer := tracefmt.FrameID(0)
-	for i := range spans {
-		span := &spans[i]
-		if span.Stack == 0 || span.Origin == timeline.OriginCreated {
-			continue
+	c.spanBuffer = c.window.EachSpans(id, g.Base, g.End, c.spanBuffer, func(spans []timeline.Span) bool {
+		for i := range spans {
+			span := &spans[i]
+			if span.Stack == 0 || span.Origin == timeline.OriginCreated {
+				continue
+			}
+			info := c.stackInfo(span.Stack)
+			if info.role == roleServer || c.namer.function(info.startFunc).Has(knowledge.TraceRecorder) {
+				outer = 0
+				return false
+			}
+			if info.outerOwned != 0 {
+				outer = info.outerOwned
+				return false
+			}
+			if frames := c.syms.Stack(span.Stack); info.role == roleUnclaimed && len(frames) > 0 {
+				outer = frames[len(frames)-1]
+			}
 		}
-		info := c.stackInfo(span.Stack)
-		if info.role == roleServer || c.namer.function(info.startFunc).Has(knowledge.TraceRecorder) {
-			return nil
-		}
-		if info.outerOwned != 0 {
-			outer = info.outerOwned
-			break
-		}
-		if frames := c.syms.Stack(span.Stack); info.role == roleUnclaimed && len(frames) > 0 {
-			outer = frames[len(frames)-1]
-		}
-	}
+		return true
+	})
 	if outer == 0 {
 		return nil
 	}

@@ -129,12 +129,12 @@ type wakeStats struct {
 
 // finishIteration counts an ended iteration. It emits the iteration at once if it is certainly one unit of work. Otherwise it
 // stores the iteration in unclassified until all iterations of the generation are counted (emitUnclassified).
-func (l *loopSource) finishIteration(c *collector, t endedIteration) {
+func (l *loopSource) finishIteration(c *collector, t *endedIteration) {
 	if t.loopFunc.isBusy {
-		l.emitIteration(c, &t, t.start, t.end, 0) // no wake began it
+		l.emitIteration(c, t, t.start, t.end, 0) // no wake began it
 		return
 	}
-	t.waitCycle = l.waitCycle(c, &t)
+	t.waitCycle = l.waitCycle(c, t)
 	t.loopFunc.cycles.add(t.waitCycle, len(t.waits))
 	if stats := entry.GetOrAdd(t.loopFunc.wakers, t.wakerFunc); t.hasWorked {
 		stats.withWork++
@@ -142,9 +142,9 @@ func (l *loopSource) finishIteration(c *collector, t endedIteration) {
 		stats.withoutWork++
 	}
 	if t.waitCycle == "" && t.reader == 0 && (t.hasWorked || t.wakerFunc == 0) {
-		l.emitIteration(c, &t, t.start, t.end, t.wokenAt())
+		l.emitIteration(c, t, t.start, t.end, t.wokenAt())
 	} else {
-		*l.unclassified.appendZero() = t
+		*l.unclassified.append() = *t
 	}
 }
 
@@ -196,10 +196,13 @@ func (l *loopSource) emitIteration(c *collector, t *endedIteration, start, end, 
 	if t.isWorkPeriod && len(l.backlogs.units) < maxBacklogRecords {
 		l.backlogs.units = append(l.backlogs.units, workUnit{start, end, t.goroutine})
 	}
-	l.work.emit(c, &Request{
-		Kind: Loop, Start: start, wholeStart: start, End: end, G: t.goroutine, WokenAt: ready,
-		EntryStack: t.waitStack, RootFrame: t.frame, ReadsClient: readsClient, AnswersClient: answersClient,
-	})
+	if l.work.drops(c, t.waitStack) {
+		return
+	}
+	c.emitted = append(c.emitted, Request{})
+	r := &c.emitted[len(c.emitted)-1] // filled in place, as observations are
+	r.Kind, r.Start, r.wholeStart, r.End, r.G, r.WokenAt = Loop, start, start, end, t.goroutine, ready
+	r.EntryStack, r.RootFrame, r.ReadsClient, r.AnswersClient = t.waitStack, t.frame, readsClient, answersClient
 }
 
 // cycleStats counts iterations by their waitCycle: separately those that go through the cycle once and repeatedly.

@@ -10,7 +10,8 @@ import "slices"
 type TopN[T any] struct {
 	limit    int
 	compare  func(a, b T) int
-	elements []T // sorted
+	elements []T // a heap, its last element in the order at index 0, unless isSorted
+	isSorted bool
 }
 
 // New returns an empty TopN. The limit must be positive. If compare returns 0 for different elements, which of them is stored
@@ -21,25 +22,47 @@ func New[T any](limit int, compare func(a, b T) int) *TopN[T] {
 
 // Last returns the last stored element, which the next Add may replace. It returns false if the limit is not reached.
 func (t *TopN[T]) Last() (last T, isFull bool) {
-	if t == nil || len(t.elements) < t.limit {
+	switch {
+	case t == nil || len(t.elements) < t.limit:
 		return last, false
+	case t.isSorted:
+		return t.elements[t.limit-1], true
 	}
-	return t.elements[t.limit-1], true
+	return t.elements[0], true
 }
 
-// Add adds an element. If that exceeds the limit, it drops the last one, perhaps x, and returns it and true. It moves the elements
-// after x, so those of a large TopN should be pointers.
+// Add adds an element. If that exceeds the limit, it drops the last one, perhaps x, and returns it and true.
 func (t *TopN[T]) Add(x T) (dropped T, isFull bool) {
-	if last, isFull := t.Last(); isFull && t.compare(x, last) >= 0 {
+	last, isFull := t.Last()
+	if isFull && t.compare(x, last) >= 0 {
 		return x, true
 	}
-	i, _ := slices.BinarySearchFunc(t.elements, x, t.compare)
-	t.elements = slices.Insert(t.elements, i, x)
-	if len(t.elements) <= t.limit {
-		return dropped, false
+	if t.isSorted {
+		slices.Reverse(t.elements) // a heap
+		t.isSorted = false
 	}
-	dropped, t.elements = t.elements[t.limit], t.elements[:t.limit]
-	return dropped, true
+	if !isFull {
+		t.elements = append(t.elements, x)
+		i := len(t.elements) - 1
+		for ; i > 0 && t.compare(x, t.elements[(i-1)/2]) > 0; i = (i - 1) / 2 {
+			t.elements[i] = t.elements[(i-1)/2]
+		}
+		t.elements[i] = x
+		return last, false
+	}
+	i, child := 0, 1
+	for ; child < len(t.elements); child = 2*i + 1 {
+		if child+1 < len(t.elements) && t.compare(t.elements[child+1], t.elements[child]) > 0 {
+			child++
+		}
+		if t.compare(x, t.elements[child]) >= 0 {
+			break
+		}
+		t.elements[i] = t.elements[child]
+		i = child
+	}
+	t.elements[i] = x
+	return last, true
 }
 
 // Merge adds the elements of another TopN.
@@ -49,10 +72,14 @@ func (t *TopN[T]) Merge(other *TopN[T]) {
 	}
 }
 
-// Sorted returns the stored elements in order. The slice is valid until the next Add, and must not be changed.
+// Sorted sorts the stored elements and returns them. The slice is valid until the next Add, and must not be changed.
 func (t *TopN[T]) Sorted() []T {
 	if t == nil {
 		return nil
+	}
+	if !t.isSorted {
+		slices.SortFunc(t.elements, t.compare)
+		t.isSorted = true
 	}
 	return t.elements
 }

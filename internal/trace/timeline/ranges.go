@@ -130,6 +130,14 @@ func (g *Gen) rangesOf(d uint32) []rangeEvent {
 	return g.ranges[g.rangeBase[k]:g.rangeBase[k+1]]
 }
 
+// MayAssist reports whether a goroutine was in a mark assist at any time of the window. It may be wrong for one that was not.
+func (w *Window) MayAssist(id uint64) bool {
+	return slices.ContainsFunc(w.Gens, func(g *Gen) bool {
+		d := g.ids.lookup(id)
+		return d != 0 && (len(g.rangesOf(d)) > 0 || g.assistBefore[d])
+	})
+}
+
 // rangeState returns the state of goroutine number d before its piece k in generation i: whether it is inside of a mark assist,
 // with the stack at the assist's beginning, and whether it stops the world.
 func (w *Window) rangeState(i int, d, k uint32) (assist bool, stack tracefmt.StackID, stw bool) {

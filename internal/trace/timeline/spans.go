@@ -270,9 +270,10 @@ func (e *expander) expandGen(w *Window, i int, d uint32) bool {
 // expandPieces expands the pieces at slots[lo:hi] of goroutine number d. It returns true when it has reached the end of the
 // requested time.
 func (e *expander) expandPieces(g *Gen, d, lo, hi uint32) bool {
-	for ; lo < hi; lo++ {
-		if e.sink != nil && lo%recordsAhead == 0 {
-			e.loaded = g.preloadRecords(g.slots[lo:min(lo+recordsAhead, hi)])
+	for preloaded := lo; lo < hi; lo++ {
+		if e.sink != nil && lo == preloaded {
+			preloaded = min(lo+recordsAhead, hi)
+			e.loaded = g.preloadRecords(g.slots[lo:preloaded])
 		}
 		s := g.slots[lo]
 		if s.rec == 0 {
