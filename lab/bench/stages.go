@@ -27,7 +27,7 @@ var stages = []struct {
 	{"decode", []string{"trace/timeline.(*Decoder)", "trace/timeline.(*worker)", "trace/tracefmt.(*Tables)"}},
 	{"find", []string{"explain/request.(*Finder)", "explain/request.(*loopSource)", "explain/request.(*jobSource)", "explain/request.(*messageSource)",
 		"explain/request.(*identityFinder)", "explain/request.(*callSource)", "explain/request.runParallel"}},
-	{"name", []string{"explain/path.(*Stage).QuickGroup"}},
+	{"name", []string{"explain/path.(*Stage).FindQuickGroup"}},
 	{"choose", []string{"explain/pass.(*plan)", "explain/pass.(*Pass).walkOrder"}},
 	{"walk", []string{"explain/path.(*Stage).Walk"}},
 	{"classify", []string{"explain/cause."}},
