@@ -61,6 +61,16 @@ func dependencyLock(cand *candidate) *report.Site {
 	return nil
 }
 
+// lockAdviserOf returns the library whose own lock a candidate is about, if it has advice for that lock: it works itself while it holds
+// the lock, or calls the service back, as a logger calls its writer. It returns nil otherwise.
+func lockAdviserOf(cand *candidate, top *causeRoute) *library {
+	lock := dependencyLock(cand)
+	if l := libraryOfFunc(lock); l != nil && l.lockAdvice != "" && (isInDependency(top.nonStdSite(), lock) || isOwnCode(top.nonStdSite())) {
+		return l
+	}
+	return nil
+}
+
 // splitByHolderWork divides the candidate of a lock by the kind of work that its holders do: if one kind moves out of the lock,
 // requests still wait for the other. A kind with less than threshold.MajorShare of the time stays with the largest. The
 // candidate of the largest kind comes first; it is cand itself if there is no other.
@@ -169,9 +179,9 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	if siteTime := attr.in.serviceAt(top.Cause, top.via); siteTime != nil {
 		v.addEvidence(evidenceOf("evidence lock-waiters", siteTime.WaitersPerServer, "count"))
 	}
-	lock := dependencyLock(cand)
-	switch library := libraryOfFunc(lock); {
-	case library != nil && library.lockAdvice != "" && (isInDependency(top.nonStdSite(), lock) || isOwnCode(top.nonStdSite())): // or it calls the service back
+	lock, library := dependencyLock(cand), lockAdviserOf(cand, top)
+	switch {
+	case library != nil:
 		v.Fix = textOf("fix in-library", "library", library.name, "advice", library.lockAdvice)
 	case isInDependency(top.nonStdSite(), lock) && knowledge.Has(top.Cause.Call, knowledge.FileWrite):
 		v.Fix = textOf("fix lock-writes-file-in-dependency")
@@ -214,7 +224,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 
 // setConvoyChanges sets the changes of a verdict about a lock. Usually the change is that the holder's work happens outside of
 // the lock; the first of its lines for which that changes a prediction is taken, with the prediction. Where waiters need the
-// result of the work, or the lock is a dependency's, the change is that the work is gone.
+// result of the work, or the lock is a dependency's, the change is that no request waits for the work.
 func (a *attribution) setConvoyChanges(v *Verdict, cand *candidate, top *causeRoute, held lockHold) {
 	isAll := func(cause report.CauseName, site *report.Site, condition textKey) {
 		v.Changes, v.ChangeText = []predict.Change{predict.Remove(cause, predict.SiteText(site, ""))}, textOf(condition)
@@ -225,7 +235,7 @@ func (a *attribution) setConvoyChanges(v *Verdict, cand *candidate, top *causeRo
 		isAll("", cand.wait.site.Site(), "phrase change-earlier")
 	case held.isReceiver:
 		isAll(top.Cause.Cause, top.Site, "phrase change-not-awaited")
-	case isInDependency(v.Site, dependencyLock(cand)): // its callers share the lock; with the call, all that it takes goes
+	case isInDependency(v.Site, dependencyLock(cand)) || lockAdviserOf(cand, top) != nil: // its callers share the lock; with the call, all that it takes goes
 		isAll("", v.Site.LineKey().Site(), "phrase change-not-awaited")
 	case work != nil:
 		isAll("", work, "phrase change-ahead")
