@@ -8,8 +8,8 @@
 //	go build -o /tmp/whylate ./cmd/whylate
 //	go run ./lab/jaeger -whylate /tmp/whylate x.trace
 //
-// With -shop DIR, it sends the joined requests of lab/shop's recording as well, and compares traces of several services with the logs of
-// those services.
+// With -shop DIR, it sends the joined requests of lab/shop's recording as well, as one file and as a file for each service, and compares
+// traces of several services with the logs of those services.
 //
 // The first run downloads and builds Jaeger, which takes minutes; -jaeger
 // names a binary that is there already. No test runs this.
@@ -73,8 +73,15 @@ func run(whylate, jaeger, trace, shop string, maxTraces int) error {
 		if shop == "" {
 			continue
 		}
-		if err := proveServices(whylate, jaeger, shop, dir, encoding); err != nil {
-			return fmt.Errorf("%s of several services: %w", encoding, err)
+		file := filepath.Join(shop, "shop.whylate")
+		separate, err := recordingsOf(file, dir)
+		if err != nil {
+			return err
+		}
+		for _, recordings := range [][]string{{file}, separate} {
+			if err := proveServices(whylate, jaeger, shop, dir, encoding, recordings); err != nil {
+				return fmt.Errorf("%s of several services: %w", encoding, err)
+			}
 		}
 	}
 	return nil

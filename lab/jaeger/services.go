@@ -1,10 +1,12 @@
 package main
 
 import (
+	"archive/zip"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math"
 	"net/url"
@@ -13,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // A logSpan is what a goroutine of a service logged for a call: see lab/shop.
@@ -34,9 +37,35 @@ type serviceSpan struct {
 	g                         uint64
 }
 
-// proveServices sends the joined requests of lab/shop, and compares the traces with the logs of the services: each trace is one request of
-// the gateway, spans are inside of their parents, and a span of another service is the call that the logs say its parent made.
-func proveServices(whylate, jaeger, shop, dir, encoding string) error {
+// recordingsOf returns arguments for the whylate command: the recordings in a file of several services, each extracted to a file of its own.
+func recordingsOf(file, dir string) (args []string, err error) {
+	services, err := zip.OpenReader(file)
+	if err != nil {
+		return nil, err
+	}
+	defer services.Close()
+	for _, entry := range services.File {
+		name, isRecording := strings.CutSuffix(entry.Name, ".whylate")
+		if !isRecording {
+			continue
+		}
+		recording, err := fs.ReadFile(services, entry.Name)
+		if err != nil {
+			return nil, err
+		}
+		extracted := filepath.Join(dir, entry.Name)
+		if err := os.WriteFile(extracted, recording, 0o600); err != nil {
+			return nil, err
+		}
+		args = append(args, name+"="+extracted)
+	}
+	return args, nil
+}
+
+// proveServices sends the joined requests of lab/shop, from recordings, and compares the traces with the logs of the services: each trace
+// is one request of the gateway, spans are inside of their parents, and a span of another service is the call that the logs say its
+// parent made.
+func proveServices(whylate, jaeger, shop, dir, encoding string, recordings []string) error {
 	text, err := os.ReadFile(filepath.Join(shop, "truth.json"))
 	if err != nil {
 		return err
@@ -50,7 +79,7 @@ func proveServices(whylate, jaeger, shop, dir, encoding string) error {
 		return err
 	}
 	defer server.end()
-	if out, err := exec.Command(whylate, "export", "--to", "otlp", "--slowest", "20", "--encoding", encoding, "-o", server.endpoint, filepath.Join(shop, "shop.whylate")).CombinedOutput(); err != nil {
+	if out, err := exec.Command(whylate, append([]string{"export", "--to", "otlp", "--slowest", "100", "--encoding", encoding, "-o", server.endpoint}, recordings...)...).CombinedOutput(); err != nil {
 		return fmt.Errorf("whylate: %w: %s", err, out)
 	}
 	// What Jaeger's page asks for.
@@ -73,7 +102,7 @@ func proveServices(whylate, jaeger, shop, dir, encoding string) error {
 		}
 		spanCount, depth = spanCount+len(spans), max(depth, len(services))
 	}
-	fmt.Printf("%-8s  %d traces of the gateway, %d spans of up to %d services, each inside of its parent; calls that the services logged:", encoding, len(found.Data), spanCount, depth)
+	fmt.Printf("%-8s  %d recordings: %d traces of the gateway, %d spans of up to %d services, each inside of its parent; calls that the services logged:", encoding, len(recordings), len(found.Data), spanCount, depth)
 	for _, c := range slices.Sorted(maps.Keys(calls)) {
 		fmt.Printf(" %d %s", calls[c], c)
 	}
@@ -133,20 +162,33 @@ func checkServices(spans map[string]*serviceSpan, logs map[string]*serviceLog, c
 		case parent.service == s.service:
 			continue
 		}
-		served, asked := servedBy(s, logs), servedBy(parent, logs)
-		hasMade := func(call, caller logSpan) bool {
-			return slices.ContainsFunc(logs[parent.service].Made, func(m logSpan) bool {
-				return m.ID == call.ID && m.G == caller.G && m.Begin >= caller.Begin && m.End <= caller.End
-			})
+		callers, isLogged := callersOf(s, parent, logs)
+		kind := parent.service + " -> " + s.service
+		switch {
+		case !isLogged:
+			return fmt.Errorf("%s served %q from %d to %d, within a call of %s: its log does not have that", s.service, servedBy(s, logs)[0].ID, s.start, s.end, parent.service)
+		case !slices.ContainsFunc(servedBy(parent, logs), func(asked logSpan) bool { return slices.Contains(callers, asked.G) }):
+			kind += othersCall
 		}
-		if !slices.ContainsFunc(served, func(call logSpan) bool {
-			return slices.ContainsFunc(asked, func(caller logSpan) bool { return hasMade(call, caller) })
-		}) {
-			return fmt.Errorf("%s served %q for %s, which served %q: its log does not have that", s.service, served[0].ID, parent.service, asked[0].ID)
-		}
-		calls[parent.service+" -> "+s.service]++
+		calls[kind]++
 	}
 	return nil
+}
+
+// othersCall marks the calls of goroutines that do not serve the span's parent: it waits for a lock or a connection that they hold, so its
+// path continues in their calls.
+const othersCall = " for another request"
+
+// callersOf returns the goroutines of the parent's service that made the call of span s, which lasts longer than the span. isLogged is
+// false if the log has no such call.
+func callersOf(s, parent *serviceSpan, logs map[string]*serviceLog) (goroutines []uint64, isLogged bool) {
+	served, log := servedBy(s, logs), logs[parent.service]
+	for _, m := range log.Made {
+		if m.Begin+log.Wall < s.start+ambiguous && m.End+log.Wall > s.end-ambiguous && slices.ContainsFunc(served, func(call logSpan) bool { return call.ID == m.ID }) {
+			goroutines = append(goroutines, m.G)
+		}
+	}
+	return goroutines, len(goroutines) > 0
 }
 
 // ambiguous is the difference of times, in ns, below which two logged requests fit a span equally well: requests that a busy machine
@@ -154,13 +196,14 @@ func checkServices(spans map[string]*serviceSpan, logs map[string]*serviceLog, c
 const ambiguous = 1_000_000
 
 // servedBy returns the logged requests whose times are most similar to those of a span, the most similar one first, of those of its
-// goroutine if that is known. It is never empty.
+// goroutine if that is known. It is never empty. The service may have waited for a CPU before it logged the begin.
 func servedBy(s *serviceSpan, logs map[string]*serviceLog) []logSpan {
 	distance := func(x logSpan) int64 {
 		if s.g != 0 && s.g != x.G {
 			return math.MaxInt64
 		}
-		return max(s.start-x.Begin-logs[s.service].Wall, x.Begin+logs[s.service].Wall-s.start) + max(s.end-x.End-logs[s.service].Wall, x.End+logs[s.service].Wall-s.end)
+		end := x.End + logs[s.service].Wall
+		return max(0, s.start-x.Begin-logs[s.service].Wall) + max(s.end-end, end-s.end)
 	}
 	list := slices.Clone(logs[s.service].Served)
 	slices.SortFunc(list, func(a, b logSpan) int { return cmp.Compare(distance(a), distance(b)) })
