@@ -1,4 +1,4 @@
-package request_test
+package explain_test
 
 import (
 	"slices"
@@ -100,7 +100,7 @@ func TestMessages(t *testing.T) {
 		th.Block(clock+5*us, "sync", inHandler([]string{"sync.(*Mutex).Lock", "example.com/chat.(*room).broadcast"})...)
 		builder.NextGeneration(clock + 100*ms)
 		th.ProcStop(clock + 200*ms)
-		rep := explain(t, builder, whylate.Options{})
+		rep := explainBuilt(t, builder, whylate.Options{})
 		if len(rep.Groups) != 1 {
 			t.Fatalf("%s: %q", lib.name, groupTexts(rep))
 		}
@@ -147,7 +147,7 @@ func TestReadPump(t *testing.T) {
 		th.Block(clock+60*us, "network", next...)
 		clock += 1 * ms
 	}
-	rep := explain(t, builder, whylate.Options{})
+	rep := explainBuilt(t, builder, whylate.Options{})
 	if g := groupNamed(rep, "example.com/chat.(*member).pump"); g == nil || g.Kind != report.KindWebSocket || g.Count != 10 || g.TotalNS != 10*60*us {
 		t.Errorf("groups: %q", groupTexts(rep))
 	}
@@ -179,7 +179,7 @@ func TestWebSocketToAnotherServer(t *testing.T) {
 		th.Block(clock+100*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
 		clock += 1 * ms
 	}
-	rep := explain(t, builder, whylate.Options{})
+	rep := explainBuilt(t, builder, whylate.Options{})
 	must.True(t, len(rep.Groups) == 1 && rep.Groups[0].Kind == report.KindHTTP1 && rep.Groups[0].Count == 12, "groups: %q", groupTexts(rep))
 	if !slices.ContainsFunc(rep.Groups[0].All().Causes, func(c report.Cause) bool { return c.Cause == report.CauseNetwork && c.Kind == "outbound" }) {
 		t.Errorf("it does not wait for the other server: %+v", rep.Groups[0].All().Causes)
@@ -235,7 +235,7 @@ func TestQueuedMessagesOfWebSocket(t *testing.T) {
 				clock += 10 * ms
 			}
 		}
-		rep := explain(t, builder, whylate.Options{})
+		rep := explainBuilt(t, builder, whylate.Options{})
 		queue := slices.ContainsFunc(rep.Findings, func(f report.Finding) bool {
 			return f.Code == report.RulePoolTooSmall && f.Severity.IsMajor() && f.Site != nil && f.Site.Func == "example.com/chat.(*room).ask"
 		})

@@ -1,4 +1,4 @@
-package request_test
+package explain_test
 
 import (
 	"maps"
@@ -25,7 +25,7 @@ func TestLoopOfTheStandardLibrary(t *testing.T) {
 		th.Unblock(clock+9000, 7)
 		clock += 10000
 	}
-	rep := explain(t, builder, whylate.Options{})
+	rep := explainBuilt(t, builder, whylate.Options{})
 	for _, g := range rep.Groups {
 		check.True(t, g.Kind != "loop", "group %q of %d requests", g.Name, g.Count)
 	}
@@ -61,7 +61,7 @@ func TestServerIteration(t *testing.T) {
 				}
 			}
 			wait("network", read...)
-			rep := explain(t, builder, whylate.Options{})
+			rep := explainBuilt(t, builder, whylate.Options{})
 			check.True(t, len(rep.Groups) != 0 && rep.Groups[0].Kind == "loop" && rep.Groups[0].Count == turns, "%+v", rep.Groups)
 		})
 	}
@@ -107,7 +107,7 @@ func TestIterationAwaitsAnotherClient(t *testing.T) {
 		th.Start(clock+10_200*us, 7)
 		answers(clock + 10_300*us)
 	}
-	rep := explain(t, builder, whylate.Options{})
+	rep := explainBuilt(t, builder, whylate.Options{})
 	for i := range rep.Groups {
 		for _, row := range rep.Groups[i].Bands[0].Causes {
 			for _, c := range row.Works() {
@@ -145,7 +145,7 @@ func TestLateRestOfBusyLoop(t *testing.T) {
 		wait(10*ms, "chan receive", ask...)
 		wait(500*ms, "sync.(*Cond).Wait", "sync.(*Cond).Wait", loop)
 	}
-	rep := explain(t, builder, whylate.Options{})
+	rep := explainBuilt(t, builder, whylate.Options{})
 	check.True(t, len(rep.Groups) == 1 && rep.Groups[0].Count >= 2*turns-2 && *rep.Groups[0].LatencyNS.Max <= 11*ms, "%+v", rep.Groups)
 }
 
@@ -188,7 +188,7 @@ func TestQueuedMessages(t *testing.T) {
 				th.Block(clock+2e3, "sync.(*Cond).Wait", "sync.(*Cond).Wait", loop)
 				clock += 50 * ms
 			}
-			rep := explain(t, builder, whylate.Options{})
+			rep := explainBuilt(t, builder, whylate.Options{})
 			queued := slices.ContainsFunc(rep.Findings, func(f report.Finding) bool {
 				return f.Code == report.RulePoolTooSmall && f.Severity == report.SeverityHigh && strings.HasPrefix(f.Title, "messages queue") && strings.Contains(f.Title, "main.(*ledger).charge")
 			})
@@ -223,7 +223,7 @@ func TestWorkerOfSeveralFunctions(t *testing.T) {
 	}
 	wait(ms, "chan receive", "runtime.chanrecv1", loop)
 	got := map[string]int{}
-	for _, g := range explain(t, builder, whylate.Options{}).Groups {
+	for _, g := range explainBuilt(t, builder, whylate.Options{}).Groups {
 		got[g.Name] = g.Count
 	}
 	if want := map[string]int{"main.(*vault).read": turns / 2, "main.(*vault).write": turns / 2}; !maps.Equal(got, want) {

@@ -1,4 +1,4 @@
-package request_test
+package explain_test
 
 import (
 	"bytes"
@@ -16,7 +16,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-func explain(t *testing.T, b *tracetext.Builder, opts whylate.Options) *report.Report {
+// explainBuilt explains a built trace: for tests of packages request and knowledge by the report. They are in this directory because there
+// go test would compile every package between the tested one and the engine again.
+func explainBuilt(t *testing.T, b *tracetext.Builder, opts whylate.Options) *report.Report {
 	t.Helper()
 	data := must.Have(b.Bytes())(t)
 	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(data), opts))(t)
@@ -64,7 +66,7 @@ func TestHTTP2ByAnyName(t *testing.T) {
 		builder := tracetext.New(26)
 		const n = 12
 		writeStreams(builder, pkg, n)
-		rep := explain(t, builder, whylate.Options{})
+		rep := explainBuilt(t, builder, whylate.Options{})
 		must.Equal(t, len(rep.Groups), 1, "%s: groups", pkg)
 		g := rep.Groups[0]
 		check.True(t, g.Kind == report.KindHTTP2 && g.Name == "example.com/shop.(*server).basket" && g.Count == n,
@@ -97,7 +99,7 @@ func TestHungSinceStart(t *testing.T) {
 	thread.Block(200, "chan receive", handler...)
 	builder.NextGeneration(1_000_000)
 	thread.ProcStop(2_000_000)
-	rep := explain(t, builder, whylate.Options{})
+	rep := explainBuilt(t, builder, whylate.Options{})
 	must.Equal(t, len(rep.Groups), 1, "groups")
 	g := rep.Groups[0]
 	if g.Name != "example.com/shop.(*server).wait" || g.Count != 0 || g.Open.Count != 1 || g.Open.OldestNS != rep.Input.DurationNS {
@@ -142,7 +144,7 @@ func TestManyGenerations(t *testing.T) {
 	thread.Destroy(clock + 1100)
 	end := clock + 1100
 	helper.Block(end+100, "forever", "main.main")
-	rep := explain(t, builder, whylate.Options{})
+	rep := explainBuilt(t, builder, whylate.Options{})
 	var g *report.Group
 	for i := range rep.Groups {
 		if rep.Groups[i].Kind == report.KindGRPC {
@@ -192,7 +194,7 @@ func TestRequestByName(t *testing.T) {
 		clock += 3000
 	}
 	thread.Block(clock, "sleep", "time.Sleep", "main.idle", "main.main")
-	rep := explain(t, builder, whylate.Options{Request: regexp.MustCompile(`^main\.\(\*store\)\.put$`)})
+	rep := explainBuilt(t, builder, whylate.Options{Request: regexp.MustCompile(`^main\.\(\*store\)\.put$`)})
 	must.True(t, len(rep.Groups) == 1 && rep.Groups[0].Count == n && rep.Groups[0].Kind == report.KindFunc,
 		"the groups are %+v", rep.Groups)
 	// From the start of the run that ends in put's first system call to the end of the last system call.
@@ -224,7 +226,7 @@ func TestRequestByNameIsOneGroup(t *testing.T) {
 	wait("main.idle", "main.main")
 	thread.Block(clock, "sleep", "time.Sleep", "main.idle", "main.main")
 	got := map[string]int{}
-	for _, g := range explain(t, builder, whylate.Options{Request: regexp.MustCompile(`\(\*store\)`)}).Groups {
+	for _, g := range explainBuilt(t, builder, whylate.Options{Request: regexp.MustCompile(`\(\*store\)`)}).Groups {
 		got[g.Name] = g.Count
 	}
 	if want := map[string]int{"main.(*store).put": 2 * n, "main.(*store).get": n}; !maps.Equal(got, want) {
@@ -252,7 +254,7 @@ func TestConsecutiveCalls(t *testing.T) {
 	}
 	thread.Block(clock, "sleep", "time.Sleep", "main.(*store).put", "main.main:7")
 	helper.Create(clock+500, 9, "main.other")
-	rep := explain(t, builder, whylate.Options{Request: regexp.MustCompile(`\.put$`)})
+	rep := explainBuilt(t, builder, whylate.Options{Request: regexp.MustCompile(`\.put$`)})
 	check.True(t, len(rep.Groups) == 1 && rep.Groups[0].Count == 2 && rep.Groups[0].Open.Count == 1 && rep.Groups[0].Open.OldestNS <= 2000,
 		"the groups are %+v", rep.Groups)
 	if w := rep.Input.Warnings; len(w) == 0 || !strings.Contains(w[len(w)-1].Text, "2 calls reached the same line again") {
@@ -284,7 +286,7 @@ func TestTimedOut(t *testing.T) {
 		clock += 10000
 	}
 	thread.Block(clock, "select", "runtime.selectgo", "net/http.(*http2serverConn).serve")
-	rep := explain(t, builder, whylate.Options{})
+	rep := explainBuilt(t, builder, whylate.Options{})
 	must.True(t, len(rep.Groups) == 1 && rep.Groups[0].Name == "main.slow" && rep.Groups[0].Count == n, "the groups are %+v", rep.Groups)
 	if c := rep.Groups[0].Bands[0].Causes[0]; c.Cause != "sleep" || c.Site == nil || c.Site.Func != timeout || c.TotalNS != n*2900 {
 		t.Errorf("the first cause is %+v at %+v", c, c.Site)

@@ -1,4 +1,4 @@
-package request_test
+package explain_test
 
 import (
 	"fmt"
@@ -79,7 +79,7 @@ func TestHandshake(t *testing.T) {
 			th.Block(clock+60*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
 			clock += ms
 		}
-		rep := explain(t, builder, whylate.Options{})
+		rep := explainBuilt(t, builder, whylate.Options{})
 		if g := groupNamed(rep, "example.com/shop.show"); g == nil || g.Count != 40 || *g.LatencyNS.P50 < tc.from || *g.LatencyNS.P50 > tc.to {
 			t.Errorf("opened %s: %q, %+v", name, groupTexts(rep), g)
 		}
@@ -127,7 +127,7 @@ func TestJobsNextToScrapes(t *testing.T) {
 		}
 		clock += 500 * us
 	}
-	rep := explain(t, builder, whylate.Options{})
+	rep := explainBuilt(t, builder, whylate.Options{})
 	must.Equal(t, len(rep.Groups), 2, "groups: %q", groupTexts(rep))
 	if g := rep.Groups[0]; g.Name != "github.com/miekg/dns.(*Server).serveUDPPacket" || g.Count != 120 || g.Role != report.RoleRequests {
 		t.Errorf("first comes %q", groupTexts(rep)[0])
@@ -193,7 +193,7 @@ func TestLibraryWaits(t *testing.T) {
 		if tc.waits && !tc.hasIterations {
 			th.Block(clock, "select", poll, caller)
 		}
-		rep := explain(t, builder, whylate.Options{})
+		rep := explainBuilt(t, builder, whylate.Options{})
 		g := slices.IndexFunc(rep.Groups, func(g report.Group) bool { return g.Kind == report.KindGoroutine })
 		if (g >= 0) != tc.jobs || tc.jobs && rep.Groups[g].Count < 100 {
 			t.Errorf("%s: groups are %v", name, groupTexts(rep))
@@ -221,7 +221,7 @@ func TestManyGoroutinesWithFewIterations(t *testing.T) {
 			clock += 3 * us
 		}
 	}
-	rep := explain(t, builder, whylate.Options{})
+	rep := explainBuilt(t, builder, whylate.Options{})
 	if g := groupNamed(rep, "example.com/checker.(*target).watch"); g == nil || g.Kind != report.KindLoop || g.Count != 3*n {
 		t.Errorf("want %d iterations, got %q", 3*n, groupTexts(rep))
 	}
@@ -270,7 +270,7 @@ func TestWorkForRequests(t *testing.T) {
 			}
 			clock += 500 * us
 		}
-		rep := explain(t, builder, whylate.Options{})
+		rep := explainBuilt(t, builder, whylate.Options{})
 		mailer := groupNamed(rep, "example.com/shop.(*mailer).run")
 		if (mailer == nil) != waits {
 			t.Errorf("handlers wait: %v; groups: %q", waits, groupTexts(rep))
@@ -313,7 +313,7 @@ func TestIdleMain(t *testing.T) {
 	th.Start(900*ms+us, 1)
 	th.Block(900*ms+5*us, "sleep", sleep...)
 	builder.NextGeneration(1_000 * ms)
-	rep := explain(t, builder, whylate.Options{})
+	rep := explainBuilt(t, builder, whylate.Options{})
 	must.Equal(t, len(rep.Groups), 0, "groups: %q", groupTexts(rep))
 	must.Equal(t, len(rep.Starts), 2, "start functions: %+v", rep.Starts)
 	s := rep.Starts[0]
@@ -345,7 +345,7 @@ func TestSaturatedWorker(t *testing.T) {
 		th.Block(clock+100*us, "select", limiter...)
 		clock += 10 * ms
 	}
-	rep := explain(t, builder, whylate.Options{})
+	rep := explainBuilt(t, builder, whylate.Options{})
 	g := groupNamed(rep, "main.(*controller).work")
 	must.True(t, g != nil && g.Count >= 19 && g.LatencyNS.P50 != nil && *g.LatencyNS.P50 >= 9*ms, "groups: %q", groupTexts(rep))
 	check.Equal(t, g.All().Causes[0].Cause, report.CauseSleep, "the first cause")
@@ -367,7 +367,7 @@ func TestBenchmark(t *testing.T) {
 		clock += 1 * ms
 	}
 	th.Block(clock, "chan receive", "runtime.chanrecv1", "testing.(*B).launch")
-	rep := explain(t, builder, whylate.Options{})
+	rep := explainBuilt(t, builder, whylate.Options{})
 	g := groupNamed(rep, "example.com/store.BenchmarkPut")
 	must.True(t, g != nil && g.Count == n-1, "groups: %q", groupTexts(rep))
 	if c := g.All().Causes[0]; c.Cause != report.CauseSyscall || g.LatencyNS.P50 == nil || *g.LatencyNS.P50 < 950*us || *g.LatencyNS.P50 > 1050*us {
@@ -398,7 +398,7 @@ func TestSubtests(t *testing.T) {
 		clock += 1 * ms
 	}
 	th.Block(clock, "chan receive", append([]string{"runtime.chanrecv1"}, test...)...)
-	rep := explain(t, builder, whylate.Options{})
+	rep := explainBuilt(t, builder, whylate.Options{})
 	if g := groupNamed(rep, "example.com/store.TestPut.func1"); g == nil || g.Count != 12 {
 		t.Fatalf("groups: %q", groupTexts(rep))
 	}
@@ -450,7 +450,7 @@ func TestRegionsOfLibraries(t *testing.T) {
 			th.Destroy(clock + 100*us)
 			clock += 200 * us
 		}
-		rep := explain(t, builder, whylate.Options{})
+		rep := explainBuilt(t, builder, whylate.Options{})
 		if g := groupNamed(rep, "part"); (g != nil) != tt.isRequest {
 			t.Errorf("%s region is a request: %v, want %v: %q", owner, g != nil, tt.isRequest, groupTexts(rep))
 		}
@@ -499,7 +499,7 @@ func TestTickersNextToJobs(t *testing.T) {
 			clock += 200 * us
 		}
 	}
-	rep := explain(t, builder, whylate.Options{})
+	rep := explainBuilt(t, builder, whylate.Options{})
 	if len(rep.Groups) != 2 || rep.Groups[0].Name != "main.transaction" || rep.Groups[0].Role != report.RoleRequests || rep.Groups[1].Role != report.RoleBackground || rep.Groups[1].Count != 2*n {
 		t.Errorf("%q", groupTexts(rep))
 	}
@@ -530,7 +530,7 @@ func TestJobsWithoutClient(t *testing.T) {
 			writeScrape(th, poller, clock+900*us, 7, "example.com/shop.(*server).balance")
 			clock += ms
 		}
-		rep := explain(t, builder, whylate.Options{})
+		rep := explainBuilt(t, builder, whylate.Options{})
 		pack := groupNamed(rep, job)
 		if pack == nil || (pack.Role == report.RoleRequests) != isFromNetwork {
 			t.Errorf("jobs from the network %v: %q", isFromNetwork, groupTexts(rep))
@@ -590,7 +590,7 @@ func TestJobsThatStartEachOther(t *testing.T) {
 			}
 			clock += ms
 		}
-		rep := explain(t, builder, whylate.Options{})
+		rep := explainBuilt(t, builder, whylate.Options{})
 		if got := slices.ContainsFunc(rep.Groups, func(g report.Group) bool { return g.Kind == report.KindGoroutine }); got == isForRequest {
 			t.Errorf("for a request %v: %q", isForRequest, groupTexts(rep))
 		}

@@ -1,4 +1,4 @@
-package request_test
+package explain_test
 
 import (
 	"testing"
@@ -27,7 +27,7 @@ func TestOpenAfterAnotherRequest(t *testing.T) {
 	th.SyscallEnd(12*ms + 1000)
 	th.Block(13*ms, "sleep", "time.Sleep", "main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve:2074")
 	th.Create(20*ms, 8, "main.other")
-	rep := explain(t, builder, whylate.Options{})
+	rep := explainBuilt(t, builder, whylate.Options{})
 	open := 0
 	for _, g := range rep.Groups {
 		if g.Kind != "http1" || g.Open.Count == 0 {
@@ -65,7 +65,7 @@ func TestAnsweredAtTheEnd(t *testing.T) {
 		helper.HasRun(9)
 		helper.Create(90*ms, 8, "main.other")
 		count, open := 0, 0
-		for _, g := range explain(t, builder, whylate.Options{}).Groups {
+		for _, g := range explainBuilt(t, builder, whylate.Options{}).Groups {
 			if g.Kind == "http1" {
 				count += g.Count
 				open += g.Open.Count
@@ -97,7 +97,7 @@ func TestSampleNamesRequest(t *testing.T) {
 		th.SyscallEnd(clock + 10*ms + 1000)
 		th.Block(clock+11*ms, "network", idle...)
 	}
-	rep := explain(t, builder, whylate.Options{})
+	rep := explainBuilt(t, builder, whylate.Options{})
 	got := map[string]int{}
 	for _, g := range rep.Groups {
 		got[g.Name] += g.Count
@@ -121,7 +121,7 @@ func TestWatchingGoroutineIsNoRequest(t *testing.T) {
 	th.Create(12*ms, 9, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead",
 		"main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve:2074")
 	th.Block(20*ms, "sleep", "time.Sleep", "main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve:2074")
-	rep := explain(t, builder, whylate.Options{})
+	rep := explainBuilt(t, builder, whylate.Options{})
 	open := 0
 	for _, g := range rep.Groups {
 		if g.Kind == "http1" {

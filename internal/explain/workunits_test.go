@@ -1,4 +1,4 @@
-package request_test
+package explain_test
 
 import (
 	"slices"
@@ -64,7 +64,7 @@ func TestSeveralUnitsInIteration(t *testing.T) {
 			total += clock - began
 			start += 1 * ms
 		}
-		rep := explain(t, builder, whylate.Options{})
+		rep := explainBuilt(t, builder, whylate.Options{})
 		g := groupNamed(rep, consume)
 		if g == nil || g.Count != tc.want || g.TotalNS != total {
 			t.Errorf("%s: %q; want %d in %d ns", tc.name, groupTexts(rep), tc.want, total)
@@ -121,7 +121,7 @@ func TestWakeWithoutWork(t *testing.T) {
 			}
 			clock += 1 * ms
 		}
-		rep := explain(t, builder, whylate.Options{})
+		rep := explainBuilt(t, builder, whylate.Options{})
 		// Iterations of 5, which adds work, of 3, and one of 4.
 		g := groupNamed(rep, "example.com/operator.(*controller).work")
 		want := 2 * n

@@ -1,4 +1,4 @@
-package request_test
+package explain_test
 
 import (
 	"slices"
@@ -117,7 +117,7 @@ func TestConsumerFallsBehind(t *testing.T) {
 				c := newConsumer()
 				set(c)
 				c.write(arrivals)
-				rep := explain(t, c.builder, whylate.Options{})
+				rep := explainBuilt(t, c.builder, whylate.Options{})
 				if len(rep.Groups) == 0 || rep.Groups[0].Count < len(arrivals)*9/10 || *rep.Groups[0].LatencyNS.Mean > workNS*11/10 {
 					t.Errorf("%d messages: groups %+v", len(arrivals), rep.Groups)
 				}
@@ -159,7 +159,7 @@ func TestConsumerFetchesThroughGoroutines(t *testing.T) {
 			worker.Start(clock+50*ms+us, 7)
 		}
 		worker.Block(int64(10*us)+messages*(50*ms+2*us), "chan receive", loop)
-		rep := explain(t, b, whylate.Options{})
+		rep := explainBuilt(t, b, whylate.Options{})
 		isFound := slices.ContainsFunc(rep.Groups, func(g report.Group) bool {
 			return g.Name == "main.(*worker).loop" && g.Count >= messages-1 && *g.LatencyNS.Mean < 21*ms
 		})

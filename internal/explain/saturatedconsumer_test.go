@@ -1,4 +1,4 @@
-package request_test
+package explain_test
 
 import (
 	"strings"
@@ -113,7 +113,7 @@ func TestSaturatedConsumer(t *testing.T) {
 		"socket":               {busyConsumer{readsItself: true}, report.SeverityHigh, "handle 2 messages at once instead of 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rep := explain(t, c.consumer.build(), whylate.Options{})
+			rep := explainBuilt(t, c.consumer.build(), whylate.Options{})
 			got, fix := report.Severity(""), ""
 			for i := range rep.Findings {
 				if f := &rep.Findings[i]; f.Code == report.RulePoolTooSmall && strings.Contains(f.Title, "always has a next one") {

@@ -1,4 +1,4 @@
-package request_test
+package explain_test
 
 import (
 	"bytes"
@@ -185,7 +185,7 @@ func TestMarkForms(t *testing.T) {
 	// Open at the end of the trace.
 	begin(8000, "job hangs")
 	thread.Block(8500, "sleep", "time.Sleep", "main.work")
-	rep := explain(t, builder, whylate.Options{Slowest: 3})
+	rep := explainBuilt(t, builder, whylate.Options{Slowest: 3})
 	type row struct {
 		kind, markKind, name        string
 		count, cut, open            int
@@ -259,7 +259,7 @@ func TestMarkedRequestsAreOne(t *testing.T) {
 	th.Start(40*ms, 21)
 	th.Log(41*ms, 0, v+"begin http GET /stream", "", "main.handler", run)
 	th.Block(42*ms, "sleep", "time.Sleep", "main.handler", run)
-	rep := explain(t, builder, whylate.Options{})
+	rep := explainBuilt(t, builder, whylate.Options{})
 	got := map[string]string{}
 	for _, g := range rep.Groups {
 		before := int64(-1)
@@ -301,7 +301,7 @@ func TestIdentityOverGenerations(t *testing.T) {
 		thread.Start(clock+100, 7)
 		thread.TaskEnd(clock+200, 1, "main.work")
 		thread.Block(clock+300, "sleep", "time.Sleep", "main.other")
-		rep := explain(t, builder, whylate.Options{Slowest: 1})
+		rep := explainBuilt(t, builder, whylate.Options{Slowest: 1})
 		must.True(t, len(rep.Groups) == 1 && rep.Groups[0].Name == "import" && len(rep.Groups[0].Slowest) == 1,
 			"over %d borders: %+v", tc.borders, rep.Groups)
 		check.Equal(t, rep.Groups[0].Slowest[0].TraceID, tc.want, "over %d borders its trace", tc.borders)
@@ -325,7 +325,7 @@ func TestIdentityOfIterations(t *testing.T) {
 		thread.Block(clock+1000, "chan receive", "runtime.chanrecv1", "main.loop")
 		clock += 3000
 	}
-	rep := explain(t, builder, whylate.Options{Slowest: n})
+	rep := explainBuilt(t, builder, whylate.Options{Slowest: n})
 	must.True(t, len(rep.Groups) == 1 && rep.Groups[0].Kind == report.KindLoop, "the groups are %+v", rep.Groups)
 	for _, q := range rep.Groups[0].Slowest {
 		check.True(t, want[q.TraceID], "trace %q belongs to no iteration, or to two", q.TraceID)
@@ -364,7 +364,7 @@ func TestTaskInStreamOfWorker(t *testing.T) {
 				helper.Unblock(clock, 2)
 			}
 		}
-		for _, g := range explain(t, builder, whylate.Options{}).Groups {
+		for _, g := range explainBuilt(t, builder, whylate.Options{}).Groups {
 			check.True(t, g.Kind == tc.want && g.Count == n, "%s: %d of %s %s", tc.name, g.Count, g.Kind, g.Name)
 		}
 	}

@@ -1,8 +1,6 @@
-package knowledge_test
+package explain_test
 
 import (
-	"bytes"
-	"context"
 	"testing"
 
 	"github.com/whylate/whylate"
@@ -11,8 +9,6 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
 )
-
-const us, ms = 1000, 1_000_000
 
 // A server writes the trace of an HTTP server with two connections.
 type server struct {
@@ -66,8 +62,7 @@ func (s *server) serve(until int64, reason string, frames ...string) {
 
 func (s *server) explain(t *testing.T) *report.Report {
 	t.Helper()
-	data := must.Have(s.builder.Bytes())(t)
-	return must.Have(whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{}))(t)
+	return explainBuilt(t, s.builder, whylate.Options{})
 }
 
 // TestFetchOfLibrary: a request streams events that it takes from a list of Redis, from a queue of beanstalkd or from
