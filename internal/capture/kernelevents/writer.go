@@ -2,7 +2,6 @@ package kernelevents
 
 import (
 	"bytes"
-	"cmp"
 	"compress/flate"
 	"encoding/binary"
 	"encoding/json"
@@ -32,7 +31,7 @@ type Writer struct {
 
 	w        io.Writer
 	packer   *flate.Writer
-	pending  []Event // at most two blocks: those that may still come belong among them
+	pending  []Event // in order of time, at most two blocks: those that may still come belong among them
 	lastTime int64
 	columns  [columnCount][]byte
 	next     map[int32]int32 // the thread on each CPU after the last switch
@@ -55,7 +54,11 @@ func NewWriter(w io.Writer) (*Writer, error) {
 // Add adds an event. Events may come in another order than that of their times if each comes at most BlockEvents
 // events late.
 func (w *Writer) Add(e Event) error {
-	w.pending = append(w.pending, e)
+	i := len(w.pending)
+	for i > 0 && w.pending[i-1].Time > e.Time { // few steps: a CPU that was late with its event, or a wakeup that was missed
+		i--
+	}
+	w.pending = slices.Insert(w.pending, i, e)
 	if len(w.pending) < 2*BlockEvents {
 		return nil
 	}
@@ -64,7 +67,6 @@ func (w *Writer) Add(e Event) error {
 
 // writeEarliest writes the n earliest pending events as one block and removes them from w.pending.
 func (w *Writer) writeEarliest(n int) error {
-	slices.SortStableFunc(w.pending, func(a, b Event) int { return cmp.Compare(a.Time, b.Time) })
 	if err := w.writeEvents(w.pending[:n]); err != nil {
 		return err
 	}
