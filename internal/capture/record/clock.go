@@ -10,23 +10,32 @@ import (
 // A clockCheck compares the clock of a trace that is written to it with CLOCK_MONOTONIC, of which traces have a snapshot since
 // Go 1.25.
 type clockCheck struct {
-	*io.PipeWriter
+	pipe      *io.PipeWriter
 	done      chan struct{}
 	offset    int64 // the trace's clock less CLOCK_MONOTONIC, ns
 	isChecked bool
 }
 
-// newClockCheck starts a goroutine that reads the trace written to the check, until the writer is closed.
+// newClockCheck starts a goroutine that reads the first generation of the trace written to the check.
 func newClockCheck() *clockCheck {
 	r, w := io.Pipe()
-	c := &clockCheck{PipeWriter: w, done: make(chan struct{})}
+	c := &clockCheck{pipe: w, done: make(chan struct{})}
 	go func() {
 		defer close(c.done)
 		c.read(r)
-		_, _ = io.Copy(io.Discard, r)
+		r.Close()
 	}()
 	return c
 }
+
+// Write never fails. It drops what follows the first generation.
+func (c *clockCheck) Write(p []byte) (int, error) {
+	_, _ = c.pipe.Write(p)
+	return len(p), nil
+}
+
+// Close ends the check, as the end of the trace does.
+func (c *clockCheck) Close() error { return c.pipe.Close() }
 
 // read sets offset, the trace's clock minus CLOCK_MONOTONIC in ns, from the clock snapshot in the trace's first generation. Without one, isChecked
 // remains false.
