@@ -79,7 +79,17 @@ func redactTrace(t *testing.T, data []byte, o redact.Options) []byte {
 func compareEvents(t *testing.T, before, after []byte) map[string]string {
 	t.Helper()
 	hidden := make(map[string]string)
-	stacks := make(stackTexts)
+	replace := func(n int, old, replacement string) {
+		if old == replacement {
+			return
+		}
+		if h, ok := hidden[old]; ok && h != replacement {
+			t.Fatalf("event %d: %q is replaced by %q and by %q", n, old, h, replacement)
+		}
+		hidden[old] = replacement
+	}
+	stacks := newStackNumbers()
+	compared := make(map[[2]trace.Stack]bool) // stacks whose files are compared
 	a, errA := trace.NewReader(bytes.NewReader(before))
 	b, errB := trace.NewReader(bytes.NewReader(after))
 	if errA != nil || errB != nil {
@@ -92,75 +102,109 @@ func compareEvents(t *testing.T, before, after []byte) map[string]string {
 			must.Equal(t, errA == io.EOF, errB == io.EOF, "event %d: %v before, %v after", n, errA, errB)
 			return hidden
 		}
-		oldEvent, newEvent := unredactedText(&x, stacks), unredactedText(&y, stacks)
-		must.True(t, oldEvent == newEvent, "event %d was %s and is %s", n, oldEvent, newEvent)
-		oldTexts, newTexts := redactableTexts(&x), redactableTexts(&y)
-		for i := range oldTexts {
-			if oldTexts[i] == newTexts[i] {
+		if oldEvent, newEvent := unredacted(&x, stacks), unredacted(&y, stacks); oldEvent != newEvent {
+			t.Fatalf("event %d was %+v and is %+v: %v, %v", n, oldEvent, newEvent, x, y)
+		}
+		oldTexts, newTexts := redactable(&x), redactable(&y)
+		replace(n, oldTexts.name, newTexts.name)
+		replace(n, oldTexts.message, newTexts.message)
+		for i := range oldTexts.stacks {
+			pair := [2]trace.Stack{oldTexts.stacks[i], newTexts.stacks[i]}
+			if compared[pair] {
 				continue
 			}
-			if h, ok := hidden[oldTexts[i]]; ok && h != newTexts[i] {
-				t.Fatalf("event %d: %q is replaced by %q and by %q", n, oldTexts[i], h, newTexts[i])
+			compared[pair] = true
+			oldFiles, newFiles := files(pair[0]), files(pair[1])
+			for k := range oldFiles {
+				replace(n, oldFiles[k], newFiles[k])
 			}
-			hidden[oldTexts[i]] = newTexts[i]
 		}
 	}
 }
 
-// stackTexts caches the functions and lines of stacks, which many events share.
-type stackTexts map[trace.Stack]string
+// stackNumbers numbers stacks by their functions and lines. Many events share a stack.
+type stackNumbers struct {
+	byStack map[trace.Stack]int
+	byText  map[string]int
+}
 
-func (m stackTexts) textOf(s trace.Stack) string {
-	text, ok := m[s]
+func newStackNumbers() *stackNumbers {
+	return &stackNumbers{make(map[trace.Stack]int), make(map[string]int)}
+}
+
+func (m *stackNumbers) number(s trace.Stack) int {
+	n, ok := m.byStack[s]
 	if !ok {
+		var text strings.Builder
 		for f := range s.Frames() {
-			text += fmt.Sprintf(" %s:%d", f.Func, f.Line)
+			fmt.Fprintf(&text, " %s:%d", f.Func, f.Line)
 		}
-		m[s] = text
+		if n, ok = m.byText[text.String()]; !ok {
+			n = len(m.byText)
+			m.byText[text.String()] = n
+		}
+		m.byStack[s] = n
 	}
-	return text
+	return n
 }
 
-// unredactedText returns the parts of an event that redaction must not change.
-func unredactedText(e *trace.Event, stacks stackTexts) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%v %v g%v p%v m%v%s", e.Time(), e.Kind(), e.Goroutine(), e.Proc(), e.Thread(), stacks.textOf(e.Stack()))
-	switch e.Kind() {
+// An unredactedEvent is the part of an event that redaction must not change.
+type unredactedEvent struct {
+	time                   trace.Time
+	kind                   trace.EventKind
+	goroutine              trace.GoID
+	proc                   trace.ProcID
+	thread                 trace.ThreadID
+	stack, transitionStack int // their numbers
+	resource               trace.ResourceID
+	reasonOrName           string
+	task, parent           trace.TaskID
+}
+
+func unredacted(e *trace.Event, stacks *stackNumbers) unredactedEvent {
+	u := unredactedEvent{time: e.Time(), kind: e.Kind(), goroutine: e.Goroutine(), proc: e.Proc(), thread: e.Thread(), stack: stacks.number(e.Stack())}
+	switch u.kind {
 	case trace.EventStateTransition:
 		s := e.StateTransition()
-		fmt.Fprintf(&b, " %v %s%s", s.Resource, s.Reason, stacks.textOf(s.Stack))
+		u.resource, u.reasonOrName, u.transitionStack = s.Resource, s.Reason, stacks.number(s.Stack)
 	case trace.EventRangeBegin, trace.EventRangeEnd, trace.EventRangeActive:
-		fmt.Fprintf(&b, " %s", e.Range().Name)
+		u.reasonOrName = e.Range().Name
 	case trace.EventLabel:
-		fmt.Fprintf(&b, " %s", e.Label().Label)
+		u.reasonOrName = e.Label().Label
 	case trace.EventTaskBegin, trace.EventTaskEnd:
-		fmt.Fprintf(&b, " %v in %v", e.Task().ID, e.Task().Parent)
+		u.task, u.parent = e.Task().ID, e.Task().Parent
 	case trace.EventRegionBegin, trace.EventRegionEnd:
-		fmt.Fprintf(&b, " in %v", e.Region().Task)
+		u.task = e.Region().Task
 	case trace.EventLog:
-		fmt.Fprintf(&b, " in %v", e.Log().Task)
+		u.task = e.Log().Task
 	}
-	return b.String()
+	return u
 }
 
-// redactableTexts returns the texts of an event that redaction may change.
-func redactableTexts(e *trace.Event) []string {
-	var out []string
-	stack := func(s trace.Stack) {
-		for f := range s.Frames() {
-			out = append(out, f.File)
-		}
-	}
-	stack(e.Stack())
+// redactableTexts are the texts of an event that redaction may change, and the stacks whose files it may change.
+type redactableTexts struct {
+	name, message string
+	stacks        [2]trace.Stack
+}
+
+func redactable(e *trace.Event) (out redactableTexts) {
+	out.stacks[0] = e.Stack()
 	switch e.Kind() {
 	case trace.EventStateTransition:
-		stack(e.StateTransition().Stack)
+		out.stacks[1] = e.StateTransition().Stack
 	case trace.EventTaskBegin, trace.EventTaskEnd:
-		out = append(out, e.Task().Type)
+		out.name = e.Task().Type
 	case trace.EventRegionBegin, trace.EventRegionEnd:
-		out = append(out, e.Region().Type)
+		out.name = e.Region().Type
 	case trace.EventLog:
-		out = append(out, e.Log().Category, e.Log().Message)
+		out.name, out.message = e.Log().Category, e.Log().Message
+	}
+	return out
+}
+
+func files(s trace.Stack) (out []string) {
+	for f := range s.Frames() {
+		out = append(out, f.File)
 	}
 	return out
 }
@@ -170,16 +214,22 @@ func redactableTexts(e *trace.Event) []string {
 func isInFunctionName(t *testing.T, data []byte, text string) bool {
 	t.Helper()
 	r := must.Have(trace.NewReader(bytes.NewReader(data)))(t)
-	stacks := make(stackTexts)
+	stacks := newStackNumbers()
 	for {
 		e, err := r.ReadEvent()
 		if err != nil {
-			return false
+			break
 		}
-		if strings.Contains(unredactedText(&e, stacks), text) {
+		if strings.Contains(unredacted(&e, stacks).reasonOrName, text) {
 			return true
 		}
 	}
+	for stack := range stacks.byText {
+		if strings.Contains(stack, text) {
+			return true
+		}
+	}
+	return false
 }
 
 // compareReports requires that the reports of both traces are equal except for the names.
