@@ -20,13 +20,14 @@ func TestCheck(t *testing.T) {
 	if err := os.Mkdir("empty", 0o755); err != nil {
 		t.Fatal(err)
 	}
+	var c checker
 	for _, test := range []struct{ system, pattern, problem string }{
 		{"linux/arm64", "./...", ""},
 		{"windows/amd64", "./...", "1 errors"},
 		{"linux/arm64", "./empty/...", "no packages match ./empty/..."},
 		{"linux", "./...", "GOOS/GOARCH"},
 	} {
-		count, err := check(test.system, []string{test.pattern})
+		count, err := c.check(test.system, []string{test.pattern})
 		if test.problem == "" && (err != nil || count != 1) {
 			t.Errorf("%s: %d packages, %v; 1 expected", test.system, count, err)
 		}
