@@ -3,7 +3,7 @@
 // adapter. A query must answer with the same series for both, the recorder's exemplar must name a recording that is
 // there, and the alert of the quota must have noticed. The dashboard is read by Grafana's published schema, strictly.
 //
-//	cd lab/grafana && go run .
+//	cd lab/grafana && go run -tags full .
 //
 // It needs root for the quota, and prometheus on the PATH. Grafana itself does not run here: no package registry has it.
 package main
@@ -28,8 +28,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/grafana/grafana-foundation-sdk/go/cog/plugins"
-	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	otelexporter "go.opentelemetry.io/otel/exporters/prometheus"
@@ -112,11 +110,7 @@ func check(docs string, keep time.Duration) error {
 	if err != nil {
 		return err
 	}
-	plugins.RegisterDefaultPlugins() // the schemas of panels and queries
-	//lint:ignore SA1019 the newer form of dashboards is not what the dialog of every Grafana in use imports
-	var schema dashboard.Dashboard
-	// Without faults it returns an empty list, which is no nil error, and for which it drops the panels.
-	if err := schema.UnmarshalJSONStrict(text); err != nil && err.Error() != "" {
+	if err := checkSchema(text); err != nil {
 		return fmt.Errorf("by Grafana's schema, the dashboard is wrong: %w", err)
 	}
 	var d dashboardQueries
