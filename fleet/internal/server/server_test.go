@@ -121,8 +121,8 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestRefusals: a request without a right or without a recording gets a clear answer, is counted, and leaves no file.
-func TestRefusals(t *testing.T) {
+// TestRefusedUploads: a request without a right or without a recording gets a clear answer, is counted, and leaves no file.
+func TestRefusedUploads(t *testing.T) {
 	s, h := newTestServer(t)
 	for _, c := range []struct {
 		situation, body string
