@@ -118,7 +118,7 @@ func (p *replayRun) NewAdder(stage *path.Stage) path.Adder {
 }
 
 // BeginGeneration implements pass.GenerationBeginner: it makes the speller for the symbols known so far.
-func (p *replayRun) BeginGeneration([]request.Request) {
+func (p *replayRun) BeginGeneration(request.Batch) {
 	opts := &p.replayer.opts
 	p.speller = spell.Speller{
 		Syms: &p.pass.Symbols, Sites: p.stage.Sites, Start: p.pass.Start, Paths: opts.PathMap, Modules: opts.Modules,

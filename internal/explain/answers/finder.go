@@ -109,7 +109,7 @@ func (f *Finder) inspect(s *scout, r *request.Request) {
 		if g := f.planGroup(s, s.stage.IDs.GroupID(glance.Group)); g < 0 {
 			return
 		} else if _, isWaiting := f.plan.Answerers[g]; !isWaiting {
-			s.addRequest(s.stage.Unwalked(r, &glance), g)
+			s.addRequest(s.stage.Unwalked(r, &glance, nil), g)
 			return
 		}
 	}

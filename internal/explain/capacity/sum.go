@@ -146,12 +146,12 @@ const (
 
 // BeginGeneration sets the slice of a generation, in which all requests are recorded: about maxSliceRequests of them, and
 // maxRequests in all. It implements pass.GenerationBeginner.
-func (s *Sum) BeginGeneration(reqs []request.Request) {
+func (s *Sum) BeginGeneration(batch request.Batch) {
 	since := int64(0)
 	if s.isWhole {
 		since = s.to
 	}
-	s.from, s.to, s.isWhole = request.SliceOf(reqs, min(maxSliceRequests, max(0, maxRequests-len(s.requests))), since)
+	s.from, s.to, s.isWhole = batch.Slice(min(maxSliceRequests, max(0, maxRequests-len(s.requests))), since)
 	s.sliceNS += max(0, s.to-s.from)
 	s.slice++
 }

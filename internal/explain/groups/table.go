@@ -240,8 +240,7 @@ func (g *group) addOpen(w *path.WalkResult) {
 
 // addEnded adds the latency, the outcome and, if its path was walked, the causes of a request that has ended.
 func (t *table) addEnded(group *group, w *path.WalkResult) {
-	latency, requests := w.Latency(), w.CountedRequests()
-	group.latencies.add(latency, requests)
+	requests := w.CountedRequests()
 	if w.HandlerSeenTwice {
 		group.multiStack += requests
 	}
@@ -257,11 +256,16 @@ func (t *table) addEnded(group *group, w *path.WalkResult) {
 			group.beforeMark.add(id.BeforeMark, requests)
 		}
 	}
-	block := t.blockAtTime(group, w.Req.End)
-	block.latencies.add(latency, requests)
 	if w.Form == path.NotWalked {
+		for _, unit := range w.Units {
+			group.latencies.add(unit.End-unit.Start, 1)
+			t.blockAtTime(group, unit.End).latencies.add(unit.End-unit.Start, 1)
+		}
 		return
 	}
+	latency, block := w.Latency(), t.blockAtTime(group, w.Req.End)
+	group.latencies.add(latency, requests)
+	block.latencies.add(latency, requests)
 	bucket := loglinear.Bucket(latency, coarseBits)
 	if w.Weight > 1 {
 		group.addSpread(bucket, w)

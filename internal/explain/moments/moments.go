@@ -113,7 +113,10 @@ func (p *adder) recordOf(id path.GroupID) *groupRecord {
 // request with its largest cause. It implements path.Adder.
 func (p *adder) Add(w *path.WalkResult) {
 	if w.Form == path.NotWalked {
-		p.recordOf(w.Group).countBegin(w.Start/threshold.TimeSliceNS, w.Weight)
+		k := p.recordOf(w.Group)
+		for i := range w.Units {
+			k.countBegin(w.Units[i].Start/threshold.TimeSliceNS, 1)
+		}
 		return
 	}
 	if !w.IsComplete() || len(w.CauseTimes) == 0 {

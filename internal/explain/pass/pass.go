@@ -36,10 +36,10 @@ type Sum interface {
 	NewAdder(stage *path.Stage) path.Adder
 }
 
-// A GenerationBeginner is a Sum that needs the list of requests before they are added.
+// A GenerationBeginner is a Sum that has work to do before each generation.
 type GenerationBeginner interface {
-	// BeginGeneration is called with the requests of a generation before they are added.
-	BeginGeneration(reqs []request.Request)
+	// BeginGeneration is called before the requests of a generation are added.
+	BeginGeneration(batch request.Batch)
 }
 
 // A GenerationEnder is a Sum that has work to do after each generation.
@@ -167,7 +167,9 @@ type Pass struct {
 // A worker walks requests with its stage and passes them to its adders.
 type worker struct {
 	stage  *path.Stage
-	adders []path.Adder // by sum, without dropped ones
+	adders []path.Adder    // by sum, without dropped ones
+	units  []request.Unit  // of the last NotWalked result
+	first  request.Request // of these units
 }
 
 // New returns a Pass that has not run yet.
@@ -261,6 +263,10 @@ func (p *Pass) RunDecoder(ctx context.Context, decoder *timeline.Decoder, rd *tr
 		p.Events += g.Events
 		p.Window.Gens = append(p.Window.Gens, g)
 		reqs := p.Finder.Add(g)
+		series := p.Finder.Series()
+		if !p.plansSeries() {
+			reqs, series = request.AppendUnits(reqs, series...), nil
+		}
 		p.beginAtArrival(reqs)
 		if !p.KeepMarks {
 			decoder.DropMarks(g)
@@ -272,7 +278,7 @@ func (p *Pass) RunDecoder(ctx context.Context, decoder *timeline.Decoder, rd *tr
 			for _, l := range p.Listeners {
 				l.AddGeneration(g, &p.Symbols, genIsAfterGap)
 			}
-			p.walkGeneration(reqs)
+			p.walkGeneration(reqs, series)
 			walked <- struct{}{}
 		}()
 		if p.options.Progress != nil {
@@ -284,9 +290,16 @@ func (p *Pass) RunDecoder(ctx context.Context, decoder *timeline.Decoder, rd *tr
 	if p.Generations > 0 {
 		reqs := p.Finder.Finish(p.End)
 		p.beginAtArrival(reqs)
-		p.walkGeneration(reqs)
+		p.walkGeneration(reqs, nil)
 	}
 	return readErr
+}
+
+// plansSeries reports whether nothing must be known of a unit of a series before it is planned but its times.
+func (p *Pass) plansSeries() bool {
+	selection := p.options.Selection
+	selection.Request, selection.IgnoreMarks = nil, false
+	return p.options.ExactFirst > 0 && p.answers == nil && p.Threads() == nil && selection == Selection{}
 }
 
 // Answers returns a function that returns the answers for which a request waits (see critpath.Walker.AnswersOf). It

@@ -103,6 +103,11 @@ func mergeSums(p *pass.Pass, g *groups.Sum, q *queues.Sum) *spell.Speller {
 	ts := path.MergeIDs(p.Stages)
 	g.Merge(ts)
 	q.Merge(ts)
+	return speller(p)
+}
+
+// speller returns a Speller for a pass's sums, according to which no time was a freeze.
+func speller(p *pass.Pass) *spell.Speller {
 	return &spell.Speller{Syms: &p.Symbols, Sites: p.Stages[0].Sites, Start: p.Start, End: p.End, Settlement: cause.Settle(func(freeze.Class) bool { return false })}
 }
 
@@ -119,9 +124,9 @@ type repeatedAdder struct {
 
 func (w *repeatedSum) NewAdder(s *path.Stage) path.Adder { return repeatedAdder{w.Sum.NewAdder(s), w} }
 
-func (w *repeatedSum) BeginGeneration(reqs []request.Request) {
+func (w *repeatedSum) BeginGeneration(batch request.Batch) {
 	if b, ok := w.Sum.(pass.GenerationBeginner); ok {
-		b.BeginGeneration(reqs)
+		b.BeginGeneration(batch)
 	}
 }
 
@@ -175,11 +180,11 @@ func (d *eventRecorder) note(format string, args ...any) {
 	}
 }
 
-func (d *eventRecorder) NewAdder(*path.Stage) path.Adder   { return d }
-func (d *eventRecorder) BeginGeneration([]request.Request) { d.note("begin") }
-func (d *eventRecorder) EndGeneration()                    { d.note("end") }
-func (d *eventRecorder) Flush()                            { d.note("flush") }
-func (d *eventRecorder) FinishGeneration()                 { d.note("walked") }
+func (d *eventRecorder) NewAdder(*path.Stage) path.Adder { return d }
+func (d *eventRecorder) BeginGeneration(request.Batch)   { d.note("begin") }
+func (d *eventRecorder) EndGeneration()                  { d.note("end") }
+func (d *eventRecorder) Flush()                          { d.note("flush") }
+func (d *eventRecorder) FinishGeneration()               { d.note("walked") }
 
 func (d *eventRecorder) Add(w *path.WalkResult) {
 	d.note("add")

@@ -35,7 +35,7 @@ func (g *quickGroupChecker) Add(w *path.WalkResult) {
 		return
 	}
 	g.enough++
-	if unwalked := g.stage.Unwalked(r, &quick); observer || unwalked.Group != group || unwalked.HandlerSeenTwice != handlerSeenTwice || unwalked.HandlerFrame != entry {
+	if unwalked := g.stage.Unwalked(r, &quick, nil); observer || unwalked.Group != group || unwalked.HandlerSeenTwice != handlerSeenTwice || unwalked.HandlerFrame != entry {
 		g.Errorf("goroutine %d, from %d to %d: a walk finds %s (observer %t, handler seen twice %t), QuickGroup %s (%t)", r.G, r.Start, r.End,
 			g.stage.IDs.Group(group).Text(g.stage.Syms), observer, handlerSeenTwice, quick.Group.Text(g.stage.Syms), unwalked.HandlerSeenTwice)
 	}

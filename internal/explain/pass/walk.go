@@ -16,9 +16,9 @@ import (
 const requestsPerChunk = 64
 
 // walkGeneration walks the requests of a generation, adds them to the sums, and finishes the listeners.
-func (p *Pass) walkGeneration(reqs []request.Request) {
-	if len(reqs) > 0 {
-		p.walkInParallel(reqs)
+func (p *Pass) walkGeneration(reqs []request.Request, series []*request.Series) {
+	if len(reqs)+len(series) > 0 {
+		p.walkInParallel(reqs, series)
 	}
 	for _, l := range p.Listeners {
 		if l, ok := l.(GenerationFinisher); ok {
@@ -29,9 +29,10 @@ func (p *Pass) walkGeneration(reqs []request.Request) {
 
 // walkInParallel walks requests with all workers, which take them in chunks, and passes the results to the adders. The pieces
 // of long requests follow separately, see walkPieces.
-func (p *Pass) walkInParallel(reqs []request.Request) {
+func (p *Pass) walkInParallel(reqs []request.Request, series []*request.Series) {
 	servedCount, pieceCount := 0, 0
-	firstEnd, lastEnd := reqs[0].End, reqs[0].End
+	batch := request.NewBatch(reqs, series)
+	firstEnd, lastEnd := batch.FirstEnd, batch.LastEnd
 	for i := range reqs {
 		firstEnd, lastEnd = min(firstEnd, reqs[i].End), max(lastEnd, reqs[i].End)
 		if reqs[i].Kind.IsServed() {
@@ -45,19 +46,26 @@ func (p *Pass) walkInParallel(reqs []request.Request) {
 		p.answers.Add(reqs)
 	}
 	for i := range p.workers {
-		p.workers[i].stage.BeginGeneration(servedCount, len(reqs)-servedCount)
+		p.workers[i].stage.BeginGeneration(servedCount, batch.Count-servedCount)
 	}
 	for _, s := range p.allSums() {
 		if s, ok := s.(GenerationBeginner); ok {
-			s.BeginGeneration(reqs)
+			s.BeginGeneration(batch)
 		}
 	}
 	sampled := false
-	if p.options.ExactFirst > 0 && len(reqs) >= minPlannedRequests {
+	if p.options.ExactFirst > 0 && batch.Count >= minPlannedRequests {
 		var exactUntil int64
-		if exactUntil, sampled = p.exactUntil(len(reqs), firstEnd, lastEnd); sampled {
-			p.plan.planGeneration(p, reqs, exactUntil)
+		if exactUntil, sampled = p.exactUntil(batch.Count, firstEnd, lastEnd); sampled {
+			if !p.workers[0].stage.NamesByEntryAlone() {
+				reqs, series = request.AppendUnits(reqs, series...), nil
+			}
+			p.plan.planGeneration(p, reqs, series, exactUntil)
+			reqs = p.addUnits(reqs)
 		}
+	}
+	if !sampled {
+		reqs = request.AppendUnits(reqs, series...)
 	}
 	order := p.walkOrder(reqs, sampled, firstEnd, lastEnd)
 	var next, added, notWalked atomic.Int64
@@ -84,7 +92,8 @@ func (p *Pass) walkInParallel(reqs []request.Request) {
 						w.add(w.stage.Walk(r))
 					case p.plan.weights[k] == 0:
 						notWalkedCount++
-						w.add(w.stage.Unwalked(r, &p.plan.quickGroups[k]))
+						w.units = append(w.units[:0], request.Unit{Start: r.Start, End: r.End, G: r.G})
+						w.add(w.stage.Unwalked(r, &p.plan.quickGroups[k], w.units))
 					default:
 						walked := w.stage.Walk(r)
 						walked.Weight = int64(p.plan.weights[k])
@@ -111,6 +120,43 @@ func (p *Pass) walkInParallel(reqs []request.Request) {
 			s.EndGeneration()
 		}
 	}
+}
+
+// addUnits adds the units of chunks that the plan does not walk, on all workers. It appends requests of the others to reqs, with
+// their weights in the plan, and returns all requests.
+func (p *Pass) addUnits(reqs []request.Request) []request.Request {
+	pl := &p.plan
+	p.shareChunks(func(w *worker, chunk *plannedChunk) {
+		w.units = w.units[:0]
+		for i, weight := range pl.weights[chunk.firstCandidate:][:len(chunk.units)] {
+			if weight == 0 {
+				w.units = append(w.units, chunk.units[i])
+			}
+		}
+		if len(w.units) > 0 {
+			chunk.series.SetRequest(&w.first, &w.units[0])
+			w.add(w.stage.Unwalked(&w.first, chunk.quickGroup, w.units))
+		}
+	})
+	walkedCount := 0
+	for _, weight := range pl.weights[len(reqs):] {
+		walkedCount += int(min(weight, 1))
+	}
+	unwalkedCount := int64(len(pl.weights) - len(reqs) - walkedCount)
+	p.Requests, p.NotWalked = p.Requests+unwalkedCount, p.NotWalked+unwalkedCount
+	reqs = slices.Grow(reqs, walkedCount)
+	for _, chunk := range pl.chunks {
+		for i := range chunk.units {
+			k := chunk.firstCandidate + i
+			if pl.weights[k] != 0 {
+				n := len(reqs) // not more than k
+				pl.weights[n], pl.candidates[n] = pl.weights[k], pl.candidates[k]
+				reqs = append(reqs, request.Request{})
+				chunk.series.SetRequest(&reqs[n], &chunk.units[i])
+			}
+		}
+	}
+	return reqs
 }
 
 // minSharedPieces is the number of pieces in a generation from which on several workers share them. Fewer pieces may be long,

@@ -23,8 +23,9 @@ import (
 // The choice depends only on the requests, not on the workers.
 type plan struct {
 	quickGroups         []path.QuickGroup // in the order of requests
-	weights             []int32           // by request; 0 if it is not walked
-	candidates          []candidate
+	chunks              []plannedChunk
+	weights             []int32     // by candidate; 0 if it is not walked
+	candidates          []candidate // requests, then the units of chunks
 	groupIndexes        map[path.GroupKey]int32
 	strata              []stratum
 	groups              []plannedGroup
@@ -38,6 +39,14 @@ type plan struct {
 type latencyCounts struct {
 	total  int
 	counts [latencyBuckets]int32
+}
+
+// A plannedChunk is a part of a series. Its candidates begin at an index.
+type plannedChunk struct {
+	series         *request.Series
+	units          []request.Unit
+	quickGroup     *path.QuickGroup // of all units
+	firstCandidate int
 }
 
 // A candidate is a request that may be left out of the sample.
@@ -122,12 +131,68 @@ const (
 )
 
 // planGeneration decides which requests of a generation are walked, and their weights. Requests that end before exactUntil are
-// all walked.
-func (pl *plan) planGeneration(p *Pass, reqs []request.Request, exactUntil int64) {
+// all walked. The units of a series are in one group.
+func (pl *plan) planGeneration(p *Pass, reqs []request.Request, series []*request.Series, exactUntil int64) {
 	pl.findMarkPhases(p.Window.Gens)
-	shares := pl.findQuickGroups(p, reqs, p.walkNeeded(exactUntil))
+	n := pl.divideSeries(p, len(reqs), series)
+	pl.quickGroups, pl.candidates = entry.Resize(pl.quickGroups, len(reqs)), entry.Resize(pl.candidates, n)
+	needs := p.walkNeeded(exactUntil)
+	pl.findUnits(p, needs)
+	shares := pl.findQuickGroups(p, reqs, needs)
 	pl.countStrata(shares)
 	pl.assignWeights()
+}
+
+// divideSeries sets chunks to the parts of series, whose candidates begin at index n. It returns the number of all candidates.
+func (pl *plan) divideSeries(p *Pass, n int, series []*request.Series) int {
+	pl.chunks = pl.chunks[:0]
+	for _, s := range series {
+		var quick *path.QuickGroup
+		for _, units := range s.Chunks {
+			if len(units) == 0 {
+				continue
+			}
+			if quick == nil {
+				var r request.Request
+				s.SetRequest(&r, &units[0])
+				quick = new(path.QuickGroup)
+				p.workers[0].stage.FindQuickGroup(&r, quick)
+			}
+			pl.chunks = append(pl.chunks, plannedChunk{s, units, quick, n})
+			n += len(units)
+		}
+	}
+	return n
+}
+
+// findUnits creates the candidates of chunks, on all workers. needs reports whether a request must be walked.
+func (pl *plan) findUnits(p *Pass, needs func(*request.Request) bool) {
+	p.shareChunks(func(_ *worker, chunk *plannedChunk) {
+		var r request.Request
+		candidates := pl.candidates[chunk.firstCandidate:][:len(chunk.units)]
+		for i := range chunk.units {
+			unit, candidate := &chunk.units[i], &candidates[i]
+			candidate.stratum, candidate.inWalkedGroup = -1, false
+			r.Start, r.End, r.G = unit.Start, unit.End, unit.G
+			if !needs(&r) {
+				candidate.chance, candidate.latency = chance(&r), r.End-r.Start
+				candidate.stratum, candidate.overlapsMark = 0, pl.overlapsMarkPhase(&r)
+			}
+		}
+	})
+}
+
+// shareChunks calls f for each chunk of the plan, on all workers.
+func (p *Pass) shareChunks(f func(w *worker, chunk *plannedChunk)) {
+	var wg sync.WaitGroup
+	for i := range p.workers {
+		wg.Go(func() {
+			for k := i; k < len(p.plan.chunks); k += len(p.workers) {
+				f(&p.workers[i], &p.plan.chunks[k])
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // An interval is [from, to) in ns of the trace.
@@ -182,7 +247,6 @@ type workerShare struct {
 // that must be walked (needs) represents only itself: Choosers need all requests of a certain time, and other times may differ.
 func (pl *plan) findQuickGroups(p *Pass, reqs []request.Request, needs func(*request.Request) bool) []workerShare {
 	n := len(reqs)
-	pl.quickGroups, pl.candidates = entry.Resize(pl.quickGroups, n), entry.Resize(pl.candidates, n)
 	shares := make([]workerShare, len(p.workers))
 	var wg sync.WaitGroup
 	shareSize := (n + len(p.workers) - 1) / len(p.workers)
@@ -229,37 +293,53 @@ func (pl *plan) countStrata(shares []workerShare) {
 				continue
 			}
 			if groupNumbers[stageGroup] == 0 {
-				key := share.stage.IDs.Group(path.GroupID(stageGroup))
-				id, ok := pl.groupIndexes[key]
-				if !ok {
-					id = int32(len(pl.groups))
-					if pl.history[key] == nil {
-						pl.history[key] = new(latencyCounts)
-					}
-					pl.groups = append(pl.groups, plannedGroup{exactBucket: latencyBuckets, history: pl.history[key]})
-					pl.groupIndexes[key] = id
-				}
-				groupNumbers[stageGroup] = id + 1
+				groupNumbers[stageGroup] = pl.groupIndex(share.stage.IDs.Group(path.GroupID(stageGroup))) + 1
 			}
-			id := groupNumbers[stageGroup] - 1
-			group := &pl.groups[id]
-			group.count++
-			bucket := min(loglinear.Bucket(candidate.latency, path.StratumBits), latencyBuckets-1)
-			group.history.total++
-			group.history.counts[bucket]++
-			stratumNumber := &group.strata[bucket]
-			if *stratumNumber == 0 {
-				pl.strata = append(pl.strata, stratum{group: id, bucket: bucket, lowestChance: ^uint64(0)})
-				*stratumNumber = int32(len(pl.strata))
+			pl.countCandidate(groupNumbers[stageGroup]-1, candidate)
+		}
+	}
+	for i := range pl.chunks {
+		chunk := &pl.chunks[i]
+		id := pl.groupIndex(chunk.quickGroup.Group)
+		candidates := pl.candidates[chunk.firstCandidate:][:len(chunk.units)]
+		for k := range candidates {
+			if candidates[k].stratum >= 0 {
+				pl.countCandidate(id, &candidates[k])
 			}
-			pl.strata[*stratumNumber-1].count++
-			if candidate.overlapsMark {
-				pl.strata[*stratumNumber-1].overlapCount++
-			}
-			candidate.stratum = *stratumNumber - 1
 		}
 	}
 	pl.findSlowBuckets()
+}
+
+// groupIndex returns the index in groups of the group with a key, created on first use.
+func (pl *plan) groupIndex(key path.GroupKey) int32 {
+	id, ok := pl.groupIndexes[key]
+	if !ok {
+		id = int32(len(pl.groups))
+		pl.groups = append(pl.groups, plannedGroup{exactBucket: latencyBuckets, history: entry.GetOrAdd(pl.history, key)})
+		pl.groupIndexes[key] = id
+	}
+	return id
+}
+
+// countCandidate assigns a candidate to the stratum of its latency in a group, and counts it.
+func (pl *plan) countCandidate(id int32, candidate *candidate) {
+	group := &pl.groups[id]
+	group.count++
+	bucket := min(loglinear.Bucket(candidate.latency, path.StratumBits), latencyBuckets-1)
+	group.history.total++
+	group.history.counts[bucket]++
+	stratumNumber := &group.strata[bucket]
+	if *stratumNumber == 0 {
+		pl.strata = append(pl.strata, stratum{group: id, bucket: bucket, lowestChance: ^uint64(0)})
+		*stratumNumber = int32(len(pl.strata))
+	}
+	stratum := &pl.strata[*stratumNumber-1]
+	stratum.count++
+	if candidate.overlapsMark {
+		stratum.overlapCount++
+	}
+	candidate.stratum = *stratumNumber - 1
 }
 
 // findSlowBuckets decides, for each group, from which latency on all requests are walked (exactBucket), and the sample sizes

@@ -329,7 +329,7 @@ type unwalkedRequest struct {
 	name       string // of its group
 }
 
-func (l *latencyRecorder) BeginGeneration([]request.Request) { l.gen++ }
+func (l *latencyRecorder) BeginGeneration(request.Batch) { l.gen++ }
 
 func (l *latencyRecorder) NewAdder(s *path.Stage) path.Adder {
 	l.stage = s

@@ -36,8 +36,8 @@ const (
 	Joined
 	// CutAtStart is a request that began before the trace and ended in it. It was not walked.
 	CutAtStart
-	// NotWalked is a request of which only group and latency are known. Walked requests of the same group with a
-	// similar latency represent it, by their Weight.
+	// NotWalked are requests of which only group and times are known. Walked requests of the same group with a
+	// similar latency represent them, by their Weight.
 	NotWalked
 )
 
@@ -48,6 +48,9 @@ type WalkResult struct {
 	// Weight is the number of requests that this one represents; adders multiply counts and times by it. AddedSeparately is the
 	// number of these that are also added as NotWalked results.
 	Weight, AddedSeparately int64
+	// Units are the requests of a NotWalked result. They are in one group; Req, Start and the other fields describe the first, and
+	// Weight is their number.
+	Units []request.Unit
 	// Sparse reports that not all requests of the group that ended in the same generation were walked. Requests that
 	// a Chooser of package pass needs always are.
 	Sparse bool
@@ -199,7 +202,7 @@ func New(win *timeline.Window, syms *tracefmt.Symbols, opts Options) *Stage {
 		timeoutGoroutines: make(map[int64]map[uint64][]timeline.Birth),
 	}
 	s.Sites = s.classifier.Sites
-	s.unwalked = WalkResult{Form: NotWalked, Weight: 1, Sparse: true, ReadyNS: -1, stage: s}
+	s.unwalked = WalkResult{Form: NotWalked, Sparse: true, ReadyNS: -1, stage: s}
 	opts.ConfigureWalker(s.walker)
 	s.walker.VisitOwnStack = func(id tracefmt.StackID) { s.offerHandler(s.namer.HandlerOf(id), id) }
 	return s

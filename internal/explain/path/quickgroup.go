@@ -59,9 +59,15 @@ func (s *Stage) FindQuickGroup(r *request.Request, quick *QuickGroup) {
 // requests is walked.
 const StratumBits = 2
 
-// Unwalked returns the NotWalked result of a request whose group is known only by QuickGroup. It is valid until the next call.
-func (s *Stage) Unwalked(r *request.Request, quick *QuickGroup) *WalkResult {
+// NamesByEntryAlone reports whether, in the current window, no stack of an event or a CPU sample can show a handler. Then jobs and
+// iterations with the same fields but their times are in one group.
+func (s *Stage) NamesByEntryAlone() bool { return !s.hasCPUSamples && !s.Win.MayHaveTrackedStacks() }
+
+// Unwalked returns the NotWalked result of units whose group is known only by QuickGroup. r is the request of the first. The result
+// is valid until the next call.
+func (s *Stage) Unwalked(r *request.Request, quick *QuickGroup, units []request.Unit) *WalkResult {
 	w := &s.unwalked
+	w.Units, w.Weight = units, int64(len(units))
 	w.Req, w.Start, w.PathStart, w.HandlerSeenTwice = r, r.Start, r.Start, quick.handlerSeenTwice
 	w.Group, w.HandlerFrame = s.IDs.GroupID(quick.Group), quick.handlerFrame
 	return w

@@ -110,6 +110,9 @@ func requestsOf(p *collector) []groupSpan { return p.requests }
 func (p *collector) Add(w *path.WalkResult) {
 	if w.Form == path.NotWalked || w.Weight != 1 && w.Form != path.Piece {
 		p.keptUntil = min(p.keptUntil, w.Start) // from here on only some requests are walked
+		for i := range w.Units {
+			p.keptUntil = min(p.keptUntil, w.Units[i].Start)
+		}
 		return
 	}
 	if !answers.IsWhole(w) {

@@ -21,7 +21,7 @@ func serviceStatsOf(workers int, services []service, requestGoroutines ...uint64
 	for range workers {
 		sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{}))
 	}
-	sum.BeginGeneration(nil)
+	sum.BeginGeneration(request.NewBatch(nil, nil))
 	sum.sliceNS = 1e9
 	for i, a := range services {
 		p := sum.workers[i%workers]
@@ -137,7 +137,7 @@ func TestSlices(t *testing.T) {
 		reqs[i].Start, reqs[i].End = int64(i), int64(i+1)
 	}
 	for gen := range 12 {
-		sum.BeginGeneration(reqs)
+		sum.BeginGeneration(request.NewBatch(reqs, nil))
 		needed := 0
 		for i := range reqs {
 			if sum.NeedsWalk(&reqs[i]) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -23,7 +24,7 @@ func slotWaitsOf(workers int, handovers []handover, requestGoroutines ...uint64)
 	for range workers {
 		sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{}))
 	}
-	sum.BeginGeneration(nil)
+	sum.BeginGeneration(request.NewBatch(nil, nil))
 	for i, h := range handovers {
 		p := sum.workers[i%workers]
 		p.handovers = append(p.handovers, h)

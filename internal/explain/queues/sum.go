@@ -127,20 +127,20 @@ const (
 // BeginGeneration sets the slice of a generation: requests that end before sliceEnd are summed up, about maxSliceRequests of
 // them, fewer after many slices. It empties the workers' records of the generation before. It implements
 // pass.GenerationBeginner.
-func (s *Sum) BeginGeneration(reqs []request.Request) {
+func (s *Sum) BeginGeneration(batch request.Batch) {
 	s.aggregation.Wait()
 	s.workers[0].lateRuns.sliceWeight = 1
 	maxRequests := maxSliceRequests
 	if s.sliceRequests >= laterSlicesFrom {
 		maxRequests = maxLaterSliceRequests
 	}
-	s.sliceRequests += min(len(reqs), maxRequests)
-	from, to, isWhole := request.SliceOf(reqs, maxRequests, 0)
+	s.sliceRequests += min(batch.Count, maxRequests)
+	from, to, isWhole := batch.Slice(maxRequests, 0)
 	s.sliceNS += max(0, to-from)
 	if isWhole {
 		to = math.MaxInt64
 	} else {
-		s.workers[0].lateRuns.sliceWeight = int64((len(reqs) + maxRequests/2) / maxRequests)
+		s.workers[0].lateRuns.sliceWeight = int64((batch.Count + maxRequests/2) / maxRequests)
 	}
 	for _, p := range s.workers {
 		p.sliceEnd = to

@@ -71,10 +71,12 @@ type networkReader struct {
 // A backlogFinder stores the messages of clients and the periods of work of loops.
 type backlogFinder struct {
 	messages []clientMessage
-	periods  []workPeriod
-	readers  map[uint64]*networkReader // those that began a period
-	reads    map[*originStats][]readTurn
-	units    []workUnit
+	// clientReads are the iterations of the current generation that data from a client began.
+	clientReads []clientMessage
+	periods     []workPeriod
+	readers     map[uint64]*networkReader // those that began a period
+	reads       map[*originStats][]readTurn
+	units       []workUnit
 }
 
 // A workUnit is the part of a period of work in which one message was handled.
@@ -91,20 +93,20 @@ type readTurn struct {
 	frame      tracefmt.FrameID
 }
 
-// addMessages stores the messages of clients that are among the requests of a generation: those of WebSockets, and iterations
+// addMessages stores the messages of clients in a generation: those of WebSockets, which are among the requests, and iterations
 // that data from a client began.
 func (b *backlogFinder) addMessages(list []Request) {
 	for i := range list {
-		r := &list[i]
-		isMessage := r.Kind == WebSocket
-		if r.ReadsClient {
-			reader := b.readers[r.G]
-			isMessage = isMessage || reader == nil || !reader.isLibrary
-		}
-		if isMessage && r.Piece == WholeRequest && !r.CutAtStart && len(b.messages) < maxBacklogRecords {
+		if r := &list[i]; r.Kind == WebSocket && r.Piece == WholeRequest && !r.CutAtStart && len(b.messages) < maxBacklogRecords {
 			b.messages = append(b.messages, clientMessage{start: r.Start, end: r.End, goroutine: r.G, frame: r.RootFrame})
 		}
 	}
+	for _, message := range b.clientReads {
+		if reader := b.readers[message.goroutine]; (reader == nil || !reader.isLibrary) && len(b.messages) < maxBacklogRecords {
+			b.messages = append(b.messages, message)
+		}
+	}
+	b.clientReads = b.clientReads[:0]
 }
 
 // collectReceived stores, for each reader, the data that the reader received in a generation, and whether it woke a goroutine

@@ -99,6 +99,7 @@ func (r *runSource) add(c *collector, g *timeline.Gen) {
 	case r.work.isBatch:
 		rest := slices.DeleteFunc(c.emitted, func(part Request) bool { return c.isPartOfRun(&part) })
 		c.emitted = slices.Clone(rest) // the memory of the parts is not needed again
+		c.series.remove(func(s *Series) bool { return !c.isMeasured(c.stackInfo(s.key.entryStack).startFunc) })
 	default:
 		r.loops.jobs.emitAllCounted(c, g)
 	}

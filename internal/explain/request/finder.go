@@ -95,9 +95,10 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 }
 
 // Add processes the window's last generation. It returns, in no order, the requests that ended in it and pieces of requests that
-// have been open for long. The slice is valid until the next call.
+// have been open for long, except for those that Series returns. The slice is valid until the next call.
 func (f *Finder) Add(g *timeline.Gen) []Request {
 	f.emitted = f.emitted[:0]
+	f.series.reset()
 	if f.lastGeneration == 0 {
 		f.traceStart = g.Base
 	}
@@ -121,14 +122,21 @@ func (f *Finder) Add(g *timeline.Gen) []Request {
 			s.finishGeneration(&f.collector, g)
 		}
 	}
-	f.requestCount += len(f.emitted)
+	f.requestCount += len(f.emitted) + f.series.count()
 	f.loops.backlogs.addMessages(f.emitted)
 	removeUnknown(f.annotated, g)
 	clear(f.annotatedSpans)
 	f.emitLongPieces(g)
+	if f.identities.hasIDs {
+		f.emitted = AppendUnits(f.emitted, f.Series()...)
+		f.series.reset()
+	}
 	f.identities.attach(f.emitted)
 	return f.emitted
 }
+
+// Series returns the requests of the last generation that Add left out. They are valid until the next call of Add.
+func (f *Finder) Series() []*Series { return f.series.list }
 
 // OldestOpen returns the earliest pieceStart of the open requests, or the largest int64 if none is open. Generations
 // that end before it can be dropped.

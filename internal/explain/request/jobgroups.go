@@ -91,7 +91,6 @@ func (j *jobSource) addGroups(c *collector) {
 		origin.total += group.count
 		group.startFunc.count += group.count
 		group.startFunc.allParts = false
-		j.bornCount += group.count
 	}
 }
 
@@ -126,16 +125,12 @@ func (j *jobSource) emitCounted(c *collector, g *timeline.Gen, id uint64, number
 	end, _ := g.DeathOf(number)
 	job := newJob(c, &b)
 	job.kind = j.kindList[j.states[number]>>jobStateBits]
-	c.emitted = append(c.emitted, j.requestOf(c, &job, id, end))
+	request := j.requestOf(c, &job, id, end)
+	c.emitJob(&request)
 }
 
 // emitAllCounted emits the jobs of a generation that were only counted because the program might have been a batch program.
 func (j *jobSource) emitAllCounted(c *collector, g *timeline.Gen) {
-	count := 0
-	for _, s := range j.states {
-		count += intOf(j.isCounted(s))
-	}
-	c.reserve(count)
 	g.EachInOrder(func(id uint64, number uint32) {
 		if j.isCounted(j.states[number]) {
 			j.emitCounted(c, g, id, number)

@@ -33,7 +33,6 @@ type jobSource struct {
 	// Of this generation: the births by their key, those that are added one by one with their order by time, the kinds by index, and
 	// the jobs.
 	birthGroups map[birthKey]*birthGroup
-	bornCount   int // all births
 	births      []timeline.BirthTime
 	order       []int32
 	kindList    []*jobKind
@@ -173,7 +172,6 @@ func (j *jobSource) add(c *collector, g *timeline.Gen) {
 		}
 		j.births = append(j.births, timeline.BirthTime{Time: b.Time, Number: number})
 	})
-	j.bornCount = len(j.births)
 	j.addGroups(c)
 	j.order = g.OrderBirths(j.births, j.order)
 	for _, i := range j.order {
@@ -300,15 +298,6 @@ func (j *jobSource) storeJob(number uint32, id uint64, job job) {
 // finishGeneration ends the jobs whose goroutines ended in the generation, in order of the goroutines' ids. It removes the
 // iterations of goroutines whose whole lives turned out to be the units of work.
 func (j *jobSource) finishGeneration(c *collector, g *timeline.Gen) {
-	if !j.work.dropsParts() {
-		count := 0
-		for _, s := range j.states {
-			if s&(isJob|isPartJob) == isJob {
-				count++
-			}
-		}
-		c.reserve(count)
-	}
 	for key, kind := range j.kinds {
 		if kind.isCounted {
 			j.endUniform(c, key, kind)
@@ -340,7 +329,9 @@ func (j *jobSource) finishGeneration(c *collector, g *timeline.Gen) {
 		}
 	})
 	if len(j.droppedLoops) > 0 {
-		c.emitted = slices.DeleteFunc(c.emitted, func(r Request) bool { return r.Kind == Loop && j.droppedLoops[r.G] })
+		c.series.removeLoops(j.droppedLoops)
+		reads := &j.loops.backlogs.clientReads
+		*reads = slices.DeleteFunc(*reads, func(m clientMessage) bool { return j.droppedLoops[m.goroutine] })
 		j.droppedLoops = nil
 	}
 }
@@ -417,7 +408,7 @@ func (j *jobSource) emitPending(c *collector, kind *jobKind) {
 	}
 	for i := range kind.pending {
 		if r := &kind.pending[i]; !j.work.drops(c, r.EntryStack) {
-			c.emitted = append(c.emitted, *r)
+			c.emitJob(r)
 		}
 	}
 	kind.pending = kind.pending[:0]

@@ -65,7 +65,7 @@ func TestUniformJobs(t *testing.T) {
 		g := must.Have(decoder.Next(t.Context()))(t)
 		window.Gens = append(window.Gens, g)
 		jobs, totalNS := 0, int64(0)
-		for _, r := range finder.Add(g) {
+		for _, r := range AppendUnits(finder.Add(g), finder.Series()...) {
 			if r.Kind == Goroutine {
 				jobs, totalNS = jobs+1, totalNS+r.End-r.Start
 			}

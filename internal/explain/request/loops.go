@@ -34,8 +34,6 @@ type loopSource struct {
 	// unclassified are the ended iterations of the current generation that can only be split when all have been
 	// counted.
 	unclassified chunkedList[endedIteration]
-	// expectedIterations is the number of idle waits in the current generation, an upper bound of its iterations.
-	expectedIterations int
 	// isUnknownServer says that the process accepts connections for a protocol that no source knows. scannedStacks is
 	// how many stacks were searched for that.
 	isUnknownServer bool
@@ -126,7 +124,6 @@ func (f *Finder) ClientWaits() func(wait tracefmt.StackID) (isClient, isKnown bo
 
 // add follows the goroutines that may loop through a generation and emits the iterations that ended.
 func (l *loopSource) add(c *collector, g *timeline.Gen) {
-	l.expectedIterations = 0
 	removeUnknown(l.goroutines, g)
 	l.scanForServer(c)
 	l.listCandidates(c, g)
@@ -152,17 +149,11 @@ func (l *loopSource) addObservations(c *collector, g *timeline.Gen) {
 			if loop.separateByWork(c, g) || loop.isSeparatedByTakes {
 				continue
 			}
-			if loop.chooseIdleWait(c); loop.waits[loop.idleWait] != nil {
-				l.expectedIterations += loop.waits[loop.idleWait].count
-			}
+			loop.chooseIdleWait(c)
 		}
 	}
 	if loop := l.findSilentFeeder(c, g); loop != nil {
 		loop.separateByWork(c, g)
-	}
-	// Jobs are appended after the iterations.
-	if !l.work.dropsParts() {
-		c.reserve(l.expectedIterations + min(l.expectedIterations, l.jobs.bornCount))
 	}
 	for _, goroutine := range l.candidates {
 		if len(goroutine.takes) > 0 {
@@ -251,7 +242,6 @@ func (l *loopSource) observeRest(c *collector, g *timeline.Gen) {
 		return
 	}
 	addEstimates(-1)
-	l.expectedIterations = 0 // those were emitted
 	for _, goroutine := range rest {
 		goroutine.maxSpans = math.MaxInt
 	}
@@ -325,9 +315,6 @@ func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGo
 		info, canonical := c.stackInfo(obs.stack), c.canonicalStack(obs.stack)
 		loop.sharesSocket = loop.sharesSocket || info.isReadTurn
 		goroutine.canIterate = goroutine.canIterate || loop.idleWait == 0 || loop.idleWait == canonical
-		if loop.idleWait == canonical {
-			l.expectedIterations++
-		}
 		if loop.idleWait != 0 && loop.restWaits == nil {
 			continue
 		}

@@ -132,21 +132,41 @@ const (
 	LastPiece
 )
 
-// SliceOf returns a time interval, from and to included, in which about limit of a generation's whole requests end, counted from
-// the first to end. isWhole reports whether it includes all of them. If since is positive, the interval begins at since or
-// before. Without a request from is the largest int64 or since, to is 0.
-func SliceOf(reqs []Request, limit int, since int64) (from, to int64, isWhole bool) {
-	from = math.MaxInt64
+// A Batch describes the requests of a generation: how many there are, and of the whole ones that have ended the first and the last
+// end. Without any, FirstEnd is the largest int64 and LastEnd 0.
+type Batch struct {
+	Count             int
+	FirstEnd, LastEnd int64
+}
+
+// NewBatch describes requests and the units of series.
+func NewBatch(reqs []Request, series []*Series) Batch {
+	b := Batch{len(reqs), math.MaxInt64, 0}
 	for i := range reqs {
 		if r := &reqs[i]; r.Piece == WholeRequest && !r.Open {
-			from, to = min(from, r.End), max(to, r.End)
+			b.FirstEnd, b.LastEnd = min(b.FirstEnd, r.End), max(b.LastEnd, r.End)
 		}
 	}
+	for _, s := range series {
+		for _, units := range s.Chunks {
+			b.Count += len(units)
+			for i := range units {
+				b.FirstEnd, b.LastEnd = min(b.FirstEnd, units[i].End), max(b.LastEnd, units[i].End)
+			}
+		}
+	}
+	return b
+}
+
+// Slice returns a time interval, from and to included, in which about limit of the requests end, counted from the first to end.
+// isWhole reports whether it includes all of them. If since is positive, the interval begins at since or before.
+func (b *Batch) Slice(limit int, since int64) (from, to int64, isWhole bool) {
+	from, to = b.FirstEnd, b.LastEnd
 	if since > 0 {
 		from = min(from, since)
 	}
-	if isWhole = len(reqs) <= limit; !isWhole {
-		to = from + int64(float64(to-from)*float64(limit)/float64(len(reqs)))
+	if isWhole = b.Count <= limit; !isWhole {
+		to = from + int64(float64(to-from)*float64(limit)/float64(b.Count))
 	}
 	return from, to, isWhole
 }

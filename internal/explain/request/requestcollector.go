@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -21,8 +20,9 @@ type collector struct {
 	traceStart int64
 	traceEnd   int64 // set by Finish
 
-	emitted      []Request // in this generation
-	requestCount int       // emitted in earlier ones, without the pieces of runs
+	emitted      []Request // in this generation, without the units of series
+	series       seriesList
+	requestCount int // emitted in earlier ones, without the pieces of runs
 
 	annotations []annotation // by precedence
 	protocols   []protocol
@@ -56,17 +56,17 @@ func (o *openRequest) complete(r Request) Request {
 	return r
 }
 
-// reserve makes room for n more requests.
-func (c *collector) reserve(n int) {
-	if len(c.emitted) == 0 {
-		c.emitted = entry.Resize(c.emitted, n)[:0] // slices.Grow would copy the requests of the last generation
-	} else {
-		c.emitted = slices.Grow(c.emitted, n)
-	}
-}
-
 // emit emits the request r, which began as o.
 func (c *collector) emit(o *openRequest, r Request) { c.emitted = append(c.emitted, o.complete(r)) }
+
+// emitJob emits the request of a job.
+func (c *collector) emitJob(r *Request) {
+	if r.Piece == WholeRequest && !r.CutAtStart {
+		c.series.add(seriesKey{kind: r.Kind, entryStack: r.EntryStack, rootFrame: r.RootFrame, starterFrame: r.StarterFrame}, r.Start, r.End, r.G)
+	} else {
+		c.emitted = append(c.emitted, *r)
+	}
+}
 
 // emitServed appends the request r of a protocol, which began at begin, to out. If marks or tasks within r represent it, they are
 // emitted in its place. A request that began before the trace keeps only kind, goroutine and end.

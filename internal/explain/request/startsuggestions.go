@@ -38,7 +38,7 @@ type startStats struct {
 
 // add measures the goroutines of a generation by start function, as long as no request was found.
 func (s *startSource) add(c *collector, g *timeline.Gen) {
-	if c.requestCount+len(c.emitted) > 0 || s.work.isBatch {
+	if c.requestCount+len(c.emitted)+len(c.series.list) > 0 || s.work.isBatch {
 		return
 	}
 	removeUnknown(s.byGoroutine, g)

@@ -199,10 +199,10 @@ func (l *loopSource) emitIteration(c *collector, t *endedIteration, start, end, 
 	if l.work.drops(c, t.waitStack) {
 		return
 	}
-	c.emitted = append(c.emitted, Request{})
-	r := &c.emitted[len(c.emitted)-1] // filled in place, as observations are
-	r.Kind, r.Start, r.wholeStart, r.End, r.G, r.WokenAt = Loop, start, start, end, t.goroutine, ready
-	r.EntryStack, r.RootFrame, r.ReadsClient, r.AnswersClient = t.waitStack, t.frame, readsClient, answersClient
+	if readsClient && len(l.backlogs.messages)+len(l.backlogs.clientReads) < maxBacklogRecords {
+		l.backlogs.clientReads = append(l.backlogs.clientReads, clientMessage{start: start, end: end, goroutine: t.goroutine, frame: t.frame})
+	}
+	c.series.add(seriesKey{Loop, ready != 0, readsClient, answersClient, t.waitStack, t.frame, 0}, start, end, t.goroutine)
 }
 
 // cycleStats counts iterations by their waitCycle: separately those that go through the cycle once and repeatedly.

@@ -54,14 +54,24 @@ func (p *adder) Add(w *path.WalkResult) {
 	if w.Observer || w.Form == path.Piece || w.Form == path.CutAtStart || !w.Req.IsServed() {
 		return
 	}
+	if w.Form != path.NotWalked {
+		p.addRequest(w.Start, w.Req.End)
+	}
+	for i := range w.Units {
+		p.addRequest(w.Units[i].Start, w.Units[i].End)
+	}
+}
+
+// addRequest counts a client's request.
+func (p *adder) addRequest(start, end int64) {
 	p.requests++
 	quiet := p.sum.freezes.LongSilences()
-	i, _ := slices.BinarySearchFunc(quiet, w.Start-freeze.BurstNS, func(silence freeze.Interval, t int64) int { return cmp.Compare(silence.End, t) })
-	for ; i < len(quiet) && quiet[i].Start < w.Req.End; i++ {
+	i, _ := slices.BinarySearchFunc(quiet, start-freeze.BurstNS, func(silence freeze.Interval, t int64) int { return cmp.Compare(silence.End, t) })
+	for ; i < len(quiet) && quiet[i].Start < end; i++ {
 		silence, counts := quiet[i], entry.GetOrAdd(p.silences, quiet[i].Start)
-		if w.Start >= silence.End {
+		if start >= silence.End {
 			counts.RequestsAfter++
-		} else if w.Start < silence.Start && w.Req.End >= silence.End {
+		} else if start < silence.Start && end >= silence.End {
 			counts.RequestsDuring++
 		}
 	}

@@ -52,7 +52,7 @@ func countWork(t *testing.T, data []byte) (requests int, work int64) {
 		must.Do(t, err)
 		win.Gens = append(win.Gens, g)
 		finder.InternMarks(dec.Symbols, g)
-		walk(finder.Add(g))
+		walk(request.AppendUnits(finder.Add(g), finder.Series()...))
 		end = max(end, g.End)
 	}
 	walk(finder.Finish(end))

@@ -64,15 +64,17 @@ func (w *Window) TrackedStacks(id uint64, from, to int64, buf []tracefmt.StackID
 	return buf
 }
 
+// MayHaveTrackedStacks reports whether a stack of the window may be tracked. It returns true for an empty window.
+func (w *Window) MayHaveTrackedStacks() bool {
+	return len(w.Gens) == 0 || w.Gens[len(w.Gens)-1].mayHaveTracked
+}
+
 // MayHaveTrackedStack reports whether a span of a goroutine that overlaps [from, to) may have a tracked stack. It only reads
 // whether runs have any event with a tracked stack, so it is cheap. It returns true too often, and always near the goroutine's
 // birth and near the border of a generation.
 func (w *Window) MayHaveTrackedStack(id uint64, from, to int64) bool {
-	if len(w.Gens) == 0 {
-		return true
-	}
-	if !w.Gens[len(w.Gens)-1].mayHaveTracked {
-		return false
+	if len(w.Gens) == 0 || !w.MayHaveTrackedStacks() {
+		return len(w.Gens) == 0
 	}
 	i := w.genReaching(from)
 	g := w.Gens[i]
