@@ -59,7 +59,7 @@ func eventsOf(r *Reader) (all []Event, err error) {
 
 // A reader returns all written events: several blocks, and a last one that is not full.
 func TestRoundTrip(t *testing.T) {
-	for _, n := range []int{0, 1, BlockEvents, 3*BlockEvents + 5} {
+	for _, n := range []int{0, 1, heldEvents + 5} {
 		want := someEvents(n)
 		r := must.Have(NewReader(fileOf(t, want, sampleTables)))(t)
 		check.True(t, r.HasTables && reflect.DeepEqual(r.Tables, sampleTables), "tables\n%+v\nwant\n%+v", r.Tables, sampleTables)
@@ -71,10 +71,10 @@ func TestRoundTrip(t *testing.T) {
 // Buffers of several CPUs are not in one order of time. An event that comes later than the writer can wait for gets
 // the time of the one before it and is counted.
 func TestOrder(t *testing.T) {
-	want := someEvents(3 * BlockEvents)
+	want := someEvents(heldEvents + BlockEvents)
 	mixed := slices.Clone(want)
-	for i := 0; i+1000 <= len(mixed); i += 1000 {
-		slices.Reverse(mixed[i : i+1000])
+	for i := 0; i+100 <= len(mixed); i += 100 {
+		slices.Reverse(mixed[i : i+100])
 	}
 	got, err := eventsOf(must.Have(NewReader(fileOf(t, mixed, Tables{})))(t))
 	if err != io.EOF || len(got) != len(want) || !slices.IsSortedFunc(got, func(a, b Event) int { return int(a.Time - b.Time) }) {
@@ -82,8 +82,9 @@ func TestOrder(t *testing.T) {
 	}
 	var buf bytes.Buffer
 	w := must.Have(NewWriter(&buf))(t)
-	for _, e := range want {
+	for i, e := range want {
 		must.Do(t, w.Add(e))
+		check.True(t, i+1 >= heldEvents || buf.Len() == len(Schema)+1, "%d events are encoded before the end", i+1)
 	}
 	must.Do(t, w.Add(Event{Time: 5, Kind: Refill}))
 	must.Do(t, w.Close(Tables{}))
