@@ -19,17 +19,18 @@ type Exchange struct {
 // A Clients collects the connections of a process's HTTP clients. net/http serves each of HTTP/1 with two goroutines: one reads the
 // answers, the other writes the requests. Of HTTP/2 and gRPC, one reads the answers for all calls. It implements pass.Listener.
 type Clients struct {
-	window      *timeline.Window
-	functions   knowledge.Index[tracefmt.StringID]
-	symbols     *tracefmt.Symbols
-	isSeen      map[uint64]bool
-	readers     map[uint64]*clientConnection // by goroutine
-	writers     map[uint64]*writer
-	readerOrder []uint64
-	from, to    int64
-	isSendStack map[tracefmt.StackID]bool
-	isReadStack map[tracefmt.StackID]bool
-	spanScratch []timeline.Span
+	window        *timeline.Window
+	functions     knowledge.Index[tracefmt.StringID]
+	symbols       *tracefmt.Symbols
+	isSeen        map[uint64]bool
+	readers       map[uint64]*clientConnection // by goroutine
+	writers       map[uint64]*writer
+	readerOrder   []uint64
+	from, to      int64
+	isSendStack   map[tracefmt.StackID]bool
+	isReadStack   map[tracefmt.StackID]bool
+	isSocketStack map[tracefmt.StackID]bool
+	spanScratch   []timeline.Span
 
 	// For connections of HTTP/2.
 	streamReaders  int
@@ -46,6 +47,7 @@ type clientConnection struct {
 	reader    uint64
 	writer    *writer // nil if it is not known
 	birth     timeline.Birth
+	life      lifetime
 	arrivals  []int64
 	exchanges []Exchange
 	builtFrom int // how many arrivals exchanges cover
@@ -69,7 +71,7 @@ type writer struct {
 func NewClients() *Clients {
 	return &Clients{
 		isSeen: make(map[uint64]bool), readers: make(map[uint64]*clientConnection), writers: make(map[uint64]*writer),
-		isSendStack: make(map[tracefmt.StackID]bool), isReadStack: make(map[tracefmt.StackID]bool), from: math.MinInt64,
+		isSendStack: make(map[tracefmt.StackID]bool), isReadStack: make(map[tracefmt.StackID]bool), isSocketStack: make(map[tracefmt.StackID]bool), from: math.MinInt64,
 		isStreamSend: make(map[tracefmt.StackID]bool), isPeerCall: make(map[tracefmt.StackID]bool), callsUntil: math.MinInt64,
 	}
 }
@@ -115,7 +117,9 @@ func (c *Clients) addGoroutine(g *timeline.Gen, id uint64, stack tracefmt.StackI
 	switch {
 	case roles.Has(knowledge.HTTP1ClientReader) && c.readers[id] == nil:
 		conn := &clientConnection{reader: id}
-		conn.birth, _ = g.BirthOf(id)
+		if birth, ok := g.BirthOf(id); ok {
+			conn.birth, conn.life.opened = birth, c.openTime(birth)
+		}
 		c.readers[id] = conn
 		c.readerOrder = append(c.readerOrder, id)
 	case roles.Has(knowledge.HTTP2ClientReader) && c.readers[id] == nil:
@@ -152,6 +156,9 @@ func (c *Clients) addArrivals(g *timeline.Gen, conn *clientConnection) {
 		if c.hasBothRoles(c.isReadStack, stack, knowledge.HTTP1ClientReader, knowledge.RequestPeek) {
 			conn.arrivals = append(conn.arrivals, s.End)
 		}
+	}
+	if conn.isDead {
+		conn.life.closed = c.closeTime(conn, c.spanScratch)
 	}
 }
 
@@ -259,7 +266,7 @@ func (conn *clientConnection) buildExchanges() {
 		}
 	}
 	conn.builtFrom = len(conn.arrivals)
-	if n := len(conn.exchanges); conn.writer == nil && conn.isDead && n > 0 && len(conn.arrivals) > 0 {
+	if n := len(conn.exchanges); conn.writer == nil && conn.isDead && conn.life.closed == 0 && n > 0 && len(conn.arrivals) > 0 {
 		conn.exchanges, conn.arrivals = conn.exchanges[:n-1], nil // the server closed the connection
 		conn.builtFrom = 0
 	}

@@ -3,8 +3,8 @@
 //
 // Input: the connections of the client's process with the times at which requests were sent and answers arrived (Clients), and the
 // requests of the server's process with their causes (ServedRequests, Server). A Joiner pairs whole connections: on the two ends of one HTTP/1
-// connection, exchanges and requests alternate in the same order, each request inside of its exchange. A pair counts only if no other
-// connection fits to either end, and the times on the way are those of a network. Then the k-th exchange is the k-th request, and the
+// connection, exchanges and requests alternate in the same order, each request inside of its exchange, and it is opened and closed by the
+// client first (lifetime). A pair counts only if no other connection fits to either end, and the times on the way are those of a network. Then the k-th exchange is the k-th request, and the
 // walk of the client's request continues in it (critpath.RemoteAnswer). Calls on a connection of HTTP/2 overlap, but it keeps their order:
 // a call whose order leaves several requests is not joined (pairStreams).
 //
@@ -98,6 +98,15 @@ type candidate struct {
 	fit     fit
 }
 
+// wayTimes returns the times in ns that messages took to the server and back: see fit.wayTimes. The end of the connection is one.
+func (c *candidate) wayTimes() (forwardTimes, returnTimes []int64) {
+	forwardTimes, returnTimes = c.fit.wayTimes(c.peer.Connections[c.serverG], &c.peer.Link)
+	if closed, read := c.conn.life.closed, c.peer.lifetimes[c.serverG].closed; closed != 0 && read != 0 {
+		forwardTimes = append(forwardTimes, max(0, c.peer.ToClient(read)-closed))
+	}
+	return forwardTimes, returnTimes
+}
+
 // Join joins connections of the client with connections of servers, as far as the exchanges so far decide, and adds later answers
 // to connections that are joined already.
 func (j *Joiner) Join() {
@@ -118,7 +127,7 @@ func (j *Joiner) Join() {
 	}
 	clear(j.undecided)
 	for _, c := range candidates {
-		if c.peer.isCalled && len(c.fit.pairs) >= threshold.Repeats {
+		if c.peer.isCalled {
 			j.undecided[c.conn] = c.peer
 		}
 	}
@@ -159,7 +168,7 @@ func (j *Joiner) candidatesOf(conn *clientConnection) (out []candidate) {
 	for _, p := range j.peers {
 		common := j.commonInterval(p)
 		for _, g := range p.connectionsIn(conn.allExchanges(), common) {
-			if p.Connections[g][0].IsStream != conn.isMultiplexed {
+			if p.Connections[g][0].IsStream != conn.isMultiplexed || !conn.life.canBeOf(p.lifetimes[g], &p.Link) {
 				continue
 			}
 			if f := conn.pairWith(0, p.Connections[g], &p.Link, common, common.from); f.isConsistent() {
@@ -182,12 +191,11 @@ func (p *peer) connectionsIn(exchanges []Exchange, common interval) (out []uint6
 	if shortest < 0 {
 		return nil
 	}
-	from, to := p.ToServer(exchanges[shortest].Sent)-p.slack, p.ToServer(exchanges[shortest].Arrived)+p.slack
-	for i := sort.Search(len(p.byStart), func(i int) bool { return p.byStart[i].Start >= from }); i < len(p.byStart) && p.byStart[i].Start <= to; i++ {
-		if g := p.byStart[i].Conn; !p.joinedEnds[g] && !slices.Contains(out, g) {
-			out = append(out, g)
+	p.eachBetween(p.ToServer(exchanges[shortest].Sent)-p.slack, p.ToServer(exchanges[shortest].Arrived)+p.slack, func(r *Request) {
+		if !p.joinedEnds[r.Conn] && !slices.Contains(out, r.Conn) {
+			out = append(out, r.Conn)
 		}
-	}
+	})
 	return out
 }
 
@@ -216,7 +224,7 @@ func (j *Joiner) joinUnique(candidates *[]candidate) bool {
 	slices.SortStableFunc(unique, func(a, b candidate) int { return cmp.Compare(len(b.fit.pairs), len(a.fit.pairs)) })
 	hasJoined := false
 	for _, c := range unique {
-		forwardTimes, returnTimes := c.fit.wayTimes(c.peer.Connections[c.serverG], &c.peer.Link)
+		forwardTimes, returnTimes := c.wayTimes()
 		if !c.peer.isCalled || len(c.fit.pairs) >= threshold.Repeats && !isClose(forwardTimes, returnTimes, c.peer.slack, 1) || !c.fit.addBounds(c.peer.bounds, c.peer.Connections[c.serverG]) {
 			continue
 		}
@@ -243,7 +251,7 @@ func (p *peer) hasProof(unique []candidate) bool {
 	isLong := false
 	for _, c := range unique {
 		if c.peer == p {
-			t, b := c.fit.wayTimes(p.Connections[c.serverG], &p.Link)
+			t, b := c.wayTimes()
 			forwardTimes, returnTimes = append(forwardTimes, t...), append(returnTimes, b...)
 			isLong = isLong || len(c.fit.pairs) >= threshold.SmallSample
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sort"
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
@@ -30,7 +31,8 @@ type Request struct {
 	IsWoken bool
 	// AnswerTime is not later than the answer's first bytes. It is Start if it is not known.
 	AnswerTime int64
-	Group      string // the report's id
+	life       lifetime // of the connection, as far as it is known with the request
+	Group      string   // the report's id
 	Parts      []critpath.RemotePart
 }
 
@@ -48,10 +50,13 @@ type Server struct {
 	Name        string
 	From, To    int64
 	Connections map[uint64][]Request
+	lifetimes   map[uint64]lifetime // of connections
 	// WayCause is the cause of the time on the way to this server and back.
 	WayCause int32
-	// byStart has all requests in order of their starts.
-	byStart []*Request
+	// woken and unwoken have all requests in order of their starts: those that begin when their message came, and those that begin at some
+	// time before it. latestEnds has the latest end of each unwoken request and those before it.
+	woken, unwoken []*Request
+	latestEnds     []int64
 }
 
 // NewServer returns a Server without requests.
@@ -65,16 +70,45 @@ func (s *Server) Add(r Request) { s.Connections[r.Conn] = append(s.Connections[r
 // Sort sorts the requests of each connection, and all requests by start. It must be called after the last Add and before a Joiner
 // uses the server.
 func (s *Server) Sort() {
-	s.byStart = s.byStart[:0]
-	for _, list := range s.Connections {
+	s.woken, s.unwoken, s.latestEnds, s.lifetimes = nil, nil, nil, make(map[uint64]lifetime)
+	for conn, list := range s.Connections {
 		slices.SortFunc(list, func(a, b Request) int {
 			return cmp.Or(cmp.Compare(a.orderTime(), b.orderTime()), cmp.Compare(a.Start, b.Start))
 		})
+		var life lifetime
 		for i := range list {
-			s.byStart = append(s.byStart, &list[i])
+			if list[i].IsWoken || list[i].IsStream {
+				s.woken = append(s.woken, &list[i])
+			} else {
+				s.unwoken = append(s.unwoken, &list[i])
+			}
+			life.merge(list[i].life)
+		}
+		s.lifetimes[conn] = life
+	}
+	for _, list := range [][]*Request{s.woken, s.unwoken} {
+		slices.SortFunc(list, func(a, b *Request) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G)) })
+	}
+	latest := int64(math.MinInt64)
+	for _, r := range s.unwoken {
+		latest = max(latest, r.End)
+		s.latestEnds = append(s.latestEnds, latest)
+	}
+}
+
+// eachBetween calls f with each request whose message may have come in [from, to].
+func (s *Server) eachBetween(from, to int64, f func(*Request)) {
+	begunBy := func(list []*Request, t int64) int {
+		return sort.Search(len(list), func(i int) bool { return list[i].Start > t })
+	}
+	for _, r := range s.woken[begunBy(s.woken, from-1):begunBy(s.woken, to)] {
+		f(r)
+	}
+	for i := begunBy(s.unwoken, to) - 1; i >= 0 && s.latestEnds[i] >= from; i-- {
+		if r := s.unwoken[i]; r.End >= from {
+			f(r)
 		}
 	}
-	slices.SortFunc(s.byStart, func(a, b *Request) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G)) })
 }
 
 // HasClient reports whether a client waits for a request. Middle pieces of long requests do not count.
@@ -87,6 +121,9 @@ func NewRequest(r *request.Request, window *timeline.Window, answers *AnswerFind
 		if b, ok := window.Born(r.G, r.End); ok && b.Creator != 0 {
 			out.Conn, out.Birth, out.IsStream = b.Creator, b.Time, true
 		}
+	}
+	if r.Kind == request.HTTP1 {
+		out.life = answers.lifetimeOf(r)
 	}
 	out.AnswerTime = answers.answerTime(r, out.IsStream)
 	return out
