@@ -104,7 +104,7 @@ func TestBounds(t *testing.T) {
 		},
 		{ // a limiter of a library
 			Report:   httpGroup(report.Cause{Cause: "sleep", Site: &report.Site{Func: "golang.org/x/time/rate.(*Limiter).wait", File: "rate.go", Line: 286, Module: "golang.org/x/time"}, TotalNS: ms(3000)}),
-			Limiters: []queues.Limiter{{Site: &report.Site{Func: "golang.org/x/time/rate.(*Limiter).wait", File: "rate.go", Line: 286, Module: "golang.org/x/time"}, Rate: 60, MaxWaiters: 7, QueuedShare: 0.5}},
+			Limiters: []queues.Limiter{{Site: &report.Site{Func: "golang.org/x/time/rate.(*Limiter).wait", File: "rate.go", Line: 286, Module: "golang.org/x/time"}, Rate: 60, MaxWaiters: 7, QueuedShare: 0.5, BurstDeficit: 9}},
 		},
 		{ // a peer that the kernel's events show, and outliers in few moments
 			Report: outliers(httpGroup(func() report.Cause {

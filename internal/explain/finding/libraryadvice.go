@@ -27,7 +27,8 @@ type library struct {
 	pauseAdvice  string // which options set its intended pauses; {length} is that of the first, {shorter} a better one
 	retryAdvice  string // the same for its pauses before it tries again what has failed
 	pauseLength  string // how long that one is unless set
-	burstAdvice  string // how a rate limiter admits {n} requests at once
+	burstOption  string // which option sets how many requests a rate limiter admits at once
+	rateOption   string // which one sets its rate
 	lockAdvice   string // how to avoid waits for its own lock
 	shareAdvice  string // how to avoid waits for a call of another request
 
@@ -55,7 +56,7 @@ var libraries = sync.OnceValue(func() (out []library) {
 	for _, s := range sections {
 		l := library{name: s.Title}
 		fields := map[string]*string{
-			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "slot": &l.slotNoun, "peer": &l.peerAdvice, "answer": &l.answerAdvice, "batches": &l.batchCalls, "pause": &l.pauseAdvice, "retry": &l.retryAdvice, "pause length": &l.pauseLength, "server": &l.server, "burst": &l.burstAdvice, "lock": &l.lockAdvice, "share": &l.shareAdvice, "slot function": &l.slotFunc,
+			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "slot": &l.slotNoun, "peer": &l.peerAdvice, "answer": &l.answerAdvice, "batches": &l.batchCalls, "pause": &l.pauseAdvice, "retry": &l.retryAdvice, "pause length": &l.pauseLength, "server": &l.server, "burst": &l.burstOption, "rate": &l.rateOption, "lock": &l.lockAdvice, "share": &l.shareAdvice, "slot function": &l.slotFunc,
 			"slot wait": &l.slotWait, "pool name": &l.poolName, "size": &l.sizeAdvice, "reuse": &l.reuseAdvice, "unused": &l.unusedAdvice, "leak": &l.leakAdvice,
 		}
 		for _, line := range strings.Split(strings.ReplaceAll(s.Text, "\n  ", " "), "\n") {

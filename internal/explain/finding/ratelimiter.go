@@ -1,9 +1,8 @@
 package finding
 
 import (
-	"fmt"
+	"cmp"
 	"math"
-	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
@@ -50,16 +49,13 @@ func limiterVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict
 	arrivals := float64(attr.group.Count+attr.group.Open.Count) / float64(durationNS) * 1e9
 	v.Title = textOf("title limiter-rate", "rate", words.Figure(limiter.Rate), "site", v.Site)
 	v.addEvidence(evidenceOf("evidence limiter-grants", limiter.Rate, "1/s"), evidenceOf("evidence limiter-arrivals", arrivals, "1/s"))
+	library := cmp.Or(libraryAt(top.Site), &library{})
 	if limiter.QueuedShare >= threshold.NearlyAllShare {
-		arrivals = max(arrivals, limiter.Rate)
-		v.Fix = textOf("fix limiter-full", "site", top.ownLine(), "now", words.Figure(limiter.Rate), "arrivals", words.Figure(math.Round(arrivals)), "rate", words.Figure(math.Round(limiterRoom*arrivals)))
+		calls := max(arrivals*limiter.WaitsPerRequest, limiter.Rate)
+		v.Fix = textOf("fix limiter-full", "rate", cmp.Or(library.rateOption, textOf("phrase limiter-rate", "site", top.ownLine())), "now", words.Figure(limiter.Rate), "calls", words.Figure(math.Round(calls)), "needed", words.Figure(math.Round(limiterRoom*calls)))
 		return v
 	}
-	burst := textOf("phrase bursts", "n", limiter.MaxWaiters)
-	if l := libraryAt(top.Site); l != nil && l.burstAdvice != "" {
-		burst = textOf("phrase bursts-by", "n", limiter.MaxWaiters, "advice", strings.ReplaceAll(l.burstAdvice, "{n}", fmt.Sprint(limiter.MaxWaiters)))
-	}
-	v.Fix = textOf("fix limiter-bursts", "arrivals", words.Figure(math.Round(arrivals)), "n", limiter.MaxWaiters, "burst", burst)
+	v.Fix = textOf("fix limiter-bursts", "burst", cmp.Or(library.burstOption, textOf("phrase limiter-burst")), "arrivals", words.Figure(math.Round(arrivals)), "waiters", limiter.MaxWaiters, "n", limiter.BurstDeficit)
 	v.Changes, v.ChangeText = changes, textOf("phrase change-no-queue")
 	return v
 }

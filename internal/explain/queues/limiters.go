@@ -2,6 +2,7 @@ package queues
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
@@ -22,24 +23,36 @@ import (
 type limiterWait struct {
 	site      tracefmt.FrameID
 	goroutine uint64
+	waitedNS  int64 // how long the same request had waited for it before
 	interval
 }
 
 // A limiterSum adds up the sleeps for rate limiters at one site.
 type limiterSum struct {
 	gapsNS     []int64 // time between the ends of successive waits that overlap
-	maxWaiters int     // largest number of simultaneous waits
-	queuedNS   int64   // time during which a goroutine waited
+	arrivals   []int64 // when each wait would have begun if its request had not waited before
+	requests   int     // that waited, once or more
+	waits      int
+	maxWaiters int   // largest number of simultaneous waits
+	queuedNS   int64 // time during which a goroutine waited
 }
 
-// maxLimiterGaps bounds the gaps that are stored for one site.
+// maxLimiterGaps bounds the gaps, and the arrivals, that are stored for one site.
 const maxLimiterGaps = 4096
 
 // addLimiterWaits records the sleeps on a request's path that are in a function of a rate limiter.
 func (p *workerSum) addLimiterWaits(w *path.WalkResult) {
+	others := len(p.limiterWaits)
 	for i := range w.Steps {
 		if step := &w.Steps[i]; step.Kind == critpath.Sleep && p.stage.Sites.HasRole(step.Stack, knowledge.RateLimiter) {
-			p.limiterWaits = append(p.limiterWaits, limiterWait{p.stage.Sites.SiteOf(step.Stack), step.G, interval{step.Start, step.End}})
+			wait := limiterWait{site: p.stage.Sites.SiteOf(step.Stack), goroutine: step.G, interval: interval{step.Start, step.End}}
+			for _, earlier := range slices.Backward(p.limiterWaits[others:]) {
+				if earlier.site == wait.site {
+					wait.waitedNS = earlier.waitedNS + earlier.end - earlier.start
+					break
+				}
+			}
+			p.limiterWaits = append(p.limiterWaits, wait)
 		}
 	}
 }
@@ -52,16 +65,22 @@ func (s *Sum) aggregateLimiters() {
 		list = append(list, p.limiterWaits...)
 	}
 	slices.SortFunc(list, func(a, b limiterWait) int {
-		return cmp.Or(cmp.Compare(a.site, b.site), cmp.Compare(a.end, b.end), cmp.Compare(a.goroutine, b.goroutine), cmp.Compare(a.start, b.start))
+		return cmp.Or(cmp.Compare(a.site, b.site), cmp.Compare(a.end, b.end), cmp.Compare(a.goroutine, b.goroutine), cmp.Compare(a.start, b.start), cmp.Compare(a.waitedNS, b.waitedNS))
 	})
 	// One wait may be on the paths of several requests.
 	list = slices.CompactFunc(list, func(a, b limiterWait) bool { return a.site == b.site && a.goroutine == b.goroutine && a.end == b.end })
 	for atSite := range entry.EqualRuns(list, func(a, b limiterWait) bool { return a.site == b.site }) {
-		sum, waits := entry.GetOrAdd(s.limiters, atSite[0].site), []interval{atSite[0].interval}
-		for i, wait := range atSite[1:] {
+		sum, waits := entry.GetOrAdd(s.limiters, atSite[0].site), make([]interval, 0, len(atSite))
+		for i, wait := range atSite {
 			waits = append(waits, wait.interval)
-			if last := atSite[i].end; wait.start < last && len(sum.gapsNS) < maxLimiterGaps {
-				sum.gapsNS = append(sum.gapsNS, wait.end-last)
+			if i > 0 && wait.start < atSite[i-1].end && len(sum.gapsNS) < maxLimiterGaps {
+				sum.gapsNS = append(sum.gapsNS, wait.end-atSite[i-1].end)
+			}
+			if len(sum.arrivals) < maxLimiterGaps {
+				sum.arrivals = append(sum.arrivals, wait.start-wait.waitedNS)
+			}
+			if sum.waits++; wait.waitedNS == 0 {
+				sum.requests++
 			}
 		}
 		sum.maxWaiters = max(sum.maxWaiters, maxOverlap(waits))
@@ -82,12 +101,17 @@ type Limiter struct {
 	Rate        float64
 	MaxWaiters  int     // how many waited at once
 	QueuedShare float64 // share of the time in which at least one goroutine waited
+	// WaitsPerRequest is how often a request that waits for it does so.
+	WaitsPerRequest float64
+	// BurstDeficit is by how much larger the limiter's burst would have to be for no request to wait; 0 if Rate is.
+	BurstDeficit int
 }
 
 // Limiters returns the rate limiters at which requests wait, by source line. Merge must have been called.
 func (s *Sum) Limiters(sp *spell.Speller) (out []Limiter) {
 	for site, sum := range s.limiters {
-		out = append(out, Limiter{sp.Site(site), sum.rate(), sum.maxWaiters, float64(sum.queuedNS) / float64(max(s.sliceNS, 1))})
+		rate := sum.rate()
+		out = append(out, Limiter{sp.Site(site), rate, sum.maxWaiters, float64(sum.queuedNS) / float64(max(s.sliceNS, 1)), float64(sum.waits) / float64(max(sum.requests, 1)), sum.burstDeficit(rate)})
 	}
 	slices.SortFunc(out, func(a, b Limiter) int { return a.Site.Compare(b.Site) })
 	return out
@@ -112,4 +136,23 @@ func (s *limiterSum) rate() float64 {
 		sumNS += gap
 	}
 	return float64(len(middle)) / float64(sumNS) * 1e9
+}
+
+// burstDeficit returns how many tokens a limiter with this rate lacks at most. A call waits only when no token is left. Then each
+// call takes one more, and the limiter adds tokens at its rate. Calls that a request makes one after another come sooner if the
+// earlier ones do not wait, so more are lacking than wait at once.
+func (s *limiterSum) burstDeficit(rate float64) int {
+	if rate == 0 {
+		return 0
+	}
+	slices.Sort(s.arrivals)
+	most, deficit := 0.0, 0.0
+	for i, arrival := range s.arrivals {
+		if i > 0 {
+			deficit = max(0, deficit-float64(arrival-s.arrivals[i-1])/1e9*rate)
+		}
+		deficit++
+		most = max(most, deficit)
+	}
+	return int(math.Ceil(most))
 }
