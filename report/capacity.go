@@ -28,6 +28,8 @@ type Capacity struct {
 	ClosedClients int `json:"closed_clients,omitempty"`
 	// Goals are the highest loads that keep the limits of latency of the question.
 	Goals []CapacityGoal `json:"goals,omitempty"`
+	// AskedLoadPerS is the load that the question asks about; 0 if it asks about none. The curve has it if it is below the first limit.
+	AskedLoadPerS float64 `json:"asked_load_per_s,omitempty"`
 	// Changes are those that the numbers assume.
 	Changes []string `json:"changes,omitempty"`
 }

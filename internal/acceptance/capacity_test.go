@@ -89,6 +89,9 @@ func TestCapacityChanges(t *testing.T) {
 	if ratio := more.Limits[0].SaturatesPerS / today; math.Abs(ratio-2) > 0.01 {
 		t.Errorf("twice the slots saturate at %g times the load", ratio)
 	}
+	if c := capacityOf(t, "semaphore", "load=10x"); !strings.HasPrefix(c.Text, "today 181/s; does not reach 1,810/s; first limit: pool of 3 ") {
+		t.Errorf("with ten times the load: %s", c.Text)
+	}
 	quota := capacityOf(t, "semaphore", "slots@main.go:78=1000", "quota=0.1").Limits[0]
 	if quota.Kind != report.LimitQuota || quota.Servers != 0.1 {
 		t.Errorf("with 1,000 slots the first limit is %+v", quota)

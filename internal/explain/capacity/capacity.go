@@ -46,8 +46,8 @@ func (s *Sum) Judge(in *Input) (*report.Capacity, error) {
 	out := &report.Capacity{LoadPerS: roundToThreeDigits(a.requestCount / float64(in.Report.Input.DurationNS) * 1e9), Limits: []report.Limit{}, Curve: []report.CurvePoint{}}
 	a.addQueues()
 	a.addCPU()
-	load, err := a.applyChanges(in.Question.Changes, out.LoadPerS)
-	if err != nil {
+	var err error
+	if out.AskedLoadPerS, err = a.applyChanges(in.Question.Changes, out.LoadPerS); err != nil {
 		return nil, err
 	}
 	for _, c := range in.Question.Changes {
@@ -66,7 +66,7 @@ func (s *Sum) Judge(in *Input) (*report.Capacity, error) {
 	out.NotJudged = append(out.NotJudged, report.NotJudged{Reason: "locks and pools for which no request waited in this recording"})
 	out.ClosedClients = a.closedClients()
 	if len(out.Limits) > 0 && !in.Question.LimitsOnly {
-		a.predictLatencies(out, load)
+		a.predictLatencies(out)
 	}
 	out.Text = Text(out)
 	return out, nil

@@ -2,6 +2,7 @@ package capacity
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -108,6 +109,10 @@ func TestText(t *testing.T) {
 		{Kind: report.LimitCPU, Servers: 4, SaturatesPerS: 4100},
 	}}
 	if got, want := Text(c), "today 1,240/s; first limit: lock main.(*journal).append main.go:126 at 3,200/s (3,000 to 3,400), then CPU of 4 CPUs at 4,100/s"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	c.AskedLoadPerS = 3300
+	if got, want := Text(c), "today 1,240/s; does not reach 3,300/s; first limit: lock "; !strings.HasPrefix(got, want) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	c.NotJudged = []report.NotJudged{{Kind: report.LimitPool, Site: &report.Site{Func: "main.f", File: "main.go", Line: 3}, Reason: "w"}, {Site: &report.Site{Func: "main.g", File: "main.go", Line: 4}, Reason: peerReason}}

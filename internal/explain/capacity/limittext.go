@@ -10,10 +10,14 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Text describes a capacity in one sentence: today's load, the first limits, and the kinds that are not judged.
+// Text describes a capacity in one sentence: today's load, a load of the question that it does not reach, the first limits, and
+// the kinds that are not judged.
 func Text(c *report.Capacity) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "today %s/s", words.Figure(c.LoadPerS))
+	if len(c.Limits) > 0 && c.AskedLoadPerS >= c.Limits[0].SaturatesPerS {
+		fmt.Fprintf(&b, "; does not reach %s/s", words.Figure(c.AskedLoadPerS))
+	}
 	first := "limit"
 	if slices.ContainsFunc(c.NotJudged, func(n report.NotJudged) bool { return n.Kind != "" }) {
 		first = "limit of those that can be judged"

@@ -304,9 +304,9 @@ func (s *simulation) curvePoint(perSecond float64) report.CurvePoint {
 	return out
 }
 
-// predictLatencies sets the curve of latencies over load and, for each goal, the highest load that keeps it. load adds a point
-// to the curve; 0: none.
-func (a *analysis) predictLatencies(out *report.Capacity, load float64) {
+// predictLatencies sets the curve of latencies over load, with the load of the question, and, for each goal, the highest load that
+// keeps it.
+func (a *analysis) predictLatencies(out *report.Capacity) {
 	s := a.newSimulation()
 	if len(s.plans) == 0 {
 		return
@@ -321,8 +321,8 @@ func (a *analysis) predictLatencies(out *report.Capacity, load float64) {
 	for _, share := range loadShares {
 		loads = append(loads, share*limit)
 	}
-	if load > 0 && load < limit {
-		loads = append(loads, load)
+	if out.AskedLoadPerS > 0 && out.AskedLoadPerS < limit {
+		loads = append(loads, out.AskedLoadPerS)
 	}
 	slices.Sort(loads)
 	for _, perSecond := range slices.Compact(loads) {
