@@ -1,6 +1,8 @@
 package acceptance_test
 
 import (
+	"cmp"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -81,6 +83,25 @@ func TestPoolSizes(t *testing.T) {
 			}
 		}
 		check.Equal(t, reported, c.slots, "%s: slots are reported", name)
+	}
+}
+
+// TestPoolsOfSeveralLines: requests wait for one pool at three lines, of which the report always shows the same one.
+func TestPoolsOfSeveralLines(t *testing.T) {
+	first := ""
+	for range 10 {
+		sites := ""
+		rep := explainFile(t, testprog.Recording(t, "field/redis-pool.whylate"), "--slowest", "3")
+		for i := range rep.Groups {
+			for k := range rep.Groups[i].Slowest {
+				for _, pool := range rep.Groups[i].Slowest[k].Pools {
+					sites += fmt.Sprintln(pool.Site.OwnLine().Line)
+				}
+			}
+		}
+		if first = cmp.Or(first, sites); sites == "" || sites != first {
+			t.Fatalf("the sites are %q, and were %q", sites, first)
+		}
 	}
 }
 

@@ -33,6 +33,13 @@ type slotKey struct {
 	call tracefmt.StringID
 }
 
+// compareSlotKeys returns an order of keys that is the same in each run.
+func compareSlotKeys(sp *spell.Speller) func(a, b slotKey) int {
+	return func(a, b slotKey) int {
+		return cmp.Or(cmp.Compare(a.wait, b.wait), sp.CompareFrames(a.site, b.site), cmp.Compare(sp.Syms.String(a.call), sp.Syms.String(b.call)))
+	}
+}
+
 // A handover is the end of a wait by another goroutine, which may have released a slot of a pool to the waiter.
 type handover struct {
 	key                slotKey
@@ -486,8 +493,7 @@ type SlotWaits struct {
 // called.
 func (s *Sum) SlotWaits(sp *spell.Speller) []SlotWaits {
 	keys := slices.SortedFunc(maps.Keys(s.slotWaits), func(a, b slotKey) int {
-		return cmp.Or(cmp.Compare(s.slotWaits[b].waits, s.slotWaits[a].waits), cmp.Compare(a.wait, b.wait),
-			sp.CompareFrames(a.site, b.site), cmp.Compare(sp.Syms.String(a.call), sp.Syms.String(b.call)))
+		return cmp.Or(cmp.Compare(s.slotWaits[b].waits, s.slotWaits[a].waits), compareSlotKeys(sp)(a, b))
 	})
 	var out []SlotWaits
 	for _, key := range keys {

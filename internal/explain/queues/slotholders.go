@@ -3,6 +3,7 @@ package queues
 import (
 	"cmp"
 	"iter"
+	"maps"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/path"
@@ -98,8 +99,8 @@ func (s *Sum) AddPools(r *report.Request, group string, sp *spell.Speller) {
 		line  tracefmt.Line
 	}
 	pools := map[poolKey]*queuedRequest{}
-	for _, top := range s.queuedRequests {
-		for _, queued := range top.Sorted() {
+	for _, slot := range slices.SortedFunc(maps.Keys(s.queuedRequests), compareSlotKeys(sp)) { // the first line represents the others
+		for _, queued := range s.queuedRequests[slot].Sorted() {
 			if queued.g != r.Goroutine || queued.end != start+r.LatencyNS {
 				continue
 			}
@@ -131,7 +132,7 @@ func (s *Sum) AddPools(r *report.Request, group string, sp *spell.Speller) {
 func (q *queuedRequest) reportPool(name string, start int64, sp *spell.Speller) report.Pool {
 	out := report.Pool{For: name, Site: sp.Site(q.key.site), FromNS: q.firstWait - sp.Start, ToNS: q.lastWaitEnd - sp.Start, Slots: [][]report.Hold{}}
 	holds := slices.SortedFunc(slices.Values(q.holds), func(a, b Hold) int {
-		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end), cmp.Compare(a.holder, b.holder))
+		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end), cmp.Compare(a.holder, b.holder), sp.CompareFrames(a.site, b.site))
 	})
 	holds = slices.CompactFunc(holds, func(a, b Hold) bool { return a.interval == b.interval && a.holder == b.holder })
 	var ends []int64 // of the last hold, by slot
