@@ -78,6 +78,27 @@ func TestSyncInLibrary(t *testing.T) {
 	}
 }
 
+// TestSharedSync: a request that waits once for a goroutine that syncs for many requests pays for a durable write. Several such
+// waits, a goroutine for each request, and a sync under a lock can be changed.
+func TestSharedSync(t *testing.T) {
+	for _, c := range []struct {
+		service     queues.ServiceStats
+		isUnchanged bool
+	}{
+		{queues.ServiceStats{Servers: 1, WaitsPerRequest: 1.04}, true},
+		{queues.ServiceStats{Servers: 1, WaitsPerRequest: 3}, false},
+		{queues.ServiceStats{Servers: 100, WaitsPerRequest: 1}, false},
+		{queues.ServiceStats{Servers: 1, WaitsPerRequest: 1, BehindLockShare: 0.3}, false},
+	} {
+		c.service.Cause, c.service.Site, c.service.Requests, c.service.BatchSize, c.service.WaitersPerServer = "syscall", siteOf("main.flush"), 100, 1, 1
+		in := &Input{Process: &process.Stats{}, Services: []queues.ServiceStats{c.service}, Report: oneGroup(report.Cause{Cause: "syscall", Call: "syscall.Fdatasync", Site: siteOf("main.flush"), Via: via("chan commit@7"), TotalNS: 6e9})}
+		found := findAll(t, in, rulesByCode(report.RuleBlockingSyscall))
+		if must.Equal(t, len(found), 1, "%+v: %+v", c.service, found); strings.HasPrefix(found[0].Fix, "nothing to change") != c.isUnchanged || (found[0].Severity == report.SeverityLow) != c.isUnchanged {
+			t.Errorf("%+v: %s, %s", c.service, found[0].Severity, found[0].Fix)
+		}
+	}
+}
+
 // TestTogether: the second change of a group is also predicted with the first one, whatever group comes between.
 func TestTogether(t *testing.T) {
 	in := &Input{Predict: func(_ string, changes []predict.Change) *report.Predicted {

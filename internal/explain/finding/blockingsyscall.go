@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -68,6 +69,15 @@ func libraryCallOf(route *causeRoute) string {
 	return ""
 }
 
+// isGroupCommit reports whether requests wait once each, without a lock, for a sync of a goroutine that syncs for all of them.
+// Such a wait is what a durable write costs.
+func (a *attribution) isGroupCommit(route *causeRoute) bool {
+	service := a.in.serviceAt(route.Cause, route.via)
+	return service != nil && service.Requests >= threshold.SmallSample && service.BehindLockShare < threshold.MinorShare &&
+		service.WaitsPerRequest < 1+threshold.MajorShare && service.OtherRequestShare <= threshold.HalfShare &&
+		float64(service.Servers) <= threshold.MajorShare*float64(service.Requests)
+}
+
 // childDelay is the Cmd.WaitDelay that a prediction assumes.
 const childDelay = 10 * time.Millisecond
 
@@ -86,7 +96,10 @@ func checkBlockingSyscall(attr *attribution, cand *candidate) Verdict {
 		v.Changes = []predict.Change{predict.Remove(top.Cause.Cause, predict.SiteText(&site, top.Cause.Cause))}
 		v.addEvidence(otherSiteEvidence(cand, top)...)
 	}
-	if call := libraryCallOf(top); k == diskSync && call != "" {
+	switch call := libraryCallOf(top); {
+	case k == diskSync && attr.isGroupCommit(top):
+		v.Fix, v.MaxSeverity, v.Changes = textOf("fix sync-shared", "site", v.Site), report.SeverityLow, []predict.Change{}
+	case k == diskSync && call != "":
 		v.Fix = textOf("fix sync-in-library", "call", call, "site", top.ownLine())
 	}
 	if k == otherSystemCall {

@@ -45,6 +45,7 @@ type service struct {
 	serverWrote    bool // the server itself sent the call that the peer answers in this interval
 	behindLock     bool // reached through a lock, before any hand-over of work
 	alreadyRunning bool // the server had started this work before the request started to wait
+	continuesWait  bool // an earlier service with this key is in the same wait of the request
 }
 
 // A serviceSum adds up the services of one key. Times are in ns.
@@ -57,6 +58,7 @@ type serviceSum struct {
 	unlocked       int64 // part of requests: not behind a lock
 	serverWrites   int64 // part of unlocked: the server itself sent the call to the peer
 	alreadyRunning int64 // part of unlocked: the server was already at this work, for another request
+	waits          int64 // waits of requests with such services
 	endInstants    int64 // instants at which last services ended; fewer than requests if several end together
 	servers        map[uint64]struct{}
 	maxServers     int // largest number of servers at the same time, each counted from its first service to its last
@@ -134,6 +136,12 @@ func (p *workerSum) addServices(w *path.WalkResult) {
 	for i := range services {
 		svc := &services[i]
 		svc.isLast = !slices.ContainsFunc(services[i+1:], func(b service) bool { return b.key == svc.key })
+		for _, earlier := range slices.Backward(services[:i]) {
+			if earlier.key == svc.key {
+				svc.continuesWait = isInOneWait(waits, r.G, earlier.start, svc.start)
+				break
+			}
+		}
 		svc.serverWrote = svc.isLast && svc.key.cause == cause.Network && (svc.serverWrote || p.hasServerWritten(w, svc))
 	}
 	if w.Sampled && len(w.LongPWaits) < path.MaxLongPWaits {
@@ -143,6 +151,11 @@ func (p *workerSum) addServices(w *path.WalkResult) {
 			}
 		}
 	}
+}
+
+// isInOneWait reports whether one wait of goroutine g contains two instants.
+func isInOneWait(waits []critpath.FollowedWait, g uint64, first, second int64) bool {
+	return slices.ContainsFunc(waits, func(wait critpath.FollowedWait) bool { return wait.G == g && wait.Start <= first && second < wait.End })
 }
 
 // isBehindLock reports whether the chain from wait i to the request goes through a lock before (nearer to the request than) any
@@ -277,6 +290,9 @@ func (s *serviceSum) add(list []*service, requests map[uint64]struct{}) (lastEnd
 	for _, a := range list {
 		d := a.weight * (a.end - a.start)
 		s.waitNS += d
+		if !a.continuesWait {
+			s.waits += a.weight
+		}
 		if servesRequest {
 			s.otherRequestNS += d
 		}
@@ -328,6 +344,8 @@ type ServiceStats struct {
 	BatchSize float64
 	// OtherRequestShare is the share of the waiting time on goroutines that were serving other requests.
 	OtherRequestShare float64
+	// WaitsPerRequest is the mean number of a request's own waits that contain such services.
+	WaitsPerRequest float64
 	// BehindLockShare is the share of the waiting time that was reached through a lock: requests queue for the lock.
 	BehindLockShare float64
 	// ServerWroteShare is, for waits for the network, the share of the requests for which the server itself had written since
@@ -377,6 +395,7 @@ func (s *Sum) Services(sp *spell.Speller, kinds func(request.Kind) bool) []Servi
 			WaitersPerServer:    float64(sum.waitNS) / float64(max(sum.busyNS, 1)),
 			BatchSize:           float64(sum.requests) / float64(sum.endInstants),
 			OtherRequestShare:   float64(sum.otherRequestNS) / float64(sum.waitNS),
+			WaitsPerRequest:     float64(sum.waits) / float64(max(sum.requests, 1)),
 			BehindLockShare:     float64(sum.behindLockNS) / float64(sum.waitNS),
 			ServerWroteShare:    float64(sum.serverWrites) / float64(max(sum.unlocked, 1)),
 			AlreadyRunningShare: float64(sum.alreadyRunning) / float64(max(sum.unlocked, 1)),

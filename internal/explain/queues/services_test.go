@@ -43,24 +43,24 @@ func TestServices(t *testing.T) {
 		start := i * 10 * ms
 		// One worker, 10 ms for each request: each waits through the service of two others, then through its own.
 		worker = append(worker,
-			service{key, 7, start, start + 20*ms, false, 1, false, false, false},
-			service{key, 7, start + 20*ms, start + 30*ms, true, 1, false, false, false})
+			service{key, 7, start, start + 20*ms, false, 1, false, false, false, false},
+			service{key, 7, start + 20*ms, start + 30*ms, true, 1, false, false, false, true})
 		// A batcher that answers three at once.
-		batch = append(batch, service{key, 7, i / 3 * 30 * ms, i/3*30*ms + 30*ms, true, 1, false, false, false})
+		batch = append(batch, service{key, 7, i / 3 * 30 * ms, i/3*30*ms + 30*ms, true, 1, false, false, false, false})
 		// One goroutine for each request.
-		ownServer = append(ownServer, service{key, 100 + uint64(i), start, start + 30*ms, true, 1, false, false, false})
+		ownServer = append(ownServer, service{key, 100 + uint64(i), start, start + 30*ms, true, 1, false, false, false, false})
 		// Two workers at a time: each ends after a service, and a new one replaces it.
-		replacedServers = append(replacedServers, service{key, 200 + uint64(i), start, start + 20*ms, true, 1, false, false, false})
+		replacedServers = append(replacedServers, service{key, 200 + uint64(i), start, start + 20*ms, true, 1, false, false, false, false})
 		// The owner of a state calls a peer for one of three requests, and then answers the others, too.
-		stateOwner = append(stateOwner, service{key, 7, start, i/3*30*ms + 30*ms, true, 1, i%3 == 0, false, i%3 > 0})
+		stateOwner = append(stateOwner, service{key, 7, start, i/3*30*ms + 30*ms, true, 1, i%3 == 0, false, i%3 > 0, false})
 		// The holder of a lock waits for this goroutine, and two other requests wait for the lock.
 		lockHolder = append(lockHolder,
-			service{key, 7, start, start + 20*ms, false, 1, false, true, false},
-			service{key, 7, start + 20*ms, start + 30*ms, true, 1, false, false, false})
+			service{key, 7, start, start + 20*ms, false, 1, false, true, false, false},
+			service{key, 7, start + 20*ms, start + 30*ms, true, 1, false, false, false, true})
 		// The holder of a lock calls a peer, on another goroutine; a dozen requests wait for the lock.
-		askingHolder = append(askingHolder, service{key, 7, start, i/3*30*ms + 30*ms, true, 1, i%3 > 0, i%3 > 0, i%3 > 0})
+		askingHolder = append(askingHolder, service{key, 7, start, i/3*30*ms + 30*ms, true, 1, i%3 > 0, i%3 > 0, i%3 > 0, false})
 		// A slot of a pool: another request holds it.
-		slotHolders = append(slotHolders, service{key, uint64(i%4 + 1), start, start + 10*ms, true, 1, false, false, false})
+		slotHolders = append(slotHolders, service{key, uint64(i%4 + 1), start, start + 10*ms, true, 1, false, false, false, false})
 	}
 	for _, c := range []struct {
 		name                                  string
@@ -86,7 +86,7 @@ func TestServices(t *testing.T) {
 		stats := got[0]
 		isNear := func(a, b float64) bool { return a > b*0.999-1e-9 && a < b*1.001+1e-9 }
 		if !isNear(stats.WaitersPerServer, c.waiters) || !isNear(stats.BatchSize, c.batchSize) ||
-			stats.OtherRequestShare != c.otherRequestShare || stats.Servers != c.servers || stats.MaxServers != c.maxServers ||
+			stats.OtherRequestShare != c.otherRequestShare || stats.WaitsPerRequest != 1 || stats.Servers != c.servers || stats.MaxServers != c.maxServers ||
 			stats.ServiceNS != c.service || !isNear(stats.BehindLockShare, c.behindLockShare) || stats.PeriodNS != c.period {
 			t.Errorf("%s: %+v, want %+v", c.name, stats, c)
 		}
