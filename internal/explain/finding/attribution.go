@@ -15,7 +15,8 @@ import (
 // the lock for all others. To report it once, each route to each cause of a group is attributed to one candidate, and so to one
 // rule:
 //
-//   - Time of the collector, the scheduler or the kernel is no wait: it belongs to WL1, WL3 and WL4, whatever led to it.
+//   - Time of the collector, the scheduler or the kernel is no wait: it belongs to WL1, WL3 and WL4, whatever led to it. Neither is
+//     time behind a goroutine of a herd that Broadcast wakes (isInHerd).
 //   - Time behind a lock or a sync.Once belongs to a lock convoy (WL2002), whatever the holder did.
 //   - Time behind a channel, select or Cond at which requests queue for the other side belongs to a pool that is too small
 //     (WL2003).
@@ -78,6 +79,7 @@ type attribution struct {
 	fixedSleeps    map[report.SiteKey]bool      // sleeps of a dependency on the path of nearly every request
 	heaviestSleeps map[waitKey]*causeRoute      // by a request's first wait, the sleep behind it that took most time
 	longPolls      map[report.SiteKey]*longPoll // by the line where requests wait on purpose
+	herdLines      map[report.SiteKey]bool      // see findHerdLines
 	// peersInReport means that requests wait over the network for other groups of this report: time in those groups' requests is
 	// reported there.
 	peersInReport bool
@@ -92,7 +94,7 @@ func (in *Input) attributionOf(group *report.Group) *attribution {
 		return attr
 	}
 	attr := &attribution{in: in, group: group, queueWaits: map[waitKey]bool{}, contendedSites: map[causeSite]waitKey{}, minorWaits: map[waitKey]bool{}, canonicalWaits: map[waitKey]waitKey{},
-		fixedSleeps: map[report.SiteKey]bool{}, heaviestSleeps: map[waitKey]*causeRoute{}, longPolls: map[report.SiteKey]*longPoll{}}
+		fixedSleeps: map[report.SiteKey]bool{}, heaviestSleeps: map[waitKey]*causeRoute{}, longPolls: map[report.SiteKey]*longPoll{}, herdLines: map[report.SiteKey]bool{}}
 	attr.peersInReport = in.peerGroups(group) != nil
 	for c, r := range attr.routes(group.All()) {
 		if c.Cause == report.CauseSleep && len(r.Via) > 0 {
@@ -102,6 +104,7 @@ func (in *Input) attributionOf(group *report.Group) *attribution {
 		}
 	}
 	attr.findFixedSleeps()
+	attr.findHerdLines()
 	attr.findQueueWaits()
 	attr.findLongPolls()
 	attr.findContendedSites()
@@ -240,7 +243,7 @@ func (a *attribution) contendedWait(via []report.Via) (first waitKey, ok bool) {
 // to. The comment at the top of this file has the rules of precedence. An empty code means that it belongs to no rule about
 // waiting.
 func (a *attribution) candidateKeyOf(c *report.Cause, via []report.Via) candidateKey {
-	if !isAttributable(c.Cause) {
+	if !isAttributable(c.Cause) || a.isInHerd(c, via) {
 		return candidateKey{}
 	}
 	via, peerAnswers := verdict.AfterLastAnswer(via)

@@ -1,8 +1,14 @@
 package finding
 
 import (
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
 )
 
 // checkHerd is WL1004, herd: many goroutines wake at the same time and occupy the Ps, so requests wait for a P. runQueueWaitOf
@@ -18,6 +24,16 @@ func checkHerd(in *Input, wait *runQueueWait) []Verdict {
 		start = herd.Site.OwnLine().Func
 	}
 	v.Title, v.Fix = textOf("title herd", "n", herd.Largest, "start", words.FuncName(start)), textOf("fix herd", "n", herd.Largest, "site", v.Site)
+	if herd.Waker != nil {
+		v.Site = herd.Waker
+		attr := in.attributionOf(wait.group)
+		v.Share, v.Gain = gainWithoutRoutes(wait.group, func(c *report.Cause, via []report.Via) bool {
+			isBroadcast := c.Cause == report.CauseCPU && c.Site != nil && c.Site.LineKey() == herd.Waker.LineKey()
+			return isBroadcast || attr.isInHerd(c, via) || isSched(c) && !isBehindHub(wait.hubs, c)
+		})
+		v.Changes = append(v.Changes, predict.Remove(report.CauseCPU, predict.SiteText(herd.Waker, report.CauseCPU)))
+		v.Title, v.Fix = textOf("title herd-of-broadcast", "n", herd.Largest, "start", words.FuncName(start)), textOf("fix herd-of-broadcast", "n", herd.Largest, "site", v.Site)
+	}
 	v.addEvidence(
 		evidenceOf("evidence herd-size", herd.Largest, "count", "time", words.Brief(herd.WithinNS)),
 		evidenceOf("evidence herd-last", herd.LateNS, "ns"))
@@ -32,4 +48,30 @@ func checkHerd(in *Input, wait *runQueueWait) []Verdict {
 		v.addEvidence(evidenceOf("evidence herd-moments", wait.herdShare, "share"))
 	}
 	return []Verdict{v}
+}
+
+// findHerdLines fills herdLines: the lines where goroutines wait of which a Broadcast wakes many in vain. A Cond at which requests
+// wait for a slot is none.
+func (a *attribution) findHerdLines() {
+	if a.in.Process == nil {
+		return // in tests of rules that need no more than requests
+	}
+	for i := range a.in.Process.Herds {
+		h := &a.in.Process.Herds[i]
+		isPool := slices.ContainsFunc(a.in.SlotWaits, func(p queues.SlotWaits) bool {
+			return p.Wait == report.WaitCond && p.Site.LineKey() == h.Site.LineKey() && isSlotPool(&p)
+		})
+		if h.Waker != nil && h.Times >= threshold.Repeats && !isPool {
+			a.herdLines[h.Site.LineKey()] = true
+		}
+	}
+}
+
+// isInHerd reports whether a request waits at a cause for a goroutine of a herd that Broadcast wakes: it runs late, or takes the
+// lock of the Cond late, because of the others. It is no slot for which requests queue.
+func (a *attribution) isInHerd(c *report.Cause, via []report.Via) bool {
+	if len(via) == 0 || len(a.herdLines) == 0 {
+		return false
+	}
+	return c.Site != nil && a.herdLines[c.Site.LineKey()] || slices.ContainsFunc(via[1:], func(v report.Via) bool { return a.herdLines[v.Site.LineKey()] })
 }

@@ -18,6 +18,9 @@ import (
 func (a *attribution) findQueueWaits() {
 	queuedNS, totalNS := map[waitKey]int64{}, map[waitKey]int64{}
 	for cause, route := range a.routes(a.group.All()) {
+		if a.isInHerd(cause, route.Via) {
+			continue
+		}
 		for i := range route.Via {
 			v := &route.Via[i]
 			wait := waitKeyOf(v)

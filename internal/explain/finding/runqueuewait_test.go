@@ -89,6 +89,8 @@ func TestOccupants(t *testing.T) {
 	spin := process.Run{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Runs: 900, Long: 890, LongNS: 89e8, LongestNS: 20e6}
 	ticks := process.Run{Start: "main.tick", Site: siteOf("main.tick"), NS: 3e9, Runs: 1e5}
 	herd := process.Herd{Start: "main.tick", Site: siteOf("main.tick"), Times: 50, Wakes: 1e5, Largest: 2000, RanNS: 29e8, ClearNS: 2e9}
+	wokenHerd := herd
+	wokenHerd.Waker = siteOf("main.send")
 	wait := waitingForP(6e6, ranAt("main.spin", 0.8), ranAt("main.tick", 0.2))
 	hub := queues.Hub{G: 9, Start: "main.hub", Sites: []*report.Site{siteOf("main.receive")}, LateRuns: 100, DelayedRequests: 300, LateNS: 100 * 6e6, DelayNS: 300 * 6e6}
 	hubWait := report.Cause{Cause: "sched", Site: siteOf("main.receive"), Via: []report.Via{{Wait: "chan", Site: siteOf("main.handle")}}, TotalNS: 6e6}
@@ -107,6 +109,7 @@ func TestOccupants(t *testing.T) {
 		{"long runs that the kernel made longer", newInput(process.Stats{BusyNS: 9e9, Runs: []process.Run{{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Runs: 100, Long: 90, LongNS: 89e8, LongestNS: 200e6}}}, groupWith(wait)), "WL1007", "main.spin", 0.6,
 			func(in *Input) { in.Report.Host = hostWith(2, 9e9, 1e9, 225e7) }},
 		{"a herd", newInput(process.Stats{BusyNS: 4e9, Runs: []process.Run{ticks}, Herds: []process.Herd{herd}}, groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, nil},
+		{"a herd that a Broadcast wakes", newInput(process.Stats{BusyNS: 4e9, Runs: []process.Run{ticks}, Herds: []process.Herd{wokenHerd}}, groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.send", 0.6, nil},
 		{"a herd with a small share of its goroutines' running time", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
 			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, nil},
 		{"a herd whose goroutines run later as well, with most of the waits in its moments", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},

@@ -22,6 +22,8 @@ type Collector struct {
 	samplesByStack []int64
 	firstSample    int64 // the time of the first sample
 	herds          map[tracefmt.StackID]*Herd
+	broadcasts     map[broadcastKey]*Herd
+	spans          []timeline.Span                  // scratch
 	openWakeups    map[tracefmt.StackID]*herdWakeup // by stack of the wait
 	largestWakeups []finishedWakeup
 	gcSums         gcSums
@@ -37,7 +39,7 @@ func (c *Collector) SetWindow(w *timeline.Window) { c.window = w }
 
 // NewCollector returns an empty Collector.
 func NewCollector() *Collector {
-	return &Collector{eventsPerPart: eventsPerPart, runsByStart: make(map[tracefmt.StackID]*Run), herds: make(map[tracefmt.StackID]*Herd), openWakeups: make(map[tracefmt.StackID]*herdWakeup), workerTimes: make(map[tracefmt.StringID]int64)}
+	return &Collector{eventsPerPart: eventsPerPart, runsByStart: make(map[tracefmt.StackID]*Run), herds: make(map[tracefmt.StackID]*Herd), broadcasts: make(map[broadcastKey]*Herd), openWakeups: make(map[tracefmt.StackID]*herdWakeup), workerTimes: make(map[tracefmt.StringID]int64)}
 }
 
 // AddGeneration implements pass.Listener. It adds the generation in the background, until FinishGeneration.

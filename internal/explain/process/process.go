@@ -28,7 +28,7 @@ type Stats struct {
 	// ClientCalls are the runs that ended in a call of an HTTP or gRPC client, by the start function of the calling
 	// goroutine.
 	ClientCalls []ClientCalls
-	// Herds are the places where goroutines wait that timers wake together, the longest running time first.
+	// Herds are the places where goroutines wait that are woken together, the longest running time first.
 	Herds []Herd
 	// HerdWakeups are the largest wakeups of herds, in order of time.
 	HerdWakeups []HerdWakeup
@@ -68,13 +68,14 @@ type ClientCalls struct {
 // LongNS is the length of a run that only preemption ended: sysmon requests preemption after 10 ms.
 const LongNS = 9e6
 
-// A Herd is a site at which many goroutines wait for timers that fire at nearly the same time.
+// A Herd is a site at which many goroutines wait for timers that fire at nearly the same time, or for one goroutine's Broadcast.
 type Herd struct {
 	Start   string // start function of the goroutines
 	Site    *report.Site
-	Times   int64 // number of wakeups
-	Wakes   int64 // goroutines woken in all wakeups
-	Largest int   // goroutines of the largest wakeup
+	Waker   *report.Site // where a goroutine wakes all of them, nearly all in vain; nil: timers do
+	Times   int64        // number of wakeups
+	Wakes   int64        // goroutines woken in all wakeups
+	Largest int          // goroutines of the largest wakeup
 	// In the largest wakeup, all goroutines woke within WithinNS, and the last one ran LateNS after its wake.
 	WithinNS, LateNS int64
 	// Empty is the number of Wakes whose goroutine ran at most threshold.IdleCheckNS before it waited at the same site as

@@ -221,6 +221,61 @@ func TestHerdInWaves(t *testing.T) {
 	}
 }
 
+// TestHerdOfBroadcast: 100 goroutines wait at one Cond, and each Broadcast wakes all of them, of which all but one wait again,
+// after they took the lock. It fails if that is no herd, if goroutines that work after it are one, or if each has its own sender.
+func TestHerdOfBroadcast(t *testing.T) {
+	for name, c := range map[string]struct {
+		ranNS int64
+		waker string
+		want  int64 // wakes of a herd
+	}{
+		"in vain":       {5000, "sync.(*Cond).Broadcast:90", 500},
+		"with work":     {ms, "sync.(*Cond).Broadcast:90", 0},
+		"one at a time": {5000, "sync.(*Cond).Signal:80", 0},
+	} {
+		b := tracetext.New(26)
+		sender, twins := b.Thread(), b.Thread()
+		const n, sending = 100, 1000
+		for g := range uint64(n) {
+			b.Waiting(1 + g)
+		}
+		b.Waiting(sending)
+		for i := range int64(6) { // where they wait is known after the first time
+			start := (1 + i) * 150 * ms
+			sender.Unblock(start, sending)
+			sender.Start(start+1000, sending)
+			for g := range uint64(n) {
+				sender.Unblock(start+2000+int64(g)*100, 1+g, c.waker, "main.(*bus).send:41", "main.command:30")
+			}
+			sender.Block(start+50_000, "chan receive", "runtime.chanrecv1:9", "main.command:31")
+			for g := range uint64(n) {
+				from := start + 100_000 + int64(g)*(c.ranNS+10_000)
+				twins.Start(from, 1+g)
+				if g == 7 {
+					twins.Syscall(from+1000, "syscall.write:1", "main.twin:20")
+					twins.SyscallEnd(from + 2000)
+				}
+				twins.Block(from+c.ranNS, "sync.(*Cond).Wait", "sync.(*Cond).Wait:71", "main.(*bus).next:51", "main.twin:19")
+			}
+		}
+		data := must.Have(b.Bytes())(t)
+		win, found := timelinetest.DecodeWindow(t, data)
+		syms, collector := found.Snapshot(), NewCollector()
+		for _, g := range win.Gens {
+			collector.AddGeneration(g, &syms, false)
+			collector.FinishGeneration()
+		}
+		got := collector.Stats(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms)}).Herds
+		if c.want == 0 {
+			check.True(t, len(got) == 0, "%s: %+v", name, got)
+			continue
+		}
+		if must.Equal(t, len(got), 1, "%s: %+v", name, got); got[0].Wakes != c.want || got[0].Largest != n || got[0].Waker == nil || got[0].Waker.Func != "main.(*bus).send" || got[0].Site.Line != 51 || got[0].Start != "main.twin" {
+			t.Errorf("%s: the herd is %+v, woken at %+v", name, got[0], got[0].Waker)
+		}
+	}
+}
+
 // TestHeapWithoutBound: with GOGC=off the goal is the largest number, and a damaged trace may have a heap of any
 // size. Both are reported as very large. It fails if a report has a negative heap size.
 func TestHeapWithoutBound(t *testing.T) {

@@ -21,12 +21,13 @@ const (
 	partNS        = 5e6
 )
 
-// addRuns adds the running times of a generation's goroutines. If the generation has very many events, it examines only parts
+// addRuns adds the running times of a generation's goroutines, and the herds that Broadcast wakes. If the generation has very many events, it examines only parts
 // of it and scales the times up.
 func (c *Collector) addRuns(g *timeline.Gen) {
 	divisor := g.Events / c.eventsPerPart
 	if divisor <= 1 {
 		g.EachRun(g.Base, g.End, func(r timeline.Run) { c.addRun(g, &r, 1) })
+		c.addBroadcasts(g, g.Base, g.End+1, 1)
 		return
 	}
 	divisor = int64(float64(divisor) / partShare)
@@ -50,6 +51,7 @@ func (c *Collector) addRuns(g *timeline.Gen) {
 		g.EachRun(p[0], p[1], func(r timeline.Run) {
 			c.addRun(g, &r, scale)
 		})
+		c.addBroadcasts(g, p[0], p[1], scale)
 	}
 }
 

@@ -116,17 +116,24 @@ func (c *Collector) finishWakeup(stack tracefmt.StackID, wakeup *herdWakeup) {
 
 // herdRows returns the herds by start function and site, the longest running time first.
 func (c *Collector) herdRows(sp *spell.Speller) []Herd {
-	bySite := make(map[runSite]*Herd)
+	type herdSite struct {
+		runSite
+		waker tracefmt.FrameID
+	}
+	bySite := make(map[herdSite]*Herd)
 	for id, s := range c.herds {
-		entry.GetOrAdd(bySite, runSiteOf(sp, id)).add(s)
+		entry.GetOrAdd(bySite, herdSite{runSiteOf(sp, id), 0}).add(s)
+	}
+	for key, s := range c.broadcasts {
+		entry.GetOrAdd(bySite, herdSite{runSiteOf(sp, key.wait), sp.Sites.SiteOf(key.waker)}).add(s)
 	}
 	rows := make([]Herd, 0, len(bySite))
 	for p, h := range bySite {
-		h.Start, h.Site = p.start, sp.Site(p.frame)
+		h.Start, h.Site, h.Waker = p.start, sp.Site(p.frame), sp.Site(p.waker)
 		rows = append(rows, *h)
 	}
 	slices.SortFunc(rows, func(a, b Herd) int {
-		return cmp.Or(cmp.Compare(b.RanNS, a.RanNS), cmp.Compare(b.Wakes, a.Wakes), cmp.Compare(a.Start, b.Start), compareSites(a.Site, b.Site))
+		return cmp.Or(cmp.Compare(b.RanNS, a.RanNS), cmp.Compare(b.Wakes, a.Wakes), cmp.Compare(a.Start, b.Start), compareSites(a.Site, b.Site), compareSites(a.Waker, b.Waker))
 	})
 	return rows[:min(len(rows), maxRows)]
 }

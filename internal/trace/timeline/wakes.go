@@ -1,6 +1,10 @@
 package timeline
 
-import "github.com/whylate/whylate/internal/trace/tracefmt"
+import (
+	"sort"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
 
 // NextWake returns the first time at or after t at which a goroutine was woken in this generation; false if there is none.
 func (g *Gen) NextWake(id uint64, t int64) (wakeTime int64, ok bool) {
@@ -135,4 +139,44 @@ func (w *Window) EachWoken(id uint64, from, to int64, f func(woken uint64, stack
 		}
 	}
 	return true
+}
+
+// A WokenGoroutine is a goroutine that another one made runnable at an instant.
+type WokenGoroutine struct {
+	G    uint64
+	Time int64
+}
+
+// EachWakeSeries calls f for each series of at least minWakes wakes in [from, to) by consecutive events of one goroutine with one
+// stack, such as those of a Broadcast, thread by thread. The slice is valid during the call.
+func (g *Gen) EachWakeSeries(from, to int64, minWakes int, f func(waker tracefmt.StackID, woken []WokenGoroutine)) {
+	var woken []WokenGoroutine
+	for k := range g.streams {
+		waypoints := g.index[g.streams[k].index[0]:g.streams[k].index[1]]
+		first := sort.Search(len(waypoints), func(i int) bool { return waypoints[i].t > from-g.Base })
+		if len(waypoints) == 0 {
+			continue
+		}
+		stack := uint32(0)
+		for rec, r := waypoints[max(first-1, 0)].rec, g.record(waypoints[max(first-1, 0)].rec); ; rec, r = g.next(rec) {
+			if r.kind() == kindLink {
+				rec = r.link()
+				r = g.record(rec)
+			}
+			isEnd := r.kind() == kindEnd || g.Base+r.time() >= to
+			isWake := !isEnd && tracefmt.EventType(r.kind()) == tracefmt.EvGoUnblock && r.stack() != 0 && r.peer() != 0 && g.Base+r.time() >= from
+			if len(woken) > 0 && (!isWake || r.stack() != stack) {
+				if len(woken) >= minWakes {
+					f(g.stack(stack), woken)
+				}
+				woken = woken[:0]
+			}
+			if isEnd {
+				break
+			}
+			if isWake {
+				stack, woken = r.stack(), append(woken, WokenGoroutine{g.ids.ids[r.peer()], g.Base + r.time()})
+			}
+		}
+	}
 }
