@@ -263,7 +263,8 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 	if facts.holdersCompute && (2*facts.poolAt(nil).Slots > a.in.Report.Input.GOMAXPROCS || a.in.Report.Runtime.Sched.PsIdle < threshold.HalfShare) {
 		return changes, ""
 	}
-	isSizeUnknown := facts.isBursty || facts.isHandover || !facts.isSizeKnown() || facts.wideHolder() != nil
+	isOwnPool := facts.isHeldInBackground() && facts.slots.MaxWaiters <= facts.slots.BackgroundHolders // then no request waits
+	isSizeUnknown := isOwnPool || facts.isBursty || facts.isHandover || !facts.isSizeKnown() || facts.wideHolder() != nil
 	if isSizeUnknown && facts.holdersCompute {
 		return changes, ""
 	}
@@ -283,6 +284,9 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 		if !slices.Contains(changes, c) {
 			changes = append(changes, c)
 		}
+	}
+	if isOwnPool {
+		return changes, textOf("phrase change-own-pool")
 	}
 	if isSizeUnknown {
 		return changes, textOf("phrase change-no-queue")
@@ -383,7 +387,7 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 	}
 	switch {
 	case facts.isHeldInBackground():
-		fix = textOf("fix pool-background", "n", facts.slots.BackgroundHolders, "site", top.ownLine(), "fix", fix)
+		fix = textOf("fix pool-background", "n", facts.slots.BackgroundHolders, "site", facts.backgroundSite(top), "fix", fix)
 	case facts.isSizeKnown() && facts.kind.isConnection && callsOtherPeer(cand, top):
 		fix = textOf("fix pool-or-call-before", "fix", fix, "site", workSite)
 	case facts.isSizeKnown() && facts.isScattered:
@@ -530,9 +534,18 @@ func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, slotWait
 // their number.
 func (p *poolFacts) holderText(top *causeRoute) string {
 	if p.isHeldInBackground() {
-		return textOf("phrase background-holders", "n", p.slots.BackgroundHolders, "site", top.ownLine())
+		return textOf("phrase background-holders", "n", p.slots.BackgroundHolders, "site", p.backgroundSite(top))
 	}
 	return lineText(top.ownLine())
+}
+
+// backgroundSite returns the line of the goroutines in the background that hold the slots. If they hold them for long, requests
+// mostly wait for each other.
+func (p *poolFacts) backgroundSite(top *causeRoute) *report.Site {
+	if p.slots.BackgroundSite != nil {
+		return p.slots.BackgroundSite.OwnLine()
+	}
+	return top.ownLine()
 }
 
 // activityWithoutCaller returns causeRoute.activity without the line of the service that called the dependency, for a sentence

@@ -61,6 +61,7 @@ type handover struct {
 	release        tracefmt.FrameID // where the waker released units of a semaphore; 0: the pool is no semaphore
 	wakerSite      tracefmt.FrameID // where the waker ended the wait
 	wakerAcquired  int64            // when its last wait at the same line ended; 0: it has not waited there since wakerSeenSince
+	holders        *holderSample    // who held connections during the wait; nil: not sampled
 }
 
 // maxRequestWaits bounds the waits of one request that are recorded.
@@ -95,6 +96,9 @@ func (p *workerSum) addHandovers(w *path.WalkResult) {
 		handover.line = p.stage.Syms.Line(handover.key.site)
 		handover.isUnordered = wait.Kind == critpath.WaitCond || p.stage.Sites.HasRole(wait.Stack, knowledge.UnorderedPool)
 		p.findAcquisition(&handover)
+		if p.stage.Syms.Frame(handover.key.site).Caller != 0 { // in a library
+			handover.holders = p.sampleHolders(wait, handover.line)
+		}
 		p.stage.Win.EachWoken(wait.Waker, wait.End, wait.End+1, func(_ uint64, stack tracefmt.StackID) bool {
 			handover.wakerSite = p.stage.Sites.SiteOf(stack)
 			handover.isSend = wait.Kind == critpath.WaitSend || wait.Kind == critpath.WaitSelect && p.stage.Sites.HasRole(stack, knowledge.ReceiveWait)
@@ -168,6 +172,7 @@ type slotWaitSum struct {
 	idleNS               int64 // from the end of the worker's previous service to the end of the wait
 	releases             map[tracefmt.FrameID]releaseSum
 	holds                []Hold // only while a generation is added
+	sampled              sampledHolders
 }
 
 // A releaseSum counts the releases of a semaphore's units at one site, and the waits that these ended.
@@ -214,7 +219,7 @@ func (s *Sum) addPool(list []*handover) {
 			for _, sum := range sums {
 				sum.slots, sum.holdNS, sum.holdCount, sum.holds = joined.slots, joined.holdNS, joined.holdCount, joined.holds
 				sum.queuedNS, sum.partialNS, sum.partialHolds = joined.queuedNS, joined.partialNS, joined.partialHolds
-				sum.backgroundNS, sum.backgroundHolders, sum.releases = joined.backgroundNS, joined.backgroundHolders, joined.releases
+				sum.backgroundNS, sum.backgroundHolders, sum.releases, sum.sampled = joined.backgroundNS, joined.backgroundHolders, joined.releases, joined.sampled
 			}
 		}
 	}
@@ -390,6 +395,7 @@ func (s *slotWaitSum) inferHolds(list []*handover, requests map[uint64]struct{})
 		}
 		holdByWaiter[h.waiter] = &slotHold{holder: h.waiter, waitStart: h.waitStart, acquired: h.waitEnd, requestEnd: h.requestEnd, site: h.key.site}
 	}
+	s.sampled.addSamples(list, requests)
 	s.maxWaiters, s.childWakers = max(s.maxWaiters, maxOverlap(waits)), s.childWakers+int64(len(childWakers))
 	s.holdNS, s.holdCount = s.holdNS+totalLength(holds), s.holdCount+int64(len(holds))
 	s.partialNS, s.partialHolds = s.partialNS+totalLength(partialHolds), s.partialHolds+int64(len(partialHolds))
@@ -449,6 +455,7 @@ func (s *slotWaitSum) merge(addend *slotWaitSum) {
 	s.byInterleavingWorker += addend.byInterleavingWorker
 	s.workNS += addend.workNS
 	s.idleNS += addend.idleNS
+	s.sampled.merge(&addend.sampled)
 	for site, released := range addend.releases {
 		s.addRelease(site, released)
 	}
@@ -480,9 +487,10 @@ type SlotWaits struct {
 	// QueuedShare is the share of the time during which there was at least one waiter. All slots were held then.
 	QueuedShare float64
 	// BackgroundShare is the share of the holding time that was seen of goroutines that served no request, BackgroundHolders
-	// how many of them held a slot at once.
+	// how many of them held a slot at once, and BackgroundSite where they wait with it; nil if that is not known.
 	BackgroundShare   float64
 	BackgroundHolders int
+	BackgroundSite    *report.Site
 	// WideHolder is where holders of a semaphore release many units at once, and WaitsPerRelease how many waits that ended on
 	// average; nil if one release ends about one wait.
 	WideHolder      *report.Site
@@ -503,6 +511,10 @@ func (s *Sum) SlotWaits(sp *spell.Speller) []SlotWaits {
 			QueuedShare: min(1, float64(sum.queuedNS)/float64(max(s.sliceNS, 1))), BackgroundHolders: sum.backgroundHolders,
 			BackgroundShare: float64(sum.backgroundNS) / float64(max(sum.holdNS+sum.partialNS, 1)),
 			ChildShare:      float64(sum.byChild) / float64(sum.waits), SendShare: float64(sum.sends) / float64(sum.waits), OtherRequestShare: float64(sum.byOtherRequest) / float64(sum.waits)}
+		if background := &sum.sampled; background.isMajority() {
+			stats.Slots, stats.BackgroundHolders = max(stats.Slots, background.maxHolders), max(stats.BackgroundHolders, background.maxBackground)
+			stats.BackgroundShare, stats.BackgroundSite = float64(background.background)/float64(background.all), background.site(sp)
+		}
 		if sum.byFormerWaiter > 4*sum.byLaterWaiter {
 			stats.FormerWaiterShare = float64(sum.byFormerWaiter) / float64(sum.waits)
 		}

@@ -83,6 +83,7 @@ type workerSum struct {
 	// The transactions of the window, if they were searched for in this generation.
 	transactions    []transaction
 	hasTransactions bool
+	holderSamples   map[sampleKey]*holderSample // of this generation's waits
 	// divergingPositions caches the results of divergingPosition by the waiter's and the holder's stack.
 	divergingPositions map[[2]tracefmt.StackID]holderPosition
 	// Scratch space for one request:
@@ -110,7 +111,7 @@ func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 		streams: make(map[tracefmt.FrameID]streamSum), siblingLocks: make(map[tracefmt.FrameID]siblingSum),
 		holderLines: make(map[holderLineKey]int64), peerCalls: make(map[peerCallKey]*peerCallSum), connOpens: make(map[path.GroupID]*groupOpenSum), lockedWaits: make(map[lockedKey]*lockedSum),
 		messages: make(map[path.GroupID]*messageSum), ticks: make(map[path.GroupID]*tickSum),
-		divergingPositions: make(map[[2]tracefmt.StackID]holderPosition),
+		holderSamples: make(map[sampleKey]*holderSample), divergingPositions: make(map[[2]tracefmt.StackID]holderPosition),
 	}
 	s.workers = append(s.workers, p)
 	return p
@@ -146,6 +147,7 @@ func (s *Sum) BeginGeneration(batch request.Batch) {
 		p.sliceEnd = to
 		p.services, p.handovers, p.limiterWaits = p.services[:0], p.handovers[:0], p.limiterWaits[:0]
 		clear(p.requestGoroutines)
+		clear(p.holderSamples)
 		p.hasTransactions = false
 	}
 }
