@@ -20,6 +20,7 @@ import (
 	"github.com/whylate/whylate/internal/capture/rewrite"
 	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
@@ -71,8 +72,10 @@ func TestDamaged(t *testing.T) {
 		"ants-few.whylate":          must.Have(os.ReadFile(testprog.FieldRecording(t, dir, "ants-few")))(t),
 		"slow-database-fixed.trace": must.Have(os.ReadFile(testprog.Recording(t, "truth/slow-database-fixed.trace")))(t),
 	}
-	damages := 40
-	if testing.Short() {
+	damages := 20
+	if testfull.IsEnabled() {
+		damages = 40
+	} else if testing.Short() {
 		damages = 12
 	}
 	random := rand.New(rand.NewPCG(1, 2))
