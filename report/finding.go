@@ -15,8 +15,10 @@ type Finding struct {
 	Share      float64   `json:"share"`
 	Confidence float64   `json:"confidence"`
 	// Doubt is why Confidence is low, in a clause; empty if it is not.
-	Doubt    string     `json:"doubt,omitempty"`
-	Evidence []Evidence `json:"evidence"`
+	Doubt string `json:"doubt,omitempty"`
+	// DoubtedBy is the rule whose finding is that reason; empty if it is another one.
+	DoubtedBy RuleCode   `json:"doubted_by,omitempty"`
+	Evidence  []Evidence `json:"evidence"`
 	// Fix is what to do, with alternatives and conditions. It begins with Remedy: the first thing to do, in a complete clause.
 	Fix    string `json:"fix"`
 	Remedy string `json:"remedy,omitempty"`

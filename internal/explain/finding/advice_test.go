@@ -120,7 +120,7 @@ func TestTogether(t *testing.T) {
 }
 
 // TestUncertainPeer: the first thing to do about a peer is to ask on its side. Where a busy machine makes it more likely than not that
-// the wait is not the peer's, the advice is to record again as well.
+// the wait is not the peer's, the first thing is to record again.
 func TestUncertainPeer(t *testing.T) {
 	for _, c := range []struct {
 		waited       int64
@@ -131,8 +131,39 @@ func TestUncertainPeer(t *testing.T) {
 		in.Report.Host = &report.Host{ToNS: 1e9, Facts: report.HostFacts{CPUs: 2}}
 		in.Report.Host.Lost.BusyNS, in.Report.Host.Lost.CPUNS, in.Report.Host.Lost.RunDelayNS, in.Report.Host.Lost.MachineNS = &busy, &cpu, &c.waited, &machine
 		found := findAll(t, in, rulesByCode(report.RuleSlowPeer))
-		if must.Equal(t, len(found), 1, "%+v", found); !strings.HasPrefix(found[0].Fix, "ask the owner of the peer") || strings.Contains(found[0].Fix, "record again on a free machine") != c.recordsAgain || (found[0].Doubt != "") != (found[0].Confidence < trustedConfidence) {
+		if must.Equal(t, len(found), 1, "%+v", found); !strings.Contains(found[0].Fix, "ask the owner of the peer") || strings.HasPrefix(found[0].Remedy, "record again on a free machine") != c.recordsAgain || (found[0].DoubtedBy != "") != c.recordsAgain || (found[0].Doubt != "") != (found[0].Confidence < trustedConfidence) {
 			t.Errorf("waits of %d ns: %+v", c.waited, found[0])
+		}
+	}
+}
+
+// TestSeveralPeers: of several peers, each is named with the mean round trip of its connections, the longest first. It detects a slow
+// peer that the advice does not distinguish from others.
+func TestSeveralPeers(t *testing.T) {
+	const fast, slow = "10.0.0.1:80", "10.0.0.2:80"
+	for i, want := range []string{"at " + fast + " or " + slow + " why", "at " + slow + " (TCP round trip 5ms) or " + fast + " (2ms) why"} {
+		in := &Input{Process: &process.Stats{}, Report: oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: siteOf("main.ask"), TotalNS: 6e9, Requests: 100})}
+		in.Report.Host = &report.Host{Network: report.HostNetwork{Peers: []string{slow, fast}}}
+		if i > 0 {
+			in.Report.Host.Network.Sockets = []report.HostSocket{{Remote: fast, RTTNS: 2e6}, {Remote: slow, RTTNS: 4e6}, {Remote: slow, RTTNS: 6e6}}
+		}
+		found := findAll(t, in, rulesByCode(report.RuleSlowPeer))
+		if must.Equal(t, len(found), 1, "%+v", found); !strings.Contains(found[0].Fix, want) {
+			t.Errorf("%q, want %q", found[0].Fix, want)
+		}
+	}
+}
+
+// TestCallsBesideParallelOnes: a line at which requests make several calls in parallel and another one by itself has more than one call.
+func TestCallsBesideParallelOnes(t *testing.T) {
+	in := &Input{Process: &process.Stats{}, Report: oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: siteOf("main.ask"), TotalNS: 6e9, Requests: 100})}
+	alone := queues.PeerCalls{Site: siteOf("main.ask"), Requests: 100, Calls: 100, AnswerNS: 4e9, TotalNS: 4e9}
+	for i, want := range []string{"each request makes one call here", "about 6 calls here run in parallel"} {
+		fanOut := int64(100 + 450*i)
+		in.PeerCalls = map[string][]queues.PeerCalls{"g": {alone, {Site: siteOf("main.ask"), Via: siteOf("main.wait"), Requests: 100, Calls: 100, AnswerNS: 2e9, TotalNS: 2e9, FanOut: fanOut, FanOutLastNS: 2e9}}}
+		found := findAll(t, in, rulesByCode(report.RuleSlowPeer))
+		if must.Equal(t, len(found), 1, "%+v", found); !strings.Contains(found[0].Fix, want) {
+			t.Errorf("%d goroutines: %q, want %q", fanOut, found[0].Fix, want)
 		}
 	}
 }

@@ -58,7 +58,9 @@ func checkComputes(in *Input, group *report.Group) []Verdict {
 		}
 		v.addEvidence(evidenceOf("evidence ps-idle", in.Report.Runtime.Sched.PsIdle, "share"))
 	} else if top := verdict.Causes(in.Report, group, group.Tail()); len(top) == 0 || top[0].Cause != report.CauseCPU || sampledShare(group.Tail(), isOwn) < threshold.HalfShare || !isOwnCode(site.OwnLine()) || in.UnawaitedGroups[group.ID] {
-		v.Fact = true
+		if v.Fact = true; isStdSite(site.OwnLine()) {
+			v.Fix, v.Changes = textOf("fix computes-std"), []predict.Change{}
+		}
 	} else {
 		// Computing may be the service's purpose. But samples show that slow requests spend more on its own code than on
 		// anything else.

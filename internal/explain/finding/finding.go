@@ -294,7 +294,7 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 		}
 	}
 	if v.Confidence >= trustedConfidence {
-		v.Doubt = ""
+		v.Doubt, v.DoubtedBy = "", ""
 	}
 	replaceSlowEvidence(v)
 	v.ID = findingID(&v.Finding)

@@ -32,7 +32,10 @@ func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 	}
 	v.addEvidence(networkEvidence(attr.in.Report.Host)...)
 	if n, hasOtherLoad := measureOtherLoad(attr.in); hasOtherLoad && !holdsWhenBusy {
-		v.doubt(v.Confidence*(1-n.waitShare), textOf("phrase doubt-machine"))
+		if v.Confidence >= threshold.HalfShare { // else its own doubt is the larger one
+			v.Doubt, v.DoubtedBy = textOf("phrase doubt-machine", "share", words.Percent(n.waitShare)), report.RuleBusyMachine
+		}
+		v.Confidence *= 1 - n.waitShare
 		if v.Confidence < threshold.HalfShare {
 			v.Fix = textOf("fix record-free-machine", "fix", v.Fix)
 		}
@@ -55,6 +58,8 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 		fix = textOf("fix asked-once", "peer", attr.in.peerText(top))
 		if attr.asksElsewhere(calls) {
 			fix = textOf("fix asked-elsewhere", "peer", attr.in.peerText(top))
+		} else if n := attr.parallelCallsBeside(calls); n > 0 {
+			fix = textOf("fix asked-beside-parallel", "peer", attr.in.peerText(top), "n", math.Round(n))
 		}
 	}
 	if l := peerAdviceOf(top); l != nil {
@@ -307,6 +312,7 @@ func (in *Input) peerText(p *causeRoute) string {
 	case n == 1:
 		return textOf("phrase peer-known", "peer", text, "address", peers[0])
 	case 1 < n && n <= 3:
+		peers = in.withRoundTrips(peers)
 		return textOf("phrase peers-known", "peer", text, "addresses", strings.Join(peers[:n-1], ", "), "last", peers[n-1])
 	case position == "":
 	case in.Report.Host == nil:
@@ -315,6 +321,29 @@ func (in *Input) peerText(p *causeRoute) string {
 		return textOf("phrase peer-called", "peer", text, "position", position)
 	}
 	return text
+}
+
+// withRoundTrips adds to each address the mean of the kernel's smoothed round trips on its connections, where these are known: Linux
+// acknowledges a request with its answer, for up to 40 ms, so a slow peer's round trips are long. The longest comes first.
+func (in *Input) withRoundTrips(peers []string) []string {
+	meanNS := func(peer string) (ns int64) {
+		n := int64(0)
+		for i := range in.Report.Host.Network.Sockets {
+			if s := &in.Report.Host.Network.Sockets[i]; s.Remote == peer && s.RTTNS > 0 {
+				ns, n = ns+s.RTTNS, n+1
+			}
+		}
+		return ns / max(n, 1)
+	}
+	if slices.ContainsFunc(peers, func(peer string) bool { return meanNS(peer) == 0 }) {
+		return peers
+	}
+	slices.SortStableFunc(peers, func(a, b string) int { return cmp.Compare(meanNS(b), meanNS(a)) })
+	texts, key := make([]string, len(peers)), textKey("phrase peer-round-trip")
+	for i, peer := range peers {
+		texts[i], key = textOf(key, "address", peer, "time", words.Brief(meanNS(peer))), "phrase next-round-trip"
+	}
+	return texts
 }
 
 // A knownPeer describes a peer that may be this process itself, or that has another recording.
@@ -443,6 +472,18 @@ func (a *attribution) asksElsewhere(calls *queues.PeerCalls) bool {
 	return slices.ContainsFunc(a.in.PeerCalls[a.group.ID], func(o queues.PeerCalls) bool {
 		return !o.Site.Matches(calls.Site) && 2*o.Requests >= calls.Requests && o.LaterParts < o.Calls && float64(o.AnswerNS) >= threshold.MajorShare*float64(o.AnswerNS+calls.AnswerNS)
 	})
+}
+
+// parallelCallsBeside returns how many calls requests make in parallel at the line of other calls, of which each request makes one; 0 if
+// that is little of the time.
+func (a *attribution) parallelCallsBeside(calls *queues.PeerCalls) float64 {
+	parallel := firstMatch(a.in.PeerCalls[a.group.ID], func(o *queues.PeerCalls) bool {
+		return o != calls && o.Site.Matches(calls.Site) && o.FanOut >= 2*o.Requests && float64(o.AnswerNS) >= threshold.NoticeableShare*float64(calls.AnswerNS)
+	})
+	if parallel == nil {
+		return 0
+	}
+	return float64(parallel.FanOut) / float64(parallel.Requests)
 }
 
 // rewriteForSequentialCalls rewrites a verdict on calls that requests make one after another. The prediction is one call in place
