@@ -32,7 +32,10 @@ func (g *firstScreens) add(t *testing.T, name string, rep *report.Report, o *out
 	if truth.Cause == "" {
 		return // healthy, or with several causes
 	}
-	_, verdictText, _ := strings.Cut(out.String(), "\nwhy ")
+	_, verdictText, isLate := strings.Cut(out.String(), "\nwhy ")
+	if !isLate {
+		_, verdictText, _ = strings.Cut(out.String(), "\nwhere ")
+	}
 	verdictText, _, _ = strings.Cut(verdictText, "\n\n")
 	v := &report.Verdict{}
 	if len(rep.Verdict) > 0 {

@@ -46,20 +46,23 @@ func (p *page) shortForm() {
 	weighty, lesser := verdict.SplitFindings(p.report, p.verdicts())
 	add(0, "", (*page).outcome)
 	isQuiet := len(blocks) > 1
-	faults := slices.DeleteFunc(slices.Clone(weighty), func(f *report.Finding) bool { return f.Code.OfMachine() }) // it has no remedy in the service
-	if len(faults) == 0 {
-		faults = weighty
+	faults := weighty
+	if len(faults) > 0 && !faults[0].Code.OfMachine() { // it took less of the time
+		faults = slices.DeleteFunc(slices.Clone(weighty), func(f *report.Finding) bool { return f.Code.OfMachine() })
 	}
 	machine := slices.IndexFunc(p.report.Findings, func(f report.Finding) bool { return f.Code.OfMachine() && f.Ignored == "" })
-	isBusy := machine >= 0 && !slices.Contains(faults, &p.report.Findings[machine])
+	isBusy := machine >= 0 && !slices.Contains(faults, &p.report.Findings[machine]) && !(len(faults) > 0 && faults[0].DoubtedBy.OfMachine()) // else the doubt says it
 	busy := func(p *page) {
-		f := &p.report.Findings[machine]
-		p.paragraph(span{dim, "busy"}, indent, span{plain, p.sentence(f.Title) + "; " + p.sentence(cmp.Or(f.Remedy, f.Fix))}, span{dim, " · " + termtext.Head(f.Code, 12)})
+		f, head, remedy := &p.report.Findings[machine], "busy", ""
+		if !isQuiet {
+			head, remedy = "also", "; "+p.sentence(cmp.Or(f.Remedy, f.Fix))
+		}
+		p.paragraph(span{dim, head}, indent, span{plain, p.sentence(f.Title) + remedy}, span{dim, " · " + termtext.Head(f.Code, 12)})
 	}
 	if isQuiet && isBusy { // it weakens that result
 		add(0, "", busy)
 	}
-	head := span{bold, "why"}
+	head := p.verdictHead()
 	list := p.verdicts()
 	compared := verdict.CompareGroups(p.report, list)
 	for i := range list {
@@ -83,7 +86,7 @@ func (p *page) shortForm() {
 	head = span{bold, remedyHead(faults)}
 	for i, f := range faults {
 		rank := 2
-		if f.Severity == report.SeverityHigh || i == 0 {
+		if f.Severity == report.SeverityHigh || i == 0 || i == 1 && faults[0].Code.OfMachine() {
 			rank = 0
 		}
 		add(rank, "finding", func(p *page) {
@@ -110,7 +113,11 @@ func (p *page) shortForm() {
 			if len(faults) == 0 && (isQuiet || !isBusy) {
 				p.line()
 			}
-			p.lesserFindings(span{dim, "also"}, rest, hidden)
+			head := span{dim, "also"}
+			if !isQuiet && isBusy { // it continues that list
+				head = span{}
+			}
+			p.lesserFindings(head, rest, hidden)
 		}
 	}
 	if len(rest) > 0 {
@@ -185,10 +192,12 @@ func (p *page) outcome() {
 // remedyHead returns the heading of what to do about findings: a change of the service, or a question to the owner of a peer or client.
 func remedyHead(list []*report.Finding) string {
 	switch {
+	case len(list) > 0 && list[0].Code.OfMachine():
+		return "machine"
+	case len(list) > 0 && (verdict.IsOfPeer(list[0]) || list[0].Code == report.RuleSlowPeer && !list[0].Severity.IsMajor()):
+		return "peer"
 	case len(list) == 0 || list[0].Severity.IsMajor():
 		return "change"
-	case list[0].Code == report.RuleSlowPeer:
-		return "peer"
 	case list[0].Code == report.RuleSlowClient:
 		return "client"
 	}
@@ -199,7 +208,10 @@ func remedyHead(list []*report.Finding) string {
 // as much as all, "and" if it is about other requests.
 func (p *page) followingHead(f *report.Finding, earlier []*report.Finding) string {
 	g := p.report.Group(f.Group)
-	if f.Combined == nil || f.Predicted == nil || g == nil {
+	switch {
+	case len(earlier) == 1 && earlier[0].Code.OfMachine():
+		return "also"
+	case f.Combined == nil || f.Predicted == nil || g == nil:
 		return "and"
 	}
 	isClose := func(a, b *report.Estimate, beforeNS *int64) bool { // within 2 % of the latency without a change
@@ -247,7 +259,11 @@ func (p *page) shortFinding(head span, f *report.Finding, isRepeated bool) {
 		p.paragraph(span{dim, strings.Repeat(" ", indent) + "do"}, hangingIndent, span{plain, p.sentence(termtext.Head(remedy, maxSentence))})
 	}
 	mark := func(label string) span { return span{dim, strings.Repeat(" ", indent) + label} }
-	if f.Doubt != "" && f.Confidence < leastCertainty {
+	switch isDoubtful := f.Doubt != "" && f.Confidence < leastCertainty; {
+	case isDoubtful && f.DoubtedBy.OfMachine(): // how probable it is on a free machine is not known
+		p.paragraph(mark("but"), hangingIndent, span{plain, p.sentence(f.Doubt)})
+		return
+	case isDoubtful:
 		p.paragraph(mark("sure"), hangingIndent, span{plain, "only " + words.PercentOr0(f.Confidence) + p.doubt(f)})
 		return
 	}

@@ -174,7 +174,7 @@ func TestNothingWon(t *testing.T) {
 }
 
 // TestFaultsAndABusyMachine: the finding about a busy machine does not displace a fault's advice, however many verdicts there are. It is
-// a change only if it is the only finding; otherwise a line says how it affects the numbers.
+// a change if it is the only finding or took more of the time; otherwise a line says how it affects the numbers.
 func TestFaultsAndABusyMachine(t *testing.T) {
 	r := read(t, "tso")
 	r.Input.Warnings = []report.Warning{{Text: "something is missing"}}
@@ -183,7 +183,7 @@ func TestFaultsAndABusyMachine(t *testing.T) {
 	for n, list := range [][]report.Finding{{machine}, {machine, fault}} {
 		r.Findings = list
 		screen := render(t, r, text.Options{Width: 60})
-		if strings.Contains(screen, " do       reserve CPUs") != (n == 0) || strings.Contains(screen, "busy     other processes use the CPUs; reserve CPUs") != (n == 1) || strings.Contains(screen, "release it first") != (n == 1) || !strings.Contains(screen, "WL1009") {
+		if strings.Contains(screen, " do       reserve CPUs") != (n == 0) || strings.Contains(screen, "also     other processes use the CPUs; reserve CPUs") != (n == 1) || strings.Contains(screen, "release it first") != (n == 1) || !strings.Contains(screen, "WL1009") {
 			t.Errorf("%d faults:\n%s", n, screen)
 		}
 	}
@@ -221,6 +221,11 @@ func TestCertainty(t *testing.T) {
 		screen := render(t, r, text.Options{Width: 200})
 		check.True(t, strings.Contains(screen, want[0]) && !strings.Contains(screen, want[1]), "%v:\n%s", confidence, screen)
 	}
+	r := read(t, "tso")
+	r.Findings = append(r.Findings[:1], report.Finding{Code: report.RuleBusyMachine, Severity: report.SeverityInfo, Title: "other processes use the CPUs", Fix: "reserve CPUs"})
+	r.Findings[0].Confidence, r.Findings[0].Doubt, r.Findings[0].DoubtedBy = 0.29, "threads waited for a CPU", report.RuleBusyMachine
+	screen := render(t, r, text.Options{Width: 200})
+	check.True(t, strings.Contains(screen, " but      threads waited for a CPU\n") && !strings.Contains(screen, "29%") && !strings.Contains(screen, "reserve CPUs"), "%s", screen)
 }
 
 // TestGainOfBoth: of several changes, the screen says whether one is enough, else the gain of all together, and whose latencies a gain is

@@ -17,7 +17,7 @@ const indent = 9
 // verdict writes what slow requests spent their time on: the beginning of a sentence, and a line for each cause in it.
 func (p *page) verdict() {
 	list := p.verdicts()
-	head := span{bold, "why"}
+	head := p.verdictHead()
 	for i := range list {
 		g := p.report.Group(list[i].Group)
 		if g == nil {
@@ -27,6 +27,14 @@ func (p *page) verdict() {
 		p.groupVerdict(g, &list[i], head)
 		head = span{}
 	}
+}
+
+// verdictHead returns the heading of the verdicts: why requests are late or, if none is, where they wait.
+func (p *page) verdictHead() span {
+	if o := verdict.NewOutcome(p.report, p.verdicts()); o != nil && !o.State.HasFault() {
+		return span{bold, "where"}
+	}
+	return span{bold, "why"}
 }
 
 // verdicts returns the report's verdicts, or those of the selected band. It computes them for reports of older versions, which have

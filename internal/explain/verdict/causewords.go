@@ -89,9 +89,9 @@ func processesPhrase(cause *report.VerdictCause) string {
 // causeWords are the phrase for each cause and the preposition before its site.
 var causeWords = map[report.CauseName]struct{ text, preposition string }{
 	report.CauseCPU:       {"computing", " in "},
-	report.CauseSched:     {"ready to run, waiting for a CPU", ", at "},
+	report.CauseSched:     {"ready to run, in Go's run queue", ", at "},
 	report.CauseSchedWake: {"ready to run, but its thread was woken late (a CPU was free)", ", at "},
-	report.CauseSchedPoll: {"with data perhaps ready that no P polled for", ", at "},
+	report.CauseSchedPoll: {"with data perhaps ready, but not yet polled for", ", at "},
 	report.CauseThrottle:  {"throttled by the CPU quota", ", at "},
 	report.CauseGCAssist:  {"helping the garbage collector", ", allocating in "},
 	report.CauseGCWait:    {"waiting for the garbage collector", ", in "},

@@ -33,6 +33,10 @@ func CompareGroups(r *report.Report, verdicts []report.Verdict) []GroupRow {
 	var rows []GroupRow
 	var allNS int64
 	unawaited := unawaitedJobs(r)
+	findings, _ := SplitFindings(r, verdicts)
+	for i := range r.Findings { // duplicates in other groups, and lesser ones
+		findings = append(findings, &r.Findings[i])
+	}
 	for i := range r.Groups {
 		if r.Groups[i].Role == report.RoleRequests {
 			allNS += r.Groups[i].TotalNS
@@ -45,7 +49,7 @@ func CompareGroups(r *report.Report, verdicts []report.Verdict) []GroupRow {
 		if g.Count == 0 || g.Kind == report.KindRun || unawaited[g.ID] || g.ID != verdicts[0].Group && float64(g.TotalNS) < threshold.MinorShare*float64(allNS) {
 			continue
 		}
-		if row, ok := newRow(r, g, verdicts); ok && (g.ID == verdicts[0].Group || len(rows) > 0 && rows[0].isLike(&row)) {
+		if row, ok := newRow(r, g, verdicts, findings); ok && (g.ID == verdicts[0].Group || len(rows) > 0 && rows[0].isLike(&row)) {
 			rows = append(rows, row)
 		}
 	}
@@ -55,8 +59,8 @@ func CompareGroups(r *report.Report, verdicts []report.Verdict) []GroupRow {
 	return rows
 }
 
-// newRow returns the row of a group; false if its requests have no cause.
-func newRow(r *report.Report, g *report.Group, verdicts []report.Verdict) (row GroupRow, ok bool) {
+// newRow returns the row of a group; false if its requests have no cause. findings are those of the report in their order of action.
+func newRow(r *report.Report, g *report.Group, verdicts []report.Verdict, findings []*report.Finding) (row GroupRow, ok bool) {
 	i := slices.IndexFunc(verdicts, func(v report.Verdict) bool { return v.Group == g.ID })
 	var causes []report.VerdictCause
 	if i >= 0 {
@@ -71,10 +75,10 @@ func newRow(r *report.Report, g *report.Group, verdicts []report.Verdict) (row G
 		if position := names.Position(causeLine(c)); position != "" {
 			row.Text += " at " + position
 		}
-		if k := slices.IndexFunc(r.Findings, func(f report.Finding) bool {
+		if k := slices.IndexFunc(findings, func(f *report.Finding) bool {
 			return f.Group == g.ID && f.Ignored == "" && f.Severity != report.SeverityInfo
 		}); k >= 0 {
-			row.Finding = r.Findings[k].ID
+			row.Finding = findings[k].ID
 		}
 		return row, true
 	}

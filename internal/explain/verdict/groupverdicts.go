@@ -147,7 +147,12 @@ func groupVerdict(r *report.Report, g *report.Group, band report.BandName, fault
 	default:
 		v.Text = v.Lead + " " + name + " " + v.Range + " spent " + strings.Join(texts, "; ")
 	}
-	if v.Remark = cmp.Or(remarkOn(&v, fault), medianRemark(r, &v, fault)); v.Remark != "" {
+	if ledByMachine := slices.ContainsFunc(r.Findings, func(f report.Finding) bool {
+		return f.Code.OfMachine() && f.Ignored == "" && tookMore(&f, fault, []report.Verdict{v})
+	}); !ledByMachine { // else the fault is not the first change
+		v.Remark = cmp.Or(remarkOn(&v, fault), medianRemark(r, &v, fault))
+	}
+	if v.Remark != "" {
 		v.Text += "; " + v.Remark
 	}
 	if v.Held = stopsText(r); v.Held != "" {
@@ -181,6 +186,9 @@ func openRequests(g *report.Group, isHung bool) *report.VerdictOpen {
 func nameCause(cause *report.VerdictCause, r *report.Report, g *report.Group) {
 	if s := r.Runtime.Stops; cause.Cause == report.CauseThrottle && s != nil && s.State != "" && !r.Runtime.Throttle.Verdict.HeldBack() {
 		cause.Words = "stopped with the whole process"
+	}
+	if cause.Cause == report.CauseSchedWake && isMachineShared(r) {
+		cause.Words = "ready to run, but its thread was woken late (other processes use the CPUs)"
 	}
 	if cause.Cause == report.CauseSchedWake && slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Code == report.RuleTooManyPs }) {
 		cause.Words = "ready to run: a P was idle, but no CPU (more Ps than CPUs)"

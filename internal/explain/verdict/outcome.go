@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
@@ -22,10 +23,16 @@ type Outcome struct {
 	Text string `json:"text"`
 	// Rules says how many rules found nothing, and how many could not judge; "" in StateChange.
 	Rules string `json:"rules,omitempty"`
+	// Heading is the heading of the findings.
+	Heading string `json:"heading"`
+	// Doubt is why the result is uncertain, in a clause; "" if it is not.
+	Doubt string `json:"doubt,omitempty"`
 	// Command is the command that records the missing data; "" if none is missing.
 	Command string `json:"command,omitempty"`
 	// Findings are the ids of the findings that are shown in full, the first to act on first.
 	Findings []string `json:"findings,omitempty"`
+	// Also is the id of the finding that took less of the requests' time, if other processes and a fault of the service compete.
+	Also string `json:"also,omitempty"`
 }
 
 // A State is a kind of Outcome.
@@ -39,6 +46,9 @@ const (
 	StateUnclear State = "unclear" // the recording lacks the data that would explain the largest cause
 )
 
+// HasFault reports whether a finding is a reason to change the service. Otherwise no request is late.
+func (s State) HasFault() bool { return s == StateChange || s == StateMinor }
+
 // NewOutcome returns the outcome of a report with the given verdicts. It is nil if the report has no requests, or is of an earlier
 // version, which does not say what its rules judged.
 func NewOutcome(r *report.Report, verdicts []report.Verdict) *Outcome {
@@ -46,18 +56,31 @@ func NewOutcome(r *report.Report, verdicts []report.Verdict) *Outcome {
 		return nil
 	}
 	weighty, _ := SplitFindings(r, verdicts)
-	o := &Outcome{State: StateHealthy, Result: "nothing to change"}
-	for _, f := range weighty {
-		o.Findings = append(o.Findings, f.ID)
+	o := &Outcome{State: StateHealthy, Result: "nothing to change", Heading: "What to change"}
+	defer func() {
+		switch {
+		case o.State == StateUnclear:
+			o.Heading = "What to do next"
+		case o.State == StatePeer, len(weighty) > 0 && IsOfPeer(weighty[0]):
+			o.Heading = "Whom to ask"
+		}
+	}()
+	for i, f := range weighty {
+		if o.Findings = append(o.Findings, f.ID); o.Also == "" && i > 0 && f.Code.OfMachine() != weighty[0].Code.OfMachine() {
+			o.Also = f.ID
+		}
 	}
-	if slices.ContainsFunc(weighty, func(f *report.Finding) bool { return f.Severity.IsMajor() }) {
+	isDoubtful := len(weighty) > 0 && weighty[0].Doubt != "" && weighty[0].Confidence < threshold.HalfShare
+	if !isDoubtful && slices.ContainsFunc(weighty, func(f *report.Finding) bool { return f.Severity.IsMajor() }) {
 		first := weighty[0]
-		o.State, o.Result = StateChange, "change this"
+		if o.State, o.Result = StateChange, "change this"; first.Code.OfMachine() {
+			o.Result = "the machine is busy"
+		}
 		if o.Text = causeText(r, verdicts, first); unawaitedJobs(r)[first.Group] {
 			o.Text = "the job " + o.Text
 		}
-		if first.Code == report.RuleSlowPeer && !slices.ContainsFunc(first.Changes, func(c report.Change) bool { return c.Kind != report.ChangeTime }) {
-			o.Result = "mostly a peer's time" // whatever the service changes, each answer takes as long
+		if IsOfPeer(first) {
+			o.Result = "mostly a peer's time"
 		}
 		return o
 	}
@@ -73,12 +96,18 @@ func NewOutcome(r *report.Report, verdicts []report.Verdict) *Outcome {
 	if len(weighty) > 0 && weighty[0].Code != report.RuleSlowPeer && weighty[0].Code != report.RuleSlowClient {
 		o.State, o.Result = StateMinor, "nothing urgent"
 	} else if len(weighty) > 0 || isNetwork {
-		if o.State, o.Result = StatePeer, "nothing to change here"; isNetwork && largest.Kind == "outbound" || len(weighty) > 0 && weighty[0].Code == report.RuleSlowPeer {
-			o.Result += ", a peer's time"
+		switch o.State, o.Result = StatePeer, "nothing to change here"; {
+		case len(weighty) > 0 && weighty[0].Code == report.RuleSlowPeer:
+			o.Result += ", the peer is slow"
+		case isNetwork && largest.Kind == "outbound":
+			o.Result += ", the time is the peer's"
 		}
 	}
-	if len(weighty) > 0 && weighty[0].Doubt != "" && weighty[0].Confidence < 0.5 {
-		o.State, o.Result = StateUnclear, "uncertain"
+	if isDoubtful {
+		o.State, o.Result, o.Doubt = StateUnclear, "uncertain", weighty[0].Doubt
+		if weighty[0].DoubtedBy.OfMachine() {
+			o.Result = "probably the peer"
+		}
 	}
 	o.Text = examinedText(r)
 	switch {
@@ -114,6 +143,11 @@ func NewOutcome(r *report.Report, verdicts []report.Verdict) *Outcome {
 	return o
 }
 
+// IsOfPeer reports whether a finding is about the time of a peer's answers: whatever the service changes, each takes as long.
+func IsOfPeer(f *report.Finding) bool {
+	return f.Code == report.RuleSlowPeer && !slices.ContainsFunc(f.Changes, func(c report.Change) bool { return c.Kind != report.ChangeTime })
+}
+
 // leastNoticeable is the time of a cause in a request, in ns, from which it deserves a word though no rule knows a change.
 const leastNoticeable = 1_000_000
 
@@ -139,7 +173,9 @@ func causeText(r *report.Report, verdicts []report.Verdict, f *report.Finding) s
 		latency = ", max " + words.Duration(*l.Max)
 	}
 	text := ShortTitle(f.Title)
-	if i >= 0 {
+	if f.Code.OfMachine() {
+		text = words.Percent(lossShare(f)) + " without a CPU, because other processes had it"
+	} else if i >= 0 {
 		if c := &verdicts[i].Causes[0]; c.Cause == f.Cause || c.AheadWork != nil && c.AheadWork.Cause == f.Cause {
 			text = words.Percent(c.Share) + " " + shortCause(c)
 		}
@@ -261,7 +297,8 @@ const (
 
 // SplitFindings returns the findings that are shown in full, which are major ones or one that matches the first verdict, and the others. It
 // leaves out ignored ones and duplicates. Both are in the report's order, but of the first, those about jobs for which no request waits
-// come after the others, and those of the machine, which has no remedy in the service, last.
+// come after the others. One of the machine, which has no remedy in the service, comes first if other processes took more of the slow
+// requests' time than the first fault did, else last.
 func SplitFindings(r *report.Report, verdicts []report.Verdict) (weighty, lesser []*report.Finding) {
 	all := r.Findings[:min(len(r.Findings), MaxExamined)]
 	faults := 0
@@ -285,6 +322,8 @@ func SplitFindings(r *report.Report, verdicts []report.Verdict) (weighty, lesser
 	unawaited := unawaitedJobs(r)
 	rank := func(f *report.Finding) int {
 		switch {
+		case f.Code.OfMachine() && tookMore(f, firstOfService(weighty), verdicts):
+			return -1
 		case f.Code.OfMachine():
 			return 2
 		case unawaited[f.Group]:

@@ -46,6 +46,9 @@ func splitOffCPU(causes []report.VerdictCause, r *report.Report, b *report.Band)
 	}
 	computingShare, atMost := onCPUShare(r, b)
 	offCPU := report.VerdictCause{Cause: report.CauseSched, Kind: NoCPU, Sites: []report.VerdictSite{}, Words: "shown as running, but without a CPU"}
+	if isMachineShared(r) {
+		offCPU.Words += ", which other processes had"
+	}
 	for i := range causes {
 		cause := &causes[i]
 		share := 1 - offCPUShare // CPU samples do not count GC assists
@@ -58,7 +61,7 @@ func splitOffCPU(causes []report.VerdictCause, r *report.Report, b *report.Band)
 				cause.Words = "computing"
 			}
 			if atMost {
-				cause.Words += " (at most)"
+				cause.Words += " (at most: some of it perhaps without a CPU)"
 			}
 		case report.CauseGCAssist:
 			cause.Words += " (at most)"

@@ -25,14 +25,14 @@ func TestSplitOffCPU(t *testing.T) {
 	}{
 		{"no host samples", nil, 1e9, 10, 1, "computing"},
 		{"threads found a CPU", host(95e7, 5e7), 1e9, 0, 1, "computing"},
-		{"threads waited for an eighth", host(875e6, 125e6), 1e9, 0, 0.875, "computing (at most)"},
-		{"too small a share for samples", host(875e6, 125e6), 1e9, 30, 0.875, "computing (at most)"},
-		{"threads waited for one", host(4e8, 6e8), 1e9, 0, 0.4, "computing (at most)"},
+		{"threads waited for an eighth", host(875e6, 125e6), 1e9, 0, 0.875, "computing (at most: some of it perhaps without a CPU)"},
+		{"too small a share for samples", host(875e6, 125e6), 1e9, 30, 0.875, "computing (at most: some of it perhaps without a CPU)"},
+		{"threads waited for one", host(4e8, 6e8), 1e9, 0, 0.4, "computing (at most: some of it perhaps without a CPU)"},
 		{"threads waited after being woken, but running ones had a CPU", host(11e8, 15e8), 1e9, 0, 1, "computing"},
-		{"threads waited for less than the missing time", host(4e8, 3e8), 1e9, 0, 0.7, "computing (at most)"},
+		{"threads waited for less than the missing time", host(4e8, 3e8), 1e9, 0, 0.7, "computing (at most: some of it perhaps without a CPU)"},
 		{"these requests had less CPU than others", host(4e8, 6e8), 1e9, 10, 0.1, "computing"},
 		{"only other requests had no CPU", host(4e8, 6e8), 1e9, 95, 1, "computing"},
-		{"too little running time for samples", host(4e8, 6e8), 1e8, 1, 0.4, "computing (at most)"},
+		{"too little running time for samples", host(4e8, 6e8), 1e8, 1, 0.4, "computing (at most: some of it perhaps without a CPU)"},
 	} {
 		band := report.Band{Band: report.BandAll, Count: 20, Causes: []report.Cause{{Cause: report.CauseCPU, Site: &report.Site{Func: "main.f"}, TotalNS: c.ns, Share: 1, Samples: c.samples}}}
 		r := &report.Report{Host: c.host, Groups: []report.Group{{ID: "g", Count: 20, TotalNS: c.ns, Bands: []report.Band{band}}}}

@@ -140,7 +140,10 @@ func newVerdict(r *report.Report, v *report.Verdict) Verdict {
 func newFinding(r *report.Report, f *report.Finding) Finding {
 	out := Finding{
 		Code: string(f.Code), Severity: string(f.Severity), Title: shorten(f.Title, maxText), Site: siteText(f.Site), Fix: shorten(f.Fix, maxText),
-		Predicted: predictionText(f.Predicted), Confidence: f.Confidence,
+		Confidence: f.Confidence,
+	}
+	if f.Severity != report.SeverityInfo { // what is no fault promises nothing
+		out.Predicted = predictionText(f.Predicted)
 	}
 	if name := groupName(r, f.Group); name != "" {
 		out.Groups = []string{name}

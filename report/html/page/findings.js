@@ -69,16 +69,17 @@ function documentation(code) {
     example('Before', r.before), example('After', r.after), r.wrong ? [h('h4', null, 'When it is wrong, or does not matter'), paragraphs(r.wrong)] : null), { class: 'behind ruledoc' });
 }
 
-// fix shows what to do: the first remedy, then alternatives and conditions.
+// fix shows what to do: the first remedy, then alternatives and conditions. What is no fault asks for nothing.
 function fix(f) {
   if (!f.fix) return null;
+  if (f.severity === 'info') return h('p', { class: 'fix dim' }, 'If it matters: ', brief(f.fix, 600));
   const first = f.remedy && f.fix.startsWith(f.remedy) ? f.remedy : f.fix, rest = f.fix.slice(first.length);
   return h('p', { class: 'fix' }, h('strong', null, 'Do: ', brief(first, 600)), rest ? h('span', { class: 'dim' }, brief(rest, 600)) : null);
 }
 
 // evidence is folded, because it is for those who doubt a finding.
 function evidence(f, g) {
-  return h('details', { class: 'behind' }, h('summary', null, `Evidence (${f.evidence.length})`), h('ul', { class: 'evidence' },
+  return h('details', { class: 'behind' }, h('summary', null, f.evidence.length ? `Evidence (${f.evidence.length})` : 'Numbers'), h('ul', { class: 'evidence' },
     f.evidence.map(e => h('li', null, brief(e.text, 400), e.unit || e.value ? [': ', h('strong', null, quantity(e.value, e.unit))] : null)),
     f.share > 0 ? h('li', null, `share of ${g ? "the group's" : 'all'} time, queues and their holders together: `, h('strong', null, percent(f.share)), ' ', asked('share')) : null,
     f.decided ? h('li', null, `severity ${brief(f.severity, 12)}: ${percent(f.decided.share)} and ${duration(f.decided.ns)} ${({ all: 'of each request', slow: 'of each slow request' })[f.decided.by] || 'of each request of the other slow band'} (limits: ${percent(f.decided.least_share)}, ${rough(f.decided.least_ns)})`) : null,
@@ -86,10 +87,10 @@ function evidence(f, g) {
 }
 
 function card(f, i) {
-  const g = groupOfFinding(f), shows = exampleOf(f);
+  const g = groupOfFinding(f), shows = exampleOf(f), gains = f.predicted && f.severity !== 'info' && !(f.doubt && f.confidence < 0.5);
   return h('article', { class: 'finding ' + (marks[f.severity] ? f.severity : 'info'), id: 'finding-' + i, 'data-finding': f.id, tabindex: -1 },
     h('h3', null, h('span', { class: 'severity' }, `${marks[f.severity] || '○'} ${brief(f.severity, 12)}`), h('code', { class: 'code' }, brief(f.code, 16)), ' ', brief(f.title, 400)),
-    h('div', { class: f.predicted ? 'findingbody' : null },
+    h('div', { class: gains ? 'findingbody' : null },
       h('div', null,
         fix(f),
         h('p', { class: 'facts' },
@@ -97,7 +98,7 @@ function card(f, i) {
           f.site ? [f.cause ? ' at ' : '', siteNode(f.site)] : null, g ? [' in ', groupLink(g)] : f.group ? [' in ', brief(f.group)] : [f.cause || f.site ? ' · ' : '', 'whole trace'],
           h('span', { title: percent(f.confidence) }, ` · confidence ${f.confidence >= 0.8 ? 'high' : f.confidence >= 0.5 ? 'medium' : 'low'} `), asked('confidence')),
         evidence(f, g)),
-      f.predicted ? prediction(g, f.predicted) : null),
+      gains ? prediction(g, f.predicted) : null),
     (f.asked_by || []).map(askedBy),
     f.ignored ? h('p', { class: 'dim' }, `Ignored: ${brief(f.ignored, 600)}`) : null,
     h('p', { class: 'findinglinks' }, shows ? h('a', { class: 'show', href: address({ finding: f.id, req: shows.request.id }) }, shows.ns > 0 && (f.cause || f.site) ? 'Show it in a slow request →' : 'Show a slow request →') : null,
@@ -130,7 +131,7 @@ export function findings() {
   const at = new Map(report.findings.map((f, i) => [f, i])), first = about_.outcome?.findings || [];
   const place = f => first.includes(f.id) ? first.indexOf(f.id) : first.length;
   shown.sort((a, b) => place(a) - place(b));
-  return h('section', { id: 'findings' }, h('h2', null, 'What to change ', asked('finding')),
+  return h('section', { id: 'findings' }, h('h2', null, clean(about_.outcome?.heading || 'What to change'), ' ', asked('finding')),
     shown.length ? [told.length > 1 ? tally(told) : null, shown.slice(0, atOnce).map(f => card(f, at.get(f))), shown.length > atOnce ? h('details', { class: 'behind', id: 'morefindings' }, h('summary', null, `${count(shown.length - atOnce, 'more finding')}`), shown.slice(atOnce).map(f => card(f, at.get(f)))) : null] : h('p', { class: 'dim' }, !report.groups.length ? 'Nothing to say without requests.' : about_.outcome ? `${capitalized(about_.outcome.result)}.` : 'No rule found a fault.'),
     notes.length ? h('details', { class: 'behind', id: 'notes', open: !shown.length }, h('summary', null, `Worth knowing (${notes.length})`), notes.map(f => card(f, at.get(f)))) : null,
     ignored.length ? h('details', { class: 'behind' }, h('summary', null, `Ignored findings (${ignored.length})`), ignored.map(f => card(f, at.get(f)))) : null,

@@ -8,7 +8,7 @@ export function saidOf(v) {
   return {
     lead: v.lead, range: v.range,
     causes: v.causes.filter(c => c.said).map(c => ({
-      share: percent(c.share), each: duration(c.each_ns), words: c.words, rest: c.text.startsWith(c.words) ? c.text.slice(c.words.length) : ' ' + c.text, cause: c.cause, queued: !!c.queue, ns: c.total_ns,
+      share: percent(c.share), each: duration(c.each_ns), words: c.words, rest: c.text.startsWith(c.words) ? c.text.slice(c.words.length) : ' ' + c.text, cause: c.cause, kind: c.kind, queued: !!c.queue, ns: c.total_ns,
     })),
     open: v.open ? v.open.text : '', late: !!(v.open && v.open.late), held: v.held || '', remark: v.remark || '',
   };

@@ -30,10 +30,12 @@ export function bar(pairs, label) {
 export function outcome() {
   const o = about_.outcome;
   if (!o) return null;
-  const f = report.findings.find(x => x.id === o.findings?.[0]), p = f?.predicted;
+  const f = report.findings.find(x => x.id === o.findings?.[0]), p = f?.predicted, also = report.findings.find(x => x.id === o.also);
   const [name, was, now] = p ? p.was_p99_ns != null && !(p.p99_ns.est > 0.99 * p.was_p99_ns) && (p.p99_ns.high < p.was_p99_ns || !(p.p50_ns.high < p.was_p50_ns)) ? ['p99', p.was_p99_ns, p.p99_ns] : onlyMax(p) ? ['max', p.was_max_ns, p.max_ns] : ['p50', p.was_p50_ns, p.p50_ns] : [];
   return h('section', { id: 'outcome', class: o.state === 'change' ? f.severity : o.state }, h('p', null, h('strong', { class: 'state' }, clean(o.result)), ' ', clean(o.text)),
-    f ? h('p', { class: 'remedy' }, h('strong', null, 'Do: '), h('a', { href: address({ finding: f.id }) }, brief(f.remedy || f.fix, 600)), o.state !== 'peer' && was > now?.est ? [h('strong', null, ` ${name} ${duration(was)} → ${expected(now)}`), p.says ? ` ${brief(p.says, 80)}` : null] : null) : null,
+    f ? h('p', { class: 'remedy' }, h('strong', null, 'Do: '), h('a', { href: address({ finding: f.id }) }, brief(f.remedy || f.fix, 600)), !['peer', 'unclear'].includes(o.state) && was > now?.est ? [h('strong', null, ` ${name} ${duration(was)} → ${expected(now)}`), p.says ? ` ${brief(p.says, 80)}` : null] : null) : null,
+    also ? h('p', null, 'Also: ', h('a', { href: address({ finding: also.id }) }, brief(also.remedy || also.fix, 600))) : null,
+    o.doubt ? h('p', { class: 'dim' }, 'Uncertain: ', brief(o.doubt, 400)) : null,
     o.command ? h('p', null, 'Next: ', h('code', null, clean(o.command))) : null);
 }
 
@@ -43,7 +45,7 @@ export function onlyMax(p) { return p.max_ns && p.was_max_ns != null && p.was_p9
 // sentenceParts divides a band's time as the verdict's sentence does, in its order: [[cause, ns]...]. The wait for those ahead in a queue is
 // a part of its own, and what the sentence leaves out is "other".
 function sentenceParts(v, b) {
-  const parts = v.causes.filter(c => c.said).map(c => [c.queue ? 'queue' : c.cause, c.total_ns]), rest = total(b.causes) - parts.reduce((n, p) => n + p[1], 0);
+  const parts = v.causes.filter(c => c.said).map(c => [c.queue ? 'queue' : c.kind === 'no-cpu' ? 'cpu-wait' : c.cause, c.total_ns]), rest = total(b.causes) - parts.reduce((n, p) => n + p[1], 0);
   return rest > 0 ? [...parts, ['other', rest]] : parts;
 }
 
@@ -70,7 +72,7 @@ function groupVerdict(v) {
     bar(sentenceParts(v, b), 'Causes of these requests'),
     h('ol', { class: 'spent' }, said.causes.map(c => h('li', { 'data-ns': c.ns },
       h('span', { class: 'num big' }, c.share), h('span', { class: 'num each' }, c.each),
-      h('span', { class: 'words' }, h('i', { class: 'chip ' + causeClass(c.queued ? 'queue' : c.cause) }), h('strong', null, clean(c.words)), clean(c.rest))))),
+      h('span', { class: 'words' }, h('i', { class: 'chip ' + causeClass(c.queued ? 'queue' : c.kind === 'no-cpu' ? 'cpu-wait' : c.cause) }), h('strong', null, clean(c.words)), clean(c.rest))))),
     said.remark ? h('p', null, clean(said.remark)) : null,
     said.held ? h('p', { class: 'warn' }, '▲ ', clean(said.held)) : null,
     openLine(g));
@@ -87,22 +89,24 @@ function startTable() {
 }
 
 export function verdict() {
+  const isQuiet = ['healthy', 'peer', 'unclear'].includes(about_.outcome?.state), computes = report.verdict?.[0]?.causes[0]?.cause === 'cpu';
+  const heading = !isQuiet ? 'Why requests were late' : computes ? 'Where requests spent their time' : 'Where requests waited';
   const other = (report.input.warnings || []).find(w => w.code === 'no-group');
   if (other) {
-    return h('section', { id: 'verdict' }, h('h2', null, 'Why requests were late'),
+    return h('section', { id: 'verdict' }, h('h2', null, heading),
       h('p', { class: 'lead' }, 'No group has that name.'), h('p', null, clean(other.text)));
   }
   const none = (report.input.warnings || []).find(w => w.code === 'no-match');
   if (none) {
-    return h('section', { id: 'verdict' }, h('h2', null, 'Why requests were late'),
+    return h('section', { id: 'verdict' }, h('h2', null, heading),
       h('p', { class: 'lead' }, 'Nothing is like what was asked for.'), h('p', null, clean(none.text)));
   }
   if (!report.groups.length) {
-    return h('section', { id: 'verdict' }, h('h2', null, 'Why requests were late'),
+    return h('section', { id: 'verdict' }, h('h2', null, heading),
       h('p', { class: 'lead' }, 'No request ended in this time.'),
       h('p', null, 'Record while the service has load, or longer. If one of your functions does the work, name it with --request: every call of it is then a request.'),
       startTable());
   }
   const rows = about_.compared || [], shown = (report.verdict || []).filter((v, i) => groupByID(v.group) && (i === 0 || v.open?.late || !rows.some(row => row.group === v.group)));
-  return h('section', { id: 'verdict' }, h('h2', null, 'Why requests were late ', asked('verdict')), shown.map((v, i) => [groupVerdict(v), i === 0 && rows.length ? comparison(rows) : null]));
+  return h('section', { id: 'verdict' }, h('h2', null, heading + ' ', asked('verdict')), shown.map((v, i) => [groupVerdict(v), i === 0 && rows.length ? comparison(rows) : null]));
 }
