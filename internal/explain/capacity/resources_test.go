@@ -45,8 +45,17 @@ func (q *queueRecording) arrive(gapNS float64) (r *servedRequest, begin int64) {
 	return r, max(q.free, q.arrival+10*us)
 }
 
-// limits returns the resources of the recording.
+// limits returns the resources of the recording, of which there must be one.
 func (q *queueRecording) limits(t *testing.T, groupCounts ...int) *report.Capacity {
+	t.Helper()
+	c := q.judge(t, groupCounts...)
+	if len(c.Limits) == 0 {
+		t.Fatalf("no limit; not judged: %+v", c.NotJudged)
+	}
+	return c
+}
+
+func (q *queueRecording) judge(t *testing.T, groupCounts ...int) *report.Capacity {
 	t.Helper()
 	q.sliceNS = q.free
 	q.Merge([]path.Translation{{Groups: []path.GroupID{0, 1}}})
@@ -58,11 +67,7 @@ func (q *queueRecording) limits(t *testing.T, groupCounts ...int) *report.Capaci
 	for id, count := range groupCounts {
 		in.Groups[path.GroupID(id)] = &report.Group{Count: count}
 	}
-	c := must.Have(q.Judge(in))(t)
-	if len(c.Limits) == 0 {
-		t.Fatalf("no limit; not judged: %+v", c.NotJudged)
-	}
-	return c
+	return must.Have(q.Judge(in))(t)
 }
 
 // checkLimit compares the load at which the first limit saturates.
@@ -106,6 +111,25 @@ func TestActor(t *testing.T) {
 	}
 	server.observedNS = q.free
 	checkLimit(t, q.limits(t, 300), report.LimitStage, 1e9/work)
+}
+
+// TestStageWithoutStack: a goroutine whose waits for work have no stack is no stage.
+func TestStageWithoutStack(t *testing.T) {
+	const worker = 7
+	q := newQueueRecording()
+	server := &server{g: worker}
+	q.servers[worker] = server
+	for range 10 {
+		r, begin := q.arrive(1000 * us)
+		server.waits = append(server.waits, serverWait{0, begin - q.free, begin, r.g, true})
+		q.free = begin + 100*us
+		q.waits = append(q.waits, &wait{request: r, kind: critpath.WaitChan, stack: q.stack("runtime.chanrecv1", 63), releaseStack: q.stack("runtime.chansend1", 45), g: r.g, waker: worker, start: begin + us, end: q.free})
+		r.end = q.free + 20*us
+	}
+	server.observedNS = q.free
+	if c := q.judge(t, 10); len(c.Limits) > 0 {
+		t.Errorf("limits: %+v", c.Limits)
+	}
 }
 
 // TestCollector: a goroutine that only receives, several times from each request, has received all of the work that it does.

@@ -42,8 +42,8 @@ func (a *analysis) addStages() map[uint64]bool {
 		}
 		idleStack := idle[0].stack
 		start, site := a.in.Speller.StartOf(idleStack), a.siteOf(idleStack)
-		if site.Module != "" || stdlib.Contains(site.Func) || request.IsServerStart(start) {
-			continue // such as a connection's goroutine: there are as many as connections
+		if site == nil || site.Module != "" || stdlib.Contains(site.Func) || request.IsServerStart(start) {
+			continue // it has no stack, or is such as a connection's goroutine: there are as many as connections
 		}
 		key := stageKey{start, a.lineOf(idleStack)}
 		if stages[key] == nil {
