@@ -95,6 +95,8 @@ const (
 	Transaction
 	Logger
 	Operation
+	SetUp
+	FirstUse
 
 	// Waits.
 	NetworkWait

@@ -1,6 +1,7 @@
 package cause
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/whylate/whylate/internal/knowledge"
@@ -10,7 +11,7 @@ import (
 
 // A Placer finds, for stacks whose site is in a dependency, the line of the service's own code that called the
 // dependency: that line can be changed. The site then includes the caller, so the same line of a dependency is a
-// different site for each caller.
+// different site for each caller. Calls of the standard library that belong to a service's start have such sites as well.
 type Placer struct {
 	syms      *tracefmt.Symbols
 	sites     *Sites
@@ -40,11 +41,11 @@ func (p *Placer) Place() {
 		p.adoptWrappedProgram(main)
 	}
 	for ; int(p.nextStack) < p.syms.Stacks(); p.nextStack++ {
-		f := p.sites.findSite(p.nextStack)
+		f := cmp.Or(p.setUpCall(p.nextStack), p.sites.findSite(p.nextStack))
 		if p.opensConnection(p.nextStack) {
 			p.syms.SetOpensConnection(p.nextStack)
 		}
-		if caller, callee := p.ownCaller(p.nextStack); caller != 0 {
+		if caller, callee := p.ownCaller(p.nextStack, f); caller != 0 {
 			place := p.syms.FrameCalledFrom(f, caller)
 			p.syms.SetPlace(p.nextStack, place)
 			if p.syms.Callee(place) == 0 {
@@ -97,11 +98,28 @@ func (p *Placer) recordCallee(id tracefmt.StackID, site tracefmt.FrameID) {
 	}
 }
 
-// ownCaller returns the service's own innermost frame of a stack whose site is in a dependency, and the function that this
-// frame calls; 0 if the site is own code or no frame is.
-func (p *Placer) ownCaller(id tracefmt.StackID) (caller tracefmt.FrameID, callee tracefmt.StringID) {
-	seenDependency := false
+// setUpCall returns the outermost frame of a stack whose function belongs to a service's start; 0 if there is none, or no own code
+// called it.
+func (p *Placer) setUpCall(id tracefmt.StackID) tracefmt.FrameID {
+	hasOwn := false
+	for _, f := range slices.Backward(p.syms.Stack(id)) {
+		if roles := p.sites.RolesOf(f); hasOwn && (roles.Has(knowledge.SetUp) || roles.Has(knowledge.FirstUse)) {
+			return f
+		}
+		hasOwn = hasOwn || p.isOwn(f)
+	}
+	return 0
+}
+
+// ownCaller returns the service's own innermost frame of a stack whose site is in a dependency or a call of set-up, and the
+// function that this frame calls; 0 if the site is own code or no frame is.
+func (p *Placer) ownCaller(id tracefmt.StackID, site tracefmt.FrameID) (caller tracefmt.FrameID, callee tracefmt.StringID) {
 	frames := p.syms.Stack(id)
+	roles := p.sites.RolesOf(site)
+	seenDependency := roles.Has(knowledge.SetUp) || roles.Has(knowledge.FirstUse)
+	if seenDependency {
+		frames = frames[slices.Index(frames, site):]
+	}
 	for i, f := range frames {
 		if p.sites.IsStdlib(p.syms.Frame(f).Func) {
 			continue

@@ -87,7 +87,7 @@ func (s *Sites) isAllStdlib(id tracefmt.StackID) bool {
 // findAllStdlib computes isAllStdlib for the cache.
 func (s *Sites) findAllStdlib(id tracefmt.StackID) memoBool {
 	f := s.SiteOf(id)
-	return memoBoolOf(f == 0 || s.IsStdlib(s.syms.Frame(f).Func))
+	return memoBoolOf(f == 0 || s.syms.Frame(f).Caller == 0 && s.IsStdlib(s.syms.Frame(f).Func))
 }
 
 // IsStdlib reports whether a function belongs to the standard library or the runtime.

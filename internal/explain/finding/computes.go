@@ -14,8 +14,9 @@ import (
 // group's time and a tenth of the trace's, and is at most low, or only a fact if samples do not show the line.
 func checkComputes(in *Input, group *report.Group) []Verdict {
 	attr := in.attributionOf(group)
+	repeatsSetUp := len(checkRepeatedSetUp(in, group)) > 0
 	isOwnRoute := func(c *report.Cause, via []report.Via) bool {
-		return c.Cause == report.CauseCPU && attr.candidateKeyOf(c, via).code == ""
+		return c.Cause == report.CauseCPU && attr.candidateKeyOf(c, via).code == "" && !(repeatsSetUp && isSetUp(c))
 	}
 	share, gain := gainWithoutRoutes(group, isOwnRoute)
 	isOwn := func(c *report.Cause) bool { return isMostly(c, isOwnRoute) }

@@ -1,0 +1,60 @@
+package finding
+
+import (
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/report"
+)
+
+// checkRepeatedSetUp is a part of WL1008: requests compute what a service could compute once, at its start, such as templates that
+// they parse. CPU samples must show it, in several requests: the first one may do what a sync.Once leaves to it.
+func checkRepeatedSetUp(in *Input, group *report.Group) []Verdict {
+	attr := in.attributionOf(group)
+	share, gain := gainWithoutRoutes(group, func(c *report.Cause, via []report.Via) bool {
+		return isSetUp(c) && attr.candidateKeyOf(c, via).code == ""
+	})
+	var call *report.Cause // the longest call of set-up; of its first use, if there is no other
+	samples, requests, changes := 0, 0, []predict.Change{}
+	for i := range group.All().Causes {
+		c := &group.All().Causes[i]
+		if !isSetUp(c) {
+			continue
+		}
+		samples, requests = samples+c.Samples, max(requests, c.Requests)
+		if call == nil || knowledge.Has(call.Site.Func, knowledge.FirstUse) && knowledge.Has(c.Site.Func, knowledge.SetUp) {
+			call = c
+		}
+		if change := predict.Remove(c.Cause, predict.SiteText(c.Site, c.Cause)); len(changes) < maxChangeSites && !slices.Contains(changes, change) {
+			changes = append(changes, change)
+		}
+	}
+	// A program's run contains its start.
+	if group.Kind == report.KindRun || share < threshold.NoticeableShare || samples < threshold.SmallSample || requests < threshold.SmallSample {
+		return nil
+	}
+	library := libraryAt(call.Site)
+	if library == nil || library.setUpAdvice == "" {
+		return nil
+	}
+	v := Verdict{Gain: gain, Changes: changes, Finding: report.Finding{
+		Title: textOf("title set-up", "site", call.Site), Fix: textOf("fix set-up", "advice", library.setUpAdvice, "site", call.Site.OwnLine()),
+		Cause: report.CauseCPU, Site: call.Site, Group: group.ID, Share: share, Confidence: 0.9,
+	}}
+	if share >= threshold.HalfShare {
+		v.MinSeverity = report.SeverityMedium
+	}
+	v.addSlowEvidence(evidenceOf("evidence set-up", gain.Slow.NS, "ns"))
+	v.addEvidence(evidenceOf("evidence set-up-samples", float64(samples), "count"))
+	if samples < threshold.MedianSample {
+		v.doubt(0.6, textOf("phrase few-set-up-samples", "samples", samples))
+	}
+	return []Verdict{v}
+}
+
+// isSetUp reports whether a cause is computing that belongs to a service's start.
+func isSetUp(c *report.Cause) bool {
+	return c.Cause == report.CauseCPU && c.Site != nil && (knowledge.Has(c.Site.Func, knowledge.SetUp) || knowledge.Has(c.Site.Func, knowledge.FirstUse))
+}

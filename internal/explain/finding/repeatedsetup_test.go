@@ -1,0 +1,47 @@
+package finding
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/report"
+)
+
+// TestRepeatedSetUp: requests parse templates, and escape them at the first execution, for most of their time. It is no fault of
+// requests if a program's run does so, if only a few of them do, if only a few samples show it, or if it takes little of their time.
+func TestRepeatedSetUp(t *testing.T) {
+	called := func(fn, from string) *report.Site {
+		s, caller := site(fn), site(from)
+		s.CalledFrom = &report.Caller{Func: caller.Func, File: caller.File, Line: caller.Line}
+		return s
+	}
+	for _, c := range []struct {
+		name     string
+		kind     report.Kind
+		samples  int
+		requests int
+		otherNS  int64
+		severity report.Severity
+	}{
+		{"most of the latency", report.KindHTTP1, 15, 60, ms(20), report.SeverityMedium},
+		{"a program's run", report.KindRun, 15, 60, ms(20), ""},
+		{"few samples", report.KindHTTP1, 2, 60, ms(20), ""},
+		{"the first request only", report.KindHTTP1, 15, 1, ms(20), ""},
+		{"little of the latency", report.KindHTTP1, 15, 60, ms(2000), ""},
+	} {
+		rep := oneGroup(
+			report.Cause{Cause: report.CauseCPU, Site: called("html/template.escapeTemplate@30", "main.Render@49"), TotalNS: ms(50), Samples: c.samples, Requests: c.requests},
+			report.Cause{Cause: report.CauseCPU, Site: called("html/template.(*Template).ParseFS@500", "main.load@41"), TotalNS: ms(40), Samples: c.samples, Requests: c.requests},
+			report.Cause{Cause: report.CauseCPU, Site: site("main.Render@49"), TotalNS: c.otherNS, Samples: 3, Requests: 60})
+		rep.Groups[0].Kind = c.kind
+		got := checkRepeatedSetUp(&Input{Report: rep, Process: &process.Stats{}}, &rep.Groups[0])
+		if c.severity == "" {
+			check.Equal(t, len(got), 0, "%s: %+v", c.name, got)
+			continue
+		}
+		check.True(t, len(got) == 1 && len(got[0].Changes) == 2 && got[0].MinSeverity == c.severity &&
+			strings.HasPrefix(got[0].Fix, "parse the templates once, at start, and keep the result") && strings.Contains(got[0].Fix, "main.load (main.go:41)"), "%s: %+v", c.name, got)
+	}
+}
