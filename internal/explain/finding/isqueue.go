@@ -36,7 +36,7 @@ func (a *attribution) findQueueWaits() {
 				if isNotification(wait, slots) {
 					break
 				}
-				if service := a.in.serviceAt(cause, route.Via); isFanOutLimit(wait, slots) || isSemaphoreWait(wait) || stdPool(wait.call).slotWait == neverOpens || isSlotPool(slots) || service != nil && isQueue(service, cause, v) {
+				if service := a.in.serviceAt(cause, route.Via); isFanOutLimit(wait, slots) || isSemaphoreWait(wait) || stdPool(wait.call).slotWait == neverOpens || a.isFullPool(&causeRoute{cause, route.Via, route.TotalNS}, wait, slots) || isSlotPool(slots) || service != nil && isQueue(service, cause, v) {
 					queuedNS[wait] += route.TotalNS
 				}
 				break
@@ -104,6 +104,16 @@ func isFanOutLimit(wait waitKey, slots *queues.SlotWaits) bool {
 		return true
 	}
 	return isEndedByChildren(slots) && wait.kind == report.WaitChanSend && slots.Slots > 1 && slots.WaitsPerChild < 2
+}
+
+// isFullPool reports whether requests wait for a connection of the standard library's pool that opens none for them: a pool below its
+// limit opens one for each request that finds none idle, and some of these would be there first.
+func (a *attribution) isFullPool(route *causeRoute, wait waitKey, slots *queues.SlotWaits) bool {
+	if !isStdPool(wait.call) || slots == nil || slots.Waits < threshold.MedianSample {
+		return false
+	}
+	calls := a.peerCallsAt(route)
+	return calls != nil && float64(calls.ConnOpenRequests) < threshold.NoiseShare*float64(slots.Waits)
 }
 
 // isEndedByChildren reports whether goroutines that the waiters started end most of the waits.
