@@ -179,6 +179,8 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 		attr.rewriteForSequentialCalls(&v, cand, sequential)
 		v.isSequence = true
 		return v, true
+	case calls != nil && calls.Crowding.AtOnce > 0:
+		attr.rewriteForCrowding(&v, cand, &calls.Crowding)
 	case isParallel && attr.group.Peer == nil:
 		attr.in.rewriteForParallelCalls(&v, top, calls)
 	case observed.isKnown():
@@ -189,6 +191,9 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 		}
 		return v, true
 	case attr.group.Count >= threshold.MedianSample:
+		if cand.gain.Slow.NS < 2*cand.usualNS(attr.group) {
+			v.MaxSeverity = report.SeverityLow // the peer's times differ, but none is out of the ordinary
+		}
 		if v.isOneAnswer = true; v.ChangeText == "" && asksOnce {
 			v.ChangeText = textOf("phrase change-at-once")
 		}
@@ -419,6 +424,16 @@ func (a *attribution) rewriteForAckDelays(v *Verdict, cand *candidate, calls *qu
 	v.Changes = []predict.Change{predict.Remove(report.CauseNetwork, predict.SiteText(cand.routes[0].Site, report.CauseNetwork))}
 }
 
+// rewriteForCrowding rewrites a verdict on a peer whose answers take far longer the more calls are under way: the calls wait for each
+// other. The change is that an answer takes as long as with few calls.
+func (a *attribution) rewriteForCrowding(v *Verdict, cand *candidate, crowding *queues.Crowding) {
+	alone := words.Brief(crowding.AloneNS)
+	v.Title = textOf("title crowded-peer", "n", crowding.AtOnce, "crowded", words.Brief(crowding.CrowdedNS), "alone", alone, "site", v.Site)
+	v.Fix = textOf("fix crowded-peer", "peer", a.in.peerText(&cand.routes[0]))
+	v.Gain = cand.gain.scaled(1 - float64(crowding.AloneNS)/float64(crowding.CrowdedNS))
+	v.shortenTo(time.Duration(crowding.AloneNS).Round(10*time.Microsecond), textOf("phrase change-uncrowded", "time", alone))
+}
+
 // predictAs sets the prediction of a verdict for its changes, whose condition is the text change.
 func (a *attribution) predictAs(v *Verdict, change textKey) {
 	if v.Predicted = a.in.predict(a.group.ID, v.Changes...); v.Predicted != nil {
@@ -542,13 +557,7 @@ func (c *candidate) readDelay(band *report.Band) Loss {
 // the mean wait counts, because the mean is taken for the usual time of an answer. Outliers that fall into few separate moments
 // are rare (a pause of the peer or the machine), however many requests were open.
 func (a *attribution) peerGain(cand *candidate) Gain {
-	gain := cand.gain
-	usualNS := int64(0)
-	for i := range cand.routes {
-		if p := &cand.routes[i]; p.Requests > 0 && float64(p.Requests) >= threshold.HalfShare*float64(a.group.Count) {
-			usualNS = max(usualNS, p.TotalNS/int64(p.Requests))
-		}
-	}
+	gain, usualNS := cand.gain, cand.usualNS(a.group)
 	excess := func(l Loss) Loss {
 		if l.NS > 0 {
 			l.Share *= float64(max(0, l.NS-usualNS)) / float64(l.NS)
@@ -566,6 +575,16 @@ func (a *attribution) peerGain(cand *candidate) Gain {
 	}
 	gain.ThresholdFactor = threshold.FarFactor
 	return gain
+}
+
+// usualNS returns the mean time for which requests of the candidate's group wait, if at least half of them do; else 0.
+func (c *candidate) usualNS(g *report.Group) (ns int64) {
+	for i := range c.routes {
+		if p := &c.routes[i]; p.Requests > 0 && float64(p.Requests) >= threshold.HalfShare*float64(g.Count) {
+			ns = max(ns, p.TotalNS/int64(p.Requests))
+		}
+	}
+	return ns
 }
 
 // pollGapShare returns the share of a group's time in which data may have been present before a P polled.

@@ -36,6 +36,7 @@ type PeerCalls struct {
 	// opened a connection. ConnOpenFunc is the standard-library function in which that took longest; "" if no stack shows it.
 	TotalNS, ConnOpenNS, ConnOpenRequests int64
 	ConnOpenFunc                          string
+	Crowding                              Crowding // of walked requests
 }
 
 // SequentialShare returns the share of the calls that requests make one after the other in the time of all answers there: a
@@ -59,6 +60,13 @@ type peerCallSum struct {
 	totalNS                              int64
 	fanOut                               fanOutSum
 	connOpens                            connOpenSum
+	answers                              []interval // from a call's wait to the end of the first part of its answer, at most maxAnswers
+}
+
+// A placedAnswer is the time of one call's answer.
+type placedAnswer struct {
+	site, via tracefmt.FrameID
+	interval
 }
 
 // add adds another sum of the same sites, multiplied by a weight.
@@ -75,6 +83,7 @@ func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
 	s.fanOut.lastNS += addend.fanOut.lastNS * weight
 	s.fanOut.othersNS += addend.fanOut.othersNS * weight
 	s.connOpens.add(&addend.connOpens, weight)
+	s.answers = append(s.answers, addend.answers[:min(len(addend.answers), maxAnswers-len(s.answers))]...)
 }
 
 // requestCalls are the calls that one request makes with the same stack.
@@ -93,7 +102,7 @@ type requestCalls struct {
 // is a new call if the caller wrote to a connection since its previous wait, or handed work over to a goroutine that wrote.
 // Otherwise it is for a later part of the same answer: frames of a stream, a body.
 func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWait) {
-	p.callScratch, p.writers = p.callScratch[:0], p.writers[:0]
+	p.callScratch, p.writers, p.answerScratch = p.callScratch[:0], p.writers[:0], p.answerScratch[:0]
 	reader, isLaterPart := uint64(0), false // of the latest wait
 	for i := range w.Steps {
 		step := &w.Steps[i]
@@ -130,6 +139,7 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 			reader = call.caller
 			if calls.calls == 0 || sent {
 				calls.calls, calls.lastNS = calls.calls+1, 0
+				p.answerScratch = append(p.answerScratch, placedAnswer{call.site, call.via, interval{step.Start, step.End}})
 				if call.root >= 0 && calls.calls <= maxRequestWaits {
 					calls.fanOut = p.findFanOut(w, waits[call.root].Waker, waits[call.root].End)
 				}
@@ -169,6 +179,11 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 		}
 		if sum.connOpens.ns > 0 {
 			sum.connOpens.requests = 1
+		}
+		for _, a := range p.answerScratch {
+			if a.site == call.site && a.via == call.via {
+				sum.answers = append(sum.answers, a.interval)
+			}
 		}
 		entry.GetOrAdd(p.peerCalls, peerCallKey{w.Group, call.site, call.via}).add(&sum, w.Weight)
 	}
@@ -315,7 +330,7 @@ func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 				Unanswered: o.unanswered, UnansweredNS: o.unansweredNS,
 				LaterParts: o.laterParts.waits, AckDelays: o.laterParts.ackDelays, ShortAckDelays: o.laterParts.shortAckDelays, AckDelayNS: o.laterParts.ackDelayNS,
 				TotalNS: o.totalNS, ConnOpenNS: o.connOpens.ns,
-				ConnOpenRequests: o.connOpens.requests, ConnOpenFunc: sp.Syms.String(o.connOpens.longestFunc),
+				ConnOpenRequests: o.connOpens.requests, ConnOpenFunc: sp.Syms.String(o.connOpens.longestFunc), Crowding: crowdingOf(o.answers),
 			})
 		}
 	}

@@ -90,6 +90,7 @@ type workerSum struct {
 	spans          []timeline.Span
 	ownWaitScratch []ownWait
 	callScratch    []requestCalls
+	answerScratch  []placedAnswer
 	writers        []uint64 // goroutines that have written to a connection since they last read an answer
 }
 

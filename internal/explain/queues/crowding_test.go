@@ -1,0 +1,47 @@
+package queues
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// queueAtOneServer returns the times of calls to a peer that answers one after the other, each in serviceNS. They begin at starts.
+func queueAtOneServer(starts []int64, serviceNS int64) (out []interval) {
+	free := int64(0)
+	for _, start := range starts {
+		free = max(free, start) + serviceNS
+		out = append(out, interval{start, free})
+	}
+	return out
+}
+
+// TestCrowding: calls that queue in the peer are crowded; calls during a pause of the peer, or at a peer that answers all at once,
+// are not, however many there are.
+func TestCrowding(t *testing.T) {
+	var burst, steady []int64
+	for i := range int64(40) {
+		burst = append(burst, 1e9*(i/20)+1e6*(i%20))
+		steady = append(steady, 1e9+50e6*i)
+	}
+	if c := crowdingOf(queueAtOneServer(burst, 10e6)); c.AtOnce < 10 || c.CrowdedNS < 100e6 || c.AloneNS > 50e6 {
+		t.Errorf("two bursts of 20 calls, answered one after the other: %+v", c)
+	}
+	if c := crowdingOf(queueAtOneServer(steady, 10e6)); c != (Crowding{}) {
+		t.Errorf("one call after the other: %+v", c)
+	}
+	if c := crowdingOf(queueAtOneServer(burst[:10], 10e6)); c != (Crowding{}) {
+		t.Errorf("too few calls: %+v", c)
+	}
+	var pause, together []interval
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range int64(40) {
+		pause = append(pause, interval{5e6 * i, 5e6*i + 1e6}, interval{1e9 + 20e6*i, 1e9 + 800e6 + random.Int64N(1e6)})
+		together = append(together, interval{1e6 * i, 1e6*i + 10e6})
+	}
+	if c := crowdingOf(pause); c != (Crowding{}) {
+		t.Errorf("a pause of the peer, after which all get their answers: %+v", c)
+	}
+	if c := crowdingOf(together); c != (Crowding{}) {
+		t.Errorf("each answer takes 10 ms, however many there are: %+v", c)
+	}
+}
