@@ -16,6 +16,9 @@ type Crowding struct {
 	AloneNS   int64 // mean time of the answers to the quarter for which there were fewest
 }
 
+// minCrowd is the least Crowding.AtOnce. Answers of few calls take longer together wherever both sides share CPUs.
+const minCrowd = 8
+
 // maxAnswers bounds the answers that a worker keeps for the Crowding of one place.
 const maxAnswers = 4096
 
@@ -44,7 +47,7 @@ func crowdingOf(answers []interval) (out Crowding) {
 	crowded := sorted[len(sorted)-quarter:]
 	fewest, aloneNS := means(sorted[:quarter])
 	most, crowdedNS := means(crowded)
-	if most < threshold.FarFactor*fewest || crowdedNS < threshold.FarFactor*aloneNS {
+	if most < max(minCrowd, threshold.FarFactor*fewest) || crowdedNS < threshold.FarFactor*aloneNS {
 		return out
 	}
 	slices.SortFunc(crowded, func(x, y interval) int { return cmp.Compare(x.end, y.end) })
