@@ -107,7 +107,7 @@ func truthOf(t *testing.T, log string, from, to int64) (out peerTruth) {
 	return out
 }
 
-// TestPeer: the wait for a peer in Python is divided as the peer's own clocks say, and the sentence names what it did.
+// TestPeer: the wait for a peer in Python is divided as the peer's own clocks say, and the sentence names its longest state.
 func TestPeer(t *testing.T) {
 	testfull.Need(t, "the kernel's events of another process")
 	if os.Getuid() != 0 {
@@ -172,19 +172,19 @@ func TestPeer(t *testing.T) {
 			check.True(t, strings.Contains(wait.Words, fmt.Sprintf("python3 (pid %d;", pid)) && strings.Contains(wait.Words, texts[longest]) && wait.InSentence == strings.Contains(verdict.Text, wait.Words),
 				"the sentence does not name what the peer did (%+v): %s", wait.PeerStates, verdict.Text)
 			sums, peerNS := peerSums(rep)
-			near := func(what string, got, want float64) {
+			compareShare := func(state string, got, want float64) {
 				if got, want = got/peerNS, want/truth.wallNS; math.Abs(got-want) > 0.02 {
-					t.Errorf("%s: %.1f %% by the kernel's events, %.1f %% by the peer's clock; %+v, states %v", what, 100*got, 100*want, truth, sums)
+					t.Errorf("%s: %.1f %% by the kernel's events, %.1f %% by the peer's clock; %+v, states %v", state, 100*got, 100*want, truth, sums)
 				}
 			}
-			near("computing", sums[report.PeerRunning], truth.cpuNS)
+			compareShare("computing", sums[report.PeerRunning], truth.cpuNS)
 			switch c.state {
 			case report.PeerRunning, report.PeerCPUWait:
-				near("waiting for a CPU", sums[report.PeerCPUWait], truth.wallNS-truth.cpuNS)
+				compareShare("waiting for a CPU", sums[report.PeerCPUWait], truth.wallNS-truth.cpuNS)
 			default: // the clock of a sleep includes the wait for a CPU after it
-				near("asleep", sums[report.PeerTimer]+sums[report.PeerDisk]+sums[report.PeerLock]+sums[report.PeerNetwork]+sums[report.PeerCPUWait], truth.wallNS-truth.cpuNS)
-				asleep := sums[c.state] + sums[report.PeerCPUWait] // the clock of a call includes its computing
-				check.True(t, sums[c.state] <= (truth.stateNS/truth.wallNS+0.05)*peerNS && asleep >= ((truth.stateNS-truth.cpuNS)/truth.wallNS-0.05)*peerNS, "%s: %v, %+v", c.state, sums, truth)
+				compareShare("asleep", sums[report.PeerTimer]+sums[report.PeerDisk]+sums[report.PeerLock]+sums[report.PeerNetwork]+sums[report.PeerCPUWait], truth.wallNS-truth.cpuNS)
+				asleepNS := sums[c.state] + sums[report.PeerCPUWait] // the clock of a call includes its computing
+				check.True(t, sums[c.state] <= (truth.stateNS/truth.wallNS+0.05)*peerNS && asleepNS >= ((truth.stateNS-truth.cpuNS)/truth.wallNS-0.05)*peerNS, "%s: %v, %+v", c.state, sums, truth)
 			}
 		})
 	}

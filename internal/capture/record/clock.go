@@ -28,7 +28,7 @@ func newClockCheck() *clockCheck {
 	return c
 }
 
-// Write never fails. It drops what follows the first generation.
+// Write never fails. It drops all bytes after the first generation.
 func (c *clockCheck) Write(p []byte) (int, error) {
 	_, _ = c.pipe.Write(p)
 	return len(p), nil
