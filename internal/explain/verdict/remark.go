@@ -3,6 +3,7 @@ package verdict
 import (
 	"cmp"
 	"slices"
+	"strconv"
 
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
@@ -50,7 +51,7 @@ func remarkOn(v *report.Verdict, f *report.Finding) string {
 		share = max(share, f.Decided.Share) // of all work and waits that open connections, wherever they are
 	}
 	switch {
-	case 2*shareOfFinding(largest, f) >= largest.Share, share >= largest.Share, len(largest.Sites) > 0 && isAt(f.Site, &largest.Sites[0]) && !isBacklog(f):
+	case 2*shareOfFinding(largest, f) >= largest.Share, share >= largest.Share, len(largest.Sites) > 0 && isAt(f, &largest.Sites[0]) && !isBacklog(f):
 		return ""
 	case share > 0:
 	case isOfRuntime(f.Cause) && f.Decided != nil:
@@ -126,7 +127,7 @@ func shareOfFinding(c *report.VerdictCause, f *report.Finding) (share float64) {
 		return c.Share
 	}
 	for i := range c.Sites {
-		if s := &c.Sites[i]; isAt(f.Site, s) {
+		if s := &c.Sites[i]; isAt(f, s) {
 			share += s.Share
 		}
 	}
@@ -142,10 +143,12 @@ func isOfRuntime(c report.CauseName) bool {
 	return c == report.CauseCPU || c == report.FamilySched || c == report.FamilyGC
 }
 
-// isAt reports whether a site of a verdict, or a wait that leads to it, is at the line of a finding.
-func isAt(line *report.Site, s *report.VerdictSite) bool {
+// isAt reports whether a site of a verdict, or a wait that leads to it, is at the line of a finding, or at a line of a dependency that
+// the finding's change is about, whichever line of the service leads there.
+func isAt(f *report.Finding, s *report.VerdictSite) bool {
 	isSame := func(o *report.Site) bool {
-		return o != nil && line != nil && (line.Matches(o) || line.OwnLine().Matches(o.OwnLine()))
+		return o != nil && f.Site != nil && (f.Site.Matches(o) || f.Site.OwnLine().Matches(o.OwnLine()))
 	}
-	return isSame(s.Site) || slices.ContainsFunc(s.Via, func(v report.Via) bool { return isSame(v.Site) })
+	return isSame(s.Site) || slices.ContainsFunc(s.Via, func(v report.Via) bool { return isSame(v.Site) }) ||
+		s.Site != nil && s.Site.Module != "" && slices.ContainsFunc(f.Changes, func(c report.Change) bool { return c.Site == s.Site.Func+":"+strconv.Itoa(s.Site.Line) })
 }

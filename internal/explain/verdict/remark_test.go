@@ -70,3 +70,19 @@ func TestMedianRemark(t *testing.T) {
 		}
 	}
 }
+
+// TestRemarkOnSharedWrite: a change at a line of a logger is about all lines of the service that log.
+func TestRemarkOnSharedWrite(t *testing.T) {
+	from := func(line int) *report.Site {
+		return &report.Site{Func: "zapcore.(*lockedWriteSyncer).Write", File: "write_syncer.go", Line: 66, Module: "zap", CalledFrom: &report.Caller{Func: "main.transfer", File: "book.go", Line: line}}
+	}
+	v := &report.Verdict{Group: "g", Causes: []report.VerdictCause{{Cause: report.CauseSyscall, Share: 0.48, Sites: []report.VerdictSite{{Site: from(67), Share: 0.3}, {Site: from(58), Share: 0.18}}}}}
+	f := &report.Finding{Group: "g", Cause: report.CauseSyscall, Site: from(58), Changes: []report.Change{{Site: "zapcore.(*lockedWriteSyncer).Write:66"}}}
+	if remark := remarkOn(v, f); remark != "" {
+		t.Errorf("a change of the logger: %s", remark)
+	}
+	f.Changes[0].Site = "main.transfer:58"
+	if remark := remarkOn(v, f); remark == "" {
+		t.Error("a change of one line that logs has no remark")
+	}
+}
