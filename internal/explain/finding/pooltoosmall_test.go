@@ -122,8 +122,9 @@ func TestUnawaited(t *testing.T) {
 	}
 }
 
-// TestLimiterAdvice: a limiter that has no waiters for part of the time needs a larger burst. If it always has some, it needs a higher
-// rate, for each call of a request. The advice names the options of the library that the service uses.
+// TestLimiterAdvice: a limiter that has no waiters for part of the time needs a larger burst, and a higher rate if that is little
+// more than its calls. If it always has some, it needs a higher rate, for each call of a request. The advice names the options of
+// the library that the service uses.
 func TestLimiterAdvice(t *testing.T) {
 	take, throttle := site("golang.org/x/time/rate.(*Limiter).wait@286"), site("golang.org/x/time/rate.(*Limiter).wait@286")
 	throttle.CalledFrom = &report.Caller{Func: "main.get", Calls: "k8s.io/client-go/rest.(*Request).Do"}
@@ -132,10 +133,10 @@ func TestLimiterAdvice(t *testing.T) {
 		title, fix, change string
 	}{
 		{queues.Limiter{Site: take, MaxWaiters: 7, QueuedShare: 0.5}, "a rate limiter at", "at least in bursts", ""},
-		{queues.Limiter{Site: take, Rate: 60, MaxWaiters: 7, QueuedShare: 0.5, BurstDeficit: 9}, "a rate limiter of 60/s", "raise the second argument of rate.NewLimiter by 9 or more, if what is behind it can take that: 50 requests arrive per second, and up to 7 wait at once", "if no request queued"},
-		{queues.Limiter{Site: throttle, Rate: 60, MaxWaiters: 7, QueuedShare: 0.5, BurstDeficit: 9}, "a rate limiter of 60/s", "raise Burst of the client's rest.Config (10 unless set) by 9 or more", "if no request queued"},
+		{queues.Limiter{Site: take, Rate: 60, MaxWaiters: 7, QueuedShare: 0.5, WaitsPerRequest: 0.5, BurstDeficit: 9}, "a rate limiter of 60/s", "raise the second argument of rate.NewLimiter by 9 or more, if what is behind it can take that: 50 requests arrive per second, and up to 7 wait at once", "if no request queued"},
+		{queues.Limiter{Site: throttle, Rate: 60, MaxWaiters: 7, QueuedShare: 0.5, WaitsPerRequest: 1, BurstDeficit: 9}, "a rate limiter of 60/s", "raise Burst of rest.Config (10 unless set) by 9 or more, and QPS of rest.Config (5 unless set): 60/s -> 75/s or more, if", "if no request queued"},
 		{queues.Limiter{Site: take, Rate: 52, MaxWaiters: 7, QueuedShare: 1, WaitsPerRequest: 1}, "a rate limiter of 52/s", "rate.NewLimiter: 52/s -> 78/s or more, if what is behind it can take that: 52 or more calls arrive per second", ""},
-		{queues.Limiter{Site: throttle, Rate: 52, MaxWaiters: 7, QueuedShare: 1, WaitsPerRequest: 3}, "a rate limiter of 52/s", "raise QPS of the client's rest.Config (5 unless set): 52/s -> 225/s or more", ""},
+		{queues.Limiter{Site: throttle, Rate: 52, MaxWaiters: 7, QueuedShare: 1, WaitsPerRequest: 3}, "a rate limiter of 52/s", "raise QPS of rest.Config (5 unless set): 52/s -> 225/s or more", ""},
 	} {
 		rep := oneGroup(report.Cause{Cause: "sleep", Site: c.limiter.Site, TotalNS: ms(3000), Requests: 100})
 		rep.Groups[0].Count, rep.Input.DurationNS = 100, 2e9

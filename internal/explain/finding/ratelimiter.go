@@ -50,12 +50,20 @@ func limiterVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict
 	v.Title = textOf("title limiter-rate", "rate", words.Figure(limiter.Rate), "site", v.Site)
 	v.addEvidence(evidenceOf("evidence limiter-grants", limiter.Rate, "1/s"), evidenceOf("evidence limiter-arrivals", arrivals, "1/s"))
 	library := cmp.Or(libraryAt(top.Site), &library{})
-	if limiter.QueuedShare >= threshold.NearlyAllShare {
-		calls := max(arrivals*limiter.WaitsPerRequest, limiter.Rate)
-		v.Fix = textOf("fix limiter-full", "rate", cmp.Or(library.rateOption, textOf("phrase limiter-rate", "site", top.ownLine())), "now", words.Figure(limiter.Rate), "calls", words.Figure(math.Round(calls)), "needed", words.Figure(math.Round(limiterRoom*calls)))
+	calls, isFull := arrivals*limiter.WaitsPerRequest, limiter.QueuedShare >= threshold.NearlyAllShare
+	if isFull {
+		calls = max(calls, limiter.Rate)
+	}
+	rate := textOf("phrase limiter-more-rate", "rate", cmp.Or(library.rateOption, textOf("phrase limiter-rate", "site", top.ownLine())), "now", words.Figure(limiter.Rate), "needed", words.Figure(math.Round(limiterRoom*calls)))
+	if isFull {
+		v.Fix = textOf("fix limiter-full", "rate", rate, "calls", words.Figure(math.Round(calls)))
 		return v
 	}
-	v.Fix = textOf("fix limiter-bursts", "burst", cmp.Or(library.burstOption, textOf("phrase limiter-burst")), "arrivals", words.Figure(math.Round(arrivals)), "waiters", limiter.MaxWaiters, "n", limiter.BurstDeficit)
+	advice := textOf("phrase limiter-more-burst", "burst", cmp.Or(library.burstOption, textOf("phrase limiter-burst")), "n", limiter.BurstDeficit)
+	if limiterRoom*calls > limiter.Rate {
+		advice = textOf("phrase limiter-more-of-both", "burst", advice, "rate", rate) // at other times more calls may come than in this trace
+	}
+	v.Fix = textOf("fix limiter-bursts", "advice", advice, "arrivals", words.Figure(math.Round(arrivals)), "waiters", limiter.MaxWaiters)
 	v.Changes, v.ChangeText = changes, textOf("phrase change-no-queue")
 	return v
 }

@@ -42,11 +42,11 @@ const maxLimiterGaps = 4096
 
 // addLimiterWaits records the sleeps on a request's path that are in a function of a rate limiter.
 func (p *workerSum) addLimiterWaits(w *path.WalkResult) {
-	others := len(p.limiterWaits)
+	firstWait := len(p.limiterWaits)
 	for i := range w.Steps {
 		if step := &w.Steps[i]; step.Kind == critpath.Sleep && p.stage.Sites.HasRole(step.Stack, knowledge.RateLimiter) {
 			wait := limiterWait{site: p.stage.Sites.SiteOf(step.Stack), goroutine: step.G, interval: interval{step.Start, step.End}}
-			for _, earlier := range slices.Backward(p.limiterWaits[others:]) {
+			for _, earlier := range slices.Backward(p.limiterWaits[firstWait:]) {
 				if earlier.site == wait.site {
 					wait.waitedNS = earlier.waitedNS + earlier.end - earlier.start
 					break
@@ -146,13 +146,13 @@ func (s *limiterSum) burstDeficit(rate float64) int {
 		return 0
 	}
 	slices.Sort(s.arrivals)
-	most, deficit := 0.0, 0.0
+	maxDeficit, deficit := 0.0, 0.0
 	for i, arrival := range s.arrivals {
 		if i > 0 {
 			deficit = max(0, deficit-float64(arrival-s.arrivals[i-1])/1e9*rate)
 		}
 		deficit++
-		most = max(most, deficit)
+		maxDeficit = max(maxDeficit, deficit)
 	}
-	return int(math.Ceil(most))
+	return int(math.Ceil(maxDeficit))
 }
