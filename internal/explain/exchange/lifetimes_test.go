@@ -8,7 +8,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// TestCallsOnNewConnections: of calls that begin at once, each on a connection of its own, most are joined by when the connections were
+// TestCallsOnNewConnections: of calls that begin at once, each on a new connection, most are joined by when the connections were
 // opened and closed, next to connections of the client to another server, and of another client to the server. If all are such, none is.
 // Half of the requests are there before their connection's goroutine waits for them: they begin before they were sent.
 func TestCallsOnNewConnections(t *testing.T) {
@@ -20,14 +20,14 @@ func TestCallsOnNewConnections(t *testing.T) {
 			if calls > 0 {
 				s.connect(200, 30*ms, ms, 5*ms, true, true) // shows that the server is called
 			}
-			now := int64(20 * ms)
+			burstStart := int64(20 * ms)
 			for range bursts {
-				end := now
+				end := burstStart
 				for i := range clientConns + 4 {
 					s.lastG += 2
-					reader, served := s.lastG, s.lastG+1
+					reader, serverG := s.lastG, s.lastG+1
 					delay := func() int64 { return 20*us + int64(s.rnd.ExpFloat64()*200*us) }
-					opened := now + s.rnd.Int64N(200*us)
+					opened := burstStart + s.rnd.Int64N(200*us)
 					accepted, sent := opened+delay(), opened+delay()
 					start := max(accepted, sent) + delay()
 					isWoken := i%2 == 0
@@ -42,21 +42,21 @@ func TestCallsOnNewConnections(t *testing.T) {
 						s.joiner.readerOrder = append(s.joiner.readerOrder, reader)
 					}
 					if i < calls {
-						s.partners[reader] = served
+						s.partners[reader] = serverG
 					}
 					if i < calls || i >= clientConns {
-						s.server.Add(Request{G: served, Conn: served, Start: start, End: end, AnswerTime: end - 10*us, IsWoken: isWoken, life: lifetime{accepted, closed + delay()}})
+						s.server.Add(Request{G: serverG, Conn: serverG, Start: start, End: end, AnswerTime: end - 10*us, IsWoken: isWoken, life: lifetime{accepted, closed + delay()}})
 					}
 				}
-				now = end + 30*ms
+				burstStart = end + 30*ms
 			}
 			joined, wrong := s.join(0)
 			if joinedCount += joined; wrong != 0 {
 				t.Errorf("seed %d, %d calls: %d connections are joined, %d wrongly", seed, calls, joined, wrong)
 			}
 		}
-		if most := 20 * bursts * calls * 9 / 10; joinedCount < most || calls == 0 && joinedCount > 0 {
-			t.Errorf("%d calls: %d connections are joined, want at least %d", calls, joinedCount, most)
+		if minJoined := 20 * bursts * calls * 9 / 10; joinedCount < minJoined || calls == 0 && joinedCount > 0 {
+			t.Errorf("%d calls: %d connections are joined, want at least %d", calls, joinedCount, minJoined)
 		}
 	}
 }
@@ -105,8 +105,8 @@ func TestLifetimes(t *testing.T) {
 	if got, want := c.readers[3].life, (lifetime{tracetext.Origin + 80, tracetext.Origin + 250}); got != want {
 		t.Errorf("the client's end is %+v, want %+v", got, want)
 	}
-	served := request.Request{G: 5, Kind: request.HTTP1, Start: tracetext.Origin + 20, End: tracetext.Origin + 175}
-	if got, want := NewAnswerFinder(win, syms).lifetimeOf(&served), (lifetime{tracetext.Origin + 20, tracetext.Origin + 210}); got != want {
+	answered := request.Request{G: 5, Kind: request.HTTP1, Start: tracetext.Origin + 20, End: tracetext.Origin + 175}
+	if got, want := NewAnswerFinder(win, syms).lifetimeOf(&answered), (lifetime{tracetext.Origin + 20, tracetext.Origin + 210}); got != want {
 		t.Errorf("the server's end is %+v, want %+v", got, want)
 	}
 }
