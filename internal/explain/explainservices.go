@@ -8,6 +8,7 @@ import (
 	"io"
 	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/exchange"
@@ -45,6 +46,8 @@ type remotes struct {
 	clients *exchange.Joiner
 	// startedTrace, if not nil, is the trace, for the first reading.
 	startedTrace *openedTrace
+	// onServed is called when server is known. The rest of the explanation does not need the other services.
+	onServed func()
 }
 
 // An openedTrace is a trace whose beginning may have been decoded.
@@ -69,8 +72,8 @@ type remoteServer struct {
 }
 
 // ExplainServices explains several services that were recorded in the same seconds, in one report. It reads the beginnings of all
-// traces to find which services call which. Then it explains each service after those that it calls, so that the callers' paths
-// continue in them. The decoded beginnings are used again, because decoding takes a tenth of the CPU time.
+// traces to find which services call which. Then it reads each service's trace after those of the services that it calls, so that the
+// callers' paths continue in them. The decoded beginnings are used again, because decoding takes a tenth of the CPU time.
 func ExplainServices(ctx context.Context, services []*Service) (*report.Report, error) {
 	defer func() {
 		for _, s := range services {
@@ -78,16 +81,15 @@ func ExplainServices(ctx context.Context, services []*Service) (*report.Report, 
 		}
 	}()
 	previewAll := func(maxBytes int64) error {
-		for _, s := range services {
-			if s.preview != nil && s.preview.isWhole {
-				continue
-			}
-			var err error
-			if s.preview, err = s.readPreview(ctx, maxBytes); err != nil {
-				return err
+		var previews sync.WaitGroup
+		errs := make([]error, len(services))
+		for i, s := range services {
+			if s.preview == nil || !s.preview.isWhole {
+				previews.Go(func() { s.preview, errs[i] = s.readPreview(ctx, maxBytes) })
 			}
 		}
-		return nil
+		previews.Wait()
+		return firstError(errs)
 	}
 	if err := previewAll(previewBytes); err != nil {
 		return nil, err
@@ -101,10 +103,13 @@ func ExplainServices(ctx context.Context, services []*Service) (*report.Report, 
 	}
 	order, depths := orderByCalls(callees)
 	causes := exchange.NewCauses()
-	var refusals []error
+	errs := make([]error, len(services))
+	var explanations sync.WaitGroup
+	slots := make(chan struct{}, maxExplanations)
 	for _, i := range order {
 		s := services[i]
-		s.Options.remotes = &remotes{causes: causes}
+		isServed := make(chan struct{})
+		s.Options.remotes = &remotes{causes: causes, onServed: sync.OnceFunc(func() { close(isServed) })}
 		if s.preview.isWhole {
 			s.Options.remotes.clients = s.preview.clients
 		}
@@ -113,15 +118,21 @@ func ExplainServices(ctx context.Context, services []*Service) (*report.Report, 
 				s.Options.remotes.servers = append(s.Options.remotes.servers, remoteServer{callee.server, links[i][callee.preview.server]})
 			}
 		}
-		if err := s.begin(); err != nil {
-			return nil, err
+		slots <- struct{}{}
+		explanations.Go(func() {
+			defer func() { <-slots }()
+			defer s.Options.remotes.onServed()
+			errs[i] = s.explain(ctx)
+		})
+		<-isServed
+		if s.server = s.Options.remotes.server; s.server == nil {
+			break // its error ends the explanation
 		}
-		s.Options.remotes.startedTrace = s.startedTrace
-		s.startedTrace.decoder.KeepsGenerations = false
-		s.startedTrace.decoder.Rewind()
-		var err error
-		s.report, err = Explain(ctx, nil, s.Options)
-		s.end()
+	}
+	explanations.Wait()
+	var refusals []error
+	for _, i := range order {
+		s, err := services[i], errs[i]
 		switch {
 		case errors.Is(err, ErrWhatIf) && s.report != nil: // the change may be of another service
 			refusals = append(refusals, err)
@@ -131,7 +142,6 @@ func ExplainServices(ctx context.Context, services []*Service) (*report.Report, 
 		if s.Annotate != nil {
 			s.Annotate(s.report)
 		}
-		s.server = s.Options.remotes.server
 		s.addClockErrors()
 	}
 	// Callers come first, and of them the one with the most calls. Services without a call come last.
@@ -143,6 +153,33 @@ func ExplainServices(ctx context.Context, services []*Service) (*report.Report, 
 		return out, refusals[len(refusals)-1]
 	}
 	return out, nil
+}
+
+// maxExplanations bounds how many services are explained at a time: while the findings of one are searched, the trace of the next one is
+// read.
+const maxExplanations = 2
+
+// firstError returns the first error of a list, nil if there is none.
+func firstError(list []error) error {
+	for _, err := range list {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// explain sets the service's report.
+func (s *Service) explain(ctx context.Context) (err error) {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.end()
+	s.Options.remotes.startedTrace = s.startedTrace
+	s.startedTrace.decoder.KeepsGenerations = false
+	s.startedTrace.decoder.Rewind()
+	s.report, err = Explain(ctx, nil, s.Options)
+	return err
 }
 
 // addClockErrors sets the possible error of the clocks on segments of shown requests that are on the way to or from another
@@ -378,12 +415,20 @@ func (o *Options) newJoiner() *exchange.Joiner {
 	return j
 }
 
-// storeForCallers stores what the explanation of other services needs from this one: the requests that it served, and the calls
-// that were joined.
-func (r *reading) storeForCallers(rep *report.Report, table *groupTable, work *workSelection, sp *spell.Speller) {
-	out := r.opts.remotes
-	out.server = r.served.Server(r.opts.name(), out.causes, r.pass.Start, r.pass.End, r.translations, r.groups.GroupIDs(sp, work.shown), sp)
-	if r.joiner != nil {
+// storeForCallers stores what the explanation of other services needs from this one: the requests that it served, with the time in
+// queues, which are by group.
+func (r *reading) storeForCallers(work *workSelection, queues map[string][]*report.Queue, sp *spell.Speller) {
+	if out := r.opts.remotes; out != nil {
+		withQueues := *sp
+		withQueues.Queues = queues
+		out.server = r.served.Server(r.opts.name(), out.causes, r.pass.Start, r.pass.End, r.translations, r.groups.GroupIDs(sp, work.shown), &withQueues)
+		out.onServed()
+	}
+}
+
+// storeCalls stores the calls of other services that were joined, and fills the groups' peers.
+func (r *reading) storeCalls(rep *report.Report, table *groupTable) {
+	if out := r.opts.remotes; r.joiner != nil {
 		out.calls, out.callees, out.ambiguous, out.links = r.calls.List(r.translations), r.joiner.Callees(), r.joiner.AmbiguousCallees(), r.joiner.Links()
 		r.fillPeers(rep, table, out.calls)
 	}

@@ -2,10 +2,14 @@ package explain
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
@@ -19,7 +23,7 @@ type shopSpan struct {
 }
 
 // A byteCounter counts bytes that are read.
-type byteCounter struct{ n int }
+type byteCounter struct{ n atomic.Int64 }
 
 // A countedFile counts the bytes read from a file.
 type countedFile struct {
@@ -29,7 +33,7 @@ type countedFile struct {
 
 func (f countedFile) Read(p []byte) (int, error) {
 	n, err := f.File.Read(p)
-	f.counter.n += n
+	f.counter.n.Add(int64(n))
 	return n, err
 }
 
@@ -52,9 +56,34 @@ func TestBeginningDecodedOnce(t *testing.T) {
 	for _, role := range []string{"stock", "audit"} {
 		size += len(must.Have(os.ReadFile(testprog.Recording(t, "shop/"+role+".trace")))(t))
 	}
-	if counter.n != size {
-		t.Errorf("%d bytes were read, of traces of %d bytes", counter.n, size)
+	if n := counter.n.Load(); n != int64(size) {
+		t.Errorf("%d bytes were read, of traces of %d bytes", n, size)
 	}
+}
+
+// TestBeginningsReadTogether: the traces are read in advance at the same time, because reading one does not use all CPUs.
+func TestBeginningsReadTogether(t *testing.T) {
+	services := shopServices(t, new(byteCounter))
+	var opened sync.WaitGroup
+	opened.Add(len(services))
+	areOpen := make(chan struct{})
+	go func() {
+		opened.Wait()
+		close(areOpen)
+	}()
+	for _, s := range services {
+		reopen, markOpened := s.Reopen, sync.OnceFunc(opened.Done)
+		s.Reopen = func() (io.ReadCloser, error) {
+			markOpened()
+			select {
+			case <-areOpen:
+				return reopen()
+			case <-time.After(time.Minute):
+				return nil, errors.New("the other trace was not opened in a minute")
+			}
+		}
+	}
+	must.Have(ExplainServices(t.Context(), services))(t)
 }
 
 // TestShop compares each joined call of a client with the logs of both services (lab/shop). The server has another client, which was

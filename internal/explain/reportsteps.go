@@ -69,13 +69,16 @@ func (r *reading) report() (*report.Report, *predict.Model, error) {
 	measured := r.measuredReport(table, sums.moments, work, stats, &froze, sp)
 	joined := r.joinHost(measured, samples, sampleErr, stats)
 	model := r.newModel(joined, table, sums.samples, stats, sp)
-	in := r.addFindings(joined, table, sums, work, stats, model, sp)
+	in := r.ruleInput(joined, table, sums, work, stats, model, sp)
+	queues := finding.Queues(in)
+	r.storeForCallers(work, queues, sp)
+	addFindings(joined, in)
 	joined.Goals = searchGoals(r.opts.Goals, joined, model)
 	var err error
 	if r.capacity != nil {
 		joined.Capacity, err = r.judgeCapacity(joined, table, work, stats, sp)
 	}
-	r.labelQueues(joined, in, table, sums, sp)
+	r.labelQueues(joined, queues, table, sums, sp)
 	joined.Verdict = verdict.Verdicts(joined)
 	r.fillOutputs(joined, table, work, sp)
 	return joined, model, err
@@ -290,8 +293,8 @@ func (r *reading) newModel(joined *report.Report, table *groupTable, samples *pr
 	return model
 }
 
-// addFindings runs the rules and adds their findings to the report. It returns the rules' input, which later steps need.
-func (r *reading) addFindings(joined *report.Report, table *groupTable, sums detailSums, work *workSelection, stats *process.Stats, model *predict.Model, sp *spell.Speller) *finding.Input {
+// ruleInput returns the rules' input. It adds warnings about it to the report.
+func (r *reading) ruleInput(joined *report.Report, table *groupTable, sums detailSums, work *workSelection, stats *process.Stats, model *predict.Model, sp *spell.Speller) *finding.Input {
 	profile, warnings := readAllocs(r.opts.Allocs, sp)
 	joined.Input.Warnings = append(joined.Input.Warnings, warnings...)
 	in := &finding.Input{
@@ -308,16 +311,20 @@ func (r *reading) addFindings(joined *report.Report, table *groupTable, sums det
 		Predict: model.WhatIf, AddPool: model.AddPool, Pauses: model.PausesOf, RepeatShare: model.RepeatShare,
 	}
 	addPredictionFacts(model, in)
+	return in
+}
+
+// addFindings runs the rules and adds their findings to the report.
+func addFindings(joined *report.Report, in *finding.Input) {
 	rules := finding.All()
 	joined.Findings = finding.Find(in, rules)
 	joined.Judged = finding.Judge(in, rules, joined.Findings)
-	return in
 }
 
 // labelQueues gives the time in queues the cause queue, in the groups and their slowest requests. Rules and the search for
 // changes need the causes of those ahead in a queue, so they precede it; verdicts and all output follow it.
-func (r *reading) labelQueues(joined *report.Report, in *finding.Input, table *groupTable, sums detailSums, sp *spell.Speller) {
-	sp.Queues = finding.Queues(in)
+func (r *reading) labelQueues(joined *report.Report, queues map[string][]*report.Queue, table *groupTable, sums detailSums, sp *spell.Speller) {
+	sp.Queues = queues
 	for i, id := range table.pathIDs {
 		g := &joined.Groups[i]
 		if queues := sp.Queues[g.ID]; len(queues) > 0 {
@@ -330,8 +337,7 @@ func (r *reading) labelQueues(joined *report.Report, in *finding.Input, table *g
 	}
 }
 
-// fillOutputs fills the outputs that the options ask for in addition to the report: replayer, index, the data for callers in
-// other services, checks.
+// fillOutputs fills the outputs that the options ask for in addition to the report: replayer, index, calls of other services, checks.
 func (r *reading) fillOutputs(rep *report.Report, table *groupTable, work *workSelection, sp *spell.Speller) {
 	if r.opts.Replayer != nil {
 		r.opts.Replayer.storeReading(r, rep, work.shown, sp)
@@ -339,9 +345,7 @@ func (r *reading) fillOutputs(rep *report.Report, table *groupTable, work *workS
 	if r.opts.Index != nil {
 		r.opts.Index.Finish(r.pass, r.translations, r.groups.GroupIDs(sp, work.shown), r.freezes, sp)
 	}
-	if r.opts.remotes != nil {
-		r.storeForCallers(rep, table, work, sp)
-	}
+	r.storeCalls(rep, table)
 	if r.opts.Checks != nil {
 		r.opts.Checks.Report(rep, r.opts.Group == nil)
 	}

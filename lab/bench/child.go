@@ -38,11 +38,11 @@ func runChild(c config, args []string, out io.Writer) error {
 	case c.child == "backend":
 		return runBackend()
 	}
-	if len(args) != 1 {
-		return fmt.Errorf("a child that measures takes one file, not %q", args)
-	}
 	if c.child == "stages" {
-		return recordStages(args[0], out)
+		return recordStages(args, out)
+	}
+	if len(args) != 1 && c.child != "command" {
+		return fmt.Errorf("a child that measures takes one file, not %q", args)
 	}
 	f, err := os.Open(args[0])
 	if err != nil {
@@ -64,7 +64,7 @@ func runChild(c config, args []string, out io.Writer) error {
 		"timelines":  func(r io.Reader) (int64, error) { return decodeTimelines(r, runtime.GOMAXPROCS(0)) },
 		"one worker": func(r io.Reader) (int64, error) { runtime.GOMAXPROCS(1); return decodeTimelines(r, 1) },
 		"reference":  readReference,
-		"command":    func(io.Reader) (int64, error) { return runExplain(args[0]) },
+		"command":    func(io.Reader) (int64, error) { return runExplain(args) },
 		"explain":    func(r io.Reader) (int64, error) { return explainAll(r, explain.Options{}) },
 		"exact":      func(r io.Reader) (int64, error) { return explainAll(r, explain.Options{Exact: true}) },
 		"groups":     sumGroups,
@@ -84,9 +84,9 @@ func runChild(c config, args []string, out io.Writer) error {
 }
 
 // runExplain runs "whylate explain --json", which sets its own memory limit.
-func runExplain(file string) (events int64, err error) {
+func runExplain(files []string) (events int64, err error) {
 	var stderr bytes.Buffer
-	if status := cli.Run(context.Background(), []string{"explain", "--json", file}, nil, io.Discard, &stderr); status != cli.ExitOK {
+	if status := cli.Run(context.Background(), slices.Concat([]string{"explain", "--json"}, files), nil, io.Discard, &stderr); status != cli.ExitOK {
 		return 0, fmt.Errorf("exit status %d: %s", status, stderr.String())
 	}
 	return 0, nil

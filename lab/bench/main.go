@@ -16,7 +16,7 @@
 //	go tool trace -pprof=sched   the time that Go's own tool takes for any answer
 //
 // With -stages it prints how the command's time divides into stages, and how busy the cores were, from the command's own
-// execution trace.
+// execution trace. With -together it prints what one report about all traces of -file costs, by a report about each.
 //
 // Machines are noisy: compare the ratios of one run. README.md in this directory has figures and the findings of profiling.
 package main
@@ -33,6 +33,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
@@ -53,8 +54,8 @@ type config struct {
 	child string
 	file  string
 	cpu   string
-	// stages prints times by stage instead.
-	stages bool
+	// stages prints times by stage instead, together the cost of one report about all files.
+	stages, together bool
 }
 
 func run(args []string, out, progress io.Writer) error {
@@ -70,6 +71,7 @@ func run(args []string, out, progress io.Writer) error {
 	fs.StringVar(&c.child, "child", "", "internal: what a child process does")
 	fs.StringVar(&c.cpu, "cpuprofile", "", "with -child: write a CPU profile")
 	fs.BoolVar(&c.stages, "stages", false, "print where explain's time goes instead, by stage")
+	fs.BoolVar(&c.together, "together", false, "print what one report about all traces of -file costs instead, by one of each")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
@@ -80,8 +82,11 @@ func run(args []string, out, progress io.Writer) error {
 		return runChild(c, fs.Args(), out)
 	}
 	show := printTable
-	if c.stages {
+	switch {
+	case c.stages:
 		show = printBudgets
+	case c.together:
+		show = printTogether
 	}
 	if c.file != "" {
 		return show(c, out, progress, strings.Split(c.file, ","))
@@ -188,29 +193,29 @@ func megabytes(kb int64) string {
 }
 
 // measure takes one measurement in a child process.
-func measure(name, file string) (result, error) {
+func measure(name string, files ...string) (result, error) {
 	if strings.HasPrefix(name, "go tool") {
-		return measureTool(file)
+		return measureTool(files[0])
 	}
-	return runInChild[result](name, file)
+	return runInChild[result](name, files...)
 }
 
-// runInChild lets a child process do something with a file, and returns the result that it prints, with its CPU time and peak
+// runInChild lets a child process do something with files, and returns the result that it prints, with its CPU time and peak
 // memory.
-func runInChild[T any](name, file string) (r T, err error) {
+func runInChild[T any](name string, files ...string) (r T, err error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return r, fmt.Errorf("finding this program: %w", err)
 	}
-	cmd := exec.Command(exe, "-child", name, file)
+	cmd := exec.Command(exe, slices.Concat([]string{"-child", name}, files)...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	data, err := cmd.Output()
 	if err != nil {
-		return r, fmt.Errorf("measuring %s on %s: %w\n%s", name, file, err, stderr.String())
+		return r, fmt.Errorf("measuring %s on %s: %w\n%s", name, strings.Join(files, ", "), err, stderr.String())
 	}
 	if err := json.Unmarshal(data, &r); err != nil {
-		return r, fmt.Errorf("measuring %s on %s: %w", name, file, err)
+		return r, fmt.Errorf("measuring %s on %s: %w", name, strings.Join(files, ", "), err)
 	}
 	if r, ok := any(&r).(*result); ok {
 		r.CPU, r.PeakKB = cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime(), maxRSS(cmd.ProcessState)

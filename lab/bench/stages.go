@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"runtime"
 	"runtime/pprof"
 	rtrace "runtime/trace"
@@ -64,7 +63,7 @@ const (
 )
 
 // recordStages runs the command and records an execution trace of it, with CPU samples.
-func recordStages(file string, out io.Writer) error {
+func recordStages(files []string, out io.Writer) error {
 	var buf bytes.Buffer
 	runtime.SetCPUProfileRate(samplesHz)
 	if err := pprof.StartCPUProfile(io.Discard); err != nil { // keeps the rate, and warns about it on standard error
@@ -74,7 +73,7 @@ func recordStages(file string, out io.Writer) error {
 		return fmt.Errorf("tracing: %w", err)
 	}
 	begin := time.Now()
-	_, err := runExplain(file)
+	_, err := runExplain(files)
 	took := time.Since(begin)
 	rtrace.Stop()
 	pprof.StopCPUProfile()
@@ -196,17 +195,25 @@ func stageOf(s trace.Stack) (stage int, finishing bool) {
 	return stage, false
 }
 
-// printBudgets prints the CPU and wall time of each file by stage, of the fastest of several runs.
+// printBudgets prints the CPU and wall time of each file by stage, of the fastest of several runs; with -together also those of one report
+// about all files.
 func printBudgets(c config, out, progress io.Writer, files []string) error {
 	fmt.Fprintf(out, "%-24s %6s %5s %7s", "CPU/wall, ms", "wall", "busy", "reading")
 	for _, s := range stages {
 		fmt.Fprintf(out, " %10s", s.name)
 	}
 	fmt.Fprintf(out, " %8s\n", "2nd read")
+	reports := [][]string{}
 	for _, file := range files {
+		reports = append(reports, []string{file})
+	}
+	if c.together {
+		reports = append(reports, files)
+	}
+	for _, inputs := range reports {
 		var best *budget
 		for range c.runs {
-			b, err := runInChild[budget]("stages", file)
+			b, err := runInChild[budget]("stages", inputs...)
 			if err != nil {
 				return err
 			}
@@ -214,7 +221,7 @@ func printBudgets(c config, out, progress io.Writer, files []string) error {
 				best = &b
 			}
 		}
-		fmt.Fprintf(out, "%-24s %6.0f %5.2f %7.2f", filepath.Base(file), best.All*1e3, best.Busy, best.BusyReading)
+		fmt.Fprintf(out, "%-24s %6.0f %5.2f %7.2f", namesOf(inputs), best.All*1e3, best.Busy, best.BusyReading)
 		for i := range stages {
 			fmt.Fprintf(out, " %10s", fmt.Sprintf("%.0f/%.0f", best.CPU[i]*1e3, best.Wall[i]*1e3))
 		}
