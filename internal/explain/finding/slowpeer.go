@@ -427,11 +427,11 @@ func (a *attribution) rewriteForAckDelays(v *Verdict, cand *candidate, calls *qu
 // rewriteForCrowding rewrites a verdict on a peer whose answers take far longer the more calls are under way: the calls wait for each
 // other. The change is that an answer takes as long as with few calls.
 func (a *attribution) rewriteForCrowding(v *Verdict, cand *candidate, crowding *queues.Crowding) {
-	alone := words.Brief(crowding.AloneNS)
-	v.Title = textOf("title crowded-peer", "n", crowding.AtOnce, "crowded", words.Brief(crowding.CrowdedNS), "alone", alone, "site", v.Site)
+	usualTime := words.Brief(crowding.AloneNS)
+	v.Title = textOf("title crowded-peer", "n", crowding.AtOnce, "crowded", words.Brief(crowding.CrowdedNS), "alone", usualTime, "site", v.Site)
 	v.Fix = textOf("fix crowded-peer", "peer", a.in.peerText(&cand.routes[0]))
 	v.Gain = cand.gain.scaled(1 - float64(crowding.AloneNS)/float64(crowding.CrowdedNS))
-	v.shortenTo(time.Duration(crowding.AloneNS).Round(10*time.Microsecond), textOf("phrase change-uncrowded", "time", alone))
+	v.shortenTo(time.Duration(crowding.AloneNS).Round(10*time.Microsecond), textOf("phrase change-uncrowded", "time", usualTime))
 }
 
 // predictAs sets the prediction of a verdict for its changes, whose condition is the text change.

@@ -13,7 +13,7 @@ import (
 type Crowding struct {
 	AtOnce    int   // calls under way, on average, at the quarter of the calls for which there were most
 	CrowdedNS int64 // mean time of the answers to these
-	AloneNS   int64 // mean time of the answers to the quarter for which there were fewest
+	AloneNS   int64 // mean time of the answers to the quarter for which there were fewestAtOnce
 }
 
 // minCrowd is the least Crowding.AtOnce. Answers of few calls take longer together wherever both sides share CPUs.
@@ -45,9 +45,9 @@ func crowdingOf(answers []interval) (out Crowding) {
 	}
 	quarter := len(sorted) / 4
 	crowded := sorted[len(sorted)-quarter:]
-	fewest, aloneNS := means(sorted[:quarter])
-	most, crowdedNS := means(crowded)
-	if most < max(minCrowd, threshold.FarFactor*fewest) || crowdedNS < threshold.FarFactor*aloneNS {
+	fewestAtOnce, aloneNS := means(sorted[:quarter])
+	mostAtOnce, crowdedNS := means(crowded)
+	if mostAtOnce < max(minCrowd, threshold.FarFactor*fewestAtOnce) || crowdedNS < threshold.FarFactor*aloneNS {
 		return out
 	}
 	slices.SortFunc(crowded, func(x, y interval) int { return cmp.Compare(x.end, y.end) })
@@ -56,8 +56,8 @@ func crowdingOf(answers []interval) (out Crowding) {
 		gaps = append(gaps, float64(crowded[i+1].end-crowded[i].end))
 	}
 	slices.Sort(gaps)
-	if sample.Median(gaps) < threshold.MajorShare*float64(crowdedNS)/most {
+	if sample.Median(gaps) < threshold.MajorShare*float64(crowdedNS)/mostAtOnce {
 		return out
 	}
-	return Crowding{AtOnce: int(most + 0.5), CrowdedNS: crowdedNS, AloneNS: aloneNS}
+	return Crowding{AtOnce: int(mostAtOnce + 0.5), CrowdedNS: crowdedNS, AloneNS: aloneNS}
 }

@@ -32,16 +32,16 @@ func TestCrowding(t *testing.T) {
 	if c := crowdingOf(queueAtOneServer(burst[:10], 10e6)); c != (Crowding{}) {
 		t.Errorf("too few calls: %+v", c)
 	}
-	var pause, together []interval
+	var pause, parallel []interval
 	random := rand.New(rand.NewPCG(1, 2))
 	for i := range int64(40) {
 		pause = append(pause, interval{5e6 * i, 5e6*i + 1e6}, interval{1e9 + 20e6*i, 1e9 + 800e6 + random.Int64N(1e6)})
-		together = append(together, interval{1e6 * i, 1e6*i + 10e6})
+		parallel = append(parallel, interval{1e6 * i, 1e6*i + 10e6})
 	}
 	if c := crowdingOf(pause); c != (Crowding{}) {
 		t.Errorf("a pause of the peer, after which all get their answers: %+v", c)
 	}
-	if c := crowdingOf(together); c != (Crowding{}) {
+	if c := crowdingOf(parallel); c != (Crowding{}) {
 		t.Errorf("each answer takes 10 ms, however many there are: %+v", c)
 	}
 }
