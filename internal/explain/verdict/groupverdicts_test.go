@@ -65,6 +65,7 @@ func TestDescribeSites(t *testing.T) {
 		{"cpu", []report.VerdictSite{siteOf("a", "", 0.13, false), siteOf("b", "", 0.09, false), siteOf("c", "", 0.08, true)}, "computing: 13% in x.a a.go:7, 9% in x.b b.go:7"},
 		{"network", []report.VerdictSite{siteOf("a", "f", 0.3, false), siteOf("a", "g", 0.2, false)}, "waiting for the network: 30% in x.a a.go:7 called from main.f f.go:3, 20% there called from main.g g.go:3"},
 		{"network", []report.VerdictSite{awaited(siteOf("read", "f", 0.3, false)), awaited(siteOf("read", "g", 0.2, false))}, "waiting for the network: 30% in main.f f.go:3, 20% in main.g g.go:3"},
+		{"network", []report.VerdictSite{awaited(siteOf("read", "f", 0.3, false)), awaited(siteOf("shake", "f", 0.2, false))}, "waiting for the network: 30% in main.f f.go:3, 20% there, in x.shake shake.go:7"},
 		{"network", []report.VerdictSite{awaited(siteOf("read", "f", 0.5, false))}, "waiting for the network in main.f f.go:3, read in x.read read.go:7"},
 	} {
 		v := report.VerdictCause{Cause: c.cause, Sites: c.sites}

@@ -113,11 +113,16 @@ func (s *sentence) addSitesAndWaits(cause *report.VerdictCause) {
 		if i > 0 && !haveOneCaller && site.Site.CalledFrom != nil && !isAnswer(cause, site.Site) && site.Site.LineKey() == sites[i-1].Site.LineKey() {
 			s.add(Plain, lead+words.PercentOr0(site.Share)+" there") // called from another line of the service
 		} else {
-			line := site.Site
-			if isAnswer(cause, line) {
-				line = line.OwnLine()
+			line, before := site.Site, lead+words.PercentOr0(site.Share)
+			switch {
+			case !isAnswer(cause, line):
+				before += strings.TrimPrefix(preposition, ",")
+			case i > 0 && sites[i-1].Site.OwnLine().LineKey() == line.OwnLine().LineKey(): // another wait for the same call
+				before += " there, in "
+			default:
+				before, line = before+strings.TrimPrefix(preposition, ","), line.OwnLine()
 			}
-			s.addSite(lead+words.PercentOr0(site.Share)+strings.TrimPrefix(preposition, ","), line)
+			s.addSite(before, line)
 		}
 		if !haveOneCaller && !isAnswer(cause, site.Site) {
 			s.addCaller(" ", site.Site)
