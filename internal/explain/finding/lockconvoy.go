@@ -222,15 +222,6 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	return v
 }
 
-// lockAdviceOf returns what to do about the lock of a candidate that a known library takes, so that no request does the work; "" for
-// other locks.
-func lockAdviceOf(cand *candidate) string {
-	if library := libraryOfFunc(dependencyLock(cand)); library != nil {
-		return library.lockAdvice
-	}
-	return ""
-}
-
 // setConvoyChanges sets the changes of a verdict about a lock. Usually the change is that the holder's work happens outside of
 // the lock; the first of its lines for which that changes a prediction is taken, with the prediction. Where waiters need the
 // result of the work, or the lock is a dependency's, the change is that no request waits for the work.
@@ -242,7 +233,7 @@ func (a *attribution) setConvoyChanges(v *Verdict, cand *candidate, top *causeRo
 	case top.Site == nil:
 	case cand.wait.kind == report.WaitOnce:
 		isAll("", cand.wait.site.Site(), "phrase change-earlier")
-	case held.isReceiver, isOwnCode(v.Site) && lockAdviceOf(cand) != "":
+	case held.isReceiver:
 		isAll(top.Cause.Cause, top.Site, "phrase change-not-awaited")
 	case isInDependency(v.Site, dependencyLock(cand)) || lockAdviserOf(cand, top) != nil: // its callers share the lock; with the call, all that it takes goes
 		isAll("", v.Site.LineKey().Site(), "phrase change-not-awaited")

@@ -8,7 +8,6 @@ import (
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/testing/check"
-	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -113,14 +112,4 @@ func TestHolderEvidence(t *testing.T) {
 	list := holderEvidence(attr, cand, 136)
 	check.Equal(t, len(list), 3, "kinds of work")
 	check.Equal(t, list[0].Value, 49.0/136, "share of the largest: %s", list[0].Text)
-}
-
-// TestLibraryCallsBack: a logger calls the service's own writer under the lock of its library. The advice is that no request
-// writes, and so is the prediction.
-func TestLibraryCallsBack(t *testing.T) {
-	lock := &report.Site{Func: "github.com/sirupsen/logrus.(*MutexWrap).Lock", File: "logger.go", Line: 61, Module: "github.com/sirupsen/logrus", CalledFrom: &report.Caller{Func: "main.authorize", File: "/src/x.go", Line: 67}}
-	write := report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Call: "bufio.(*Reader).ReadByte", Site: site("write@41"), Via: []report.Via{{Wait: report.WaitLock, Call: "sync.(*Mutex).Lock", Site: lock}}, TotalNS: ms(900)}
-	got := rulesByCode(report.RuleLockConvoy)[0].Run(&Input{Report: oneGroup(write), Predict: func(string, []predict.Change) *report.Predicted { return &report.Predicted{} }})
-	must.Equal(t, len(got), 1, "%+v", got)
-	check.True(t, strings.HasPrefix(got[0].Fix, "in logrus: give SetOutput a writer") && len(got[0].Changes) == 1 && got[0].Changes[0].String() == "network@main.write:41=gone", "%s: %v", got[0].Fix, got[0].Changes)
 }

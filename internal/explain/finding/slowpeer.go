@@ -198,9 +198,6 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 			v.ChangeText = textOf("phrase change-at-once")
 		}
 		v.MaxSeverityByAll = report.SeverityLow // slow requests wait as long as others: no evidence that the peer can be faster
-		if attr.group.Tail() != attr.group.All() && max(cand.gain.Slow.NS, cand.gain.OtherTail.NS) < 2*cand.gain.All.NS {
-			v.MaxSeverity = report.SeverityLow // nor are answers that take less than twice the mean
-		}
 	default: // too few to distinguish slow ones
 		v.Gain.All.IsRare, v.MaxSeverity = true, report.SeverityMedium
 		v.Gain.Slow, v.Gain.OtherTail = v.Gain.All, Loss{}

@@ -232,17 +232,3 @@ func TestAdviceForCalls(t *testing.T) {
 		check.True(t, len(got) == 1 && strings.Contains(got[0].Fix, tt.want), "%s: %+v", name, got)
 	}
 }
-
-// TestUsualAnswers: slow answers that take less than twice the mean are no sign that the peer can be faster.
-func TestUsualAnswers(t *testing.T) {
-	for slowNS, want := range map[int64]report.Severity{38e6: report.SeverityLow, 51_999_999: report.SeverityLow, 52e6: report.SeverityMedium} {
-		answer := func(count int, meanNS int64) report.Band {
-			return report.Band{Band: report.BandAll, Count: count, Causes: []report.Cause{{Cause: "network", Kind: "outbound", Site: siteOf("main.ask"), TotalNS: int64(count) * meanNS, Share: 1, Requests: count, Via: []report.Via{}}}}
-		}
-		all, slow := answer(500, 26e6), answer(50, slowNS)
-		slow.Band = report.Band9099
-		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.label", Count: 500, TotalNS: 500 * 26e6, Bands: []report.Band{all, slow}}}}
-		got := Find(&Input{Report: r}, rulesByCode(report.RuleSlowPeer))
-		check.True(t, len(got) == 1 && got[0].Severity == want, "slow ones of %d ns: %+v", slowNS, got)
-	}
-}
