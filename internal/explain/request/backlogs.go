@@ -117,7 +117,7 @@ func (l *loopSource) collectReceived(c *collector, g *timeline.Gen) {
 		return
 	}
 	for _, goroutine := range l.candidates {
-		for obs := range goroutine.observations() {
+		for obs := range goroutine.observations(skipTurns) {
 			if reader := readers[obs.waker]; reader != nil && obs.state == timeline.Waiting {
 				reader.wakes = append(reader.wakes, obs.end)
 			}
@@ -135,7 +135,7 @@ func (l *loopSource) collectReceived(c *collector, g *timeline.Gen) {
 func (r *networkReader) collectReceived(l *loopSource, c *collector, goroutine *loopGoroutine) {
 	slices.Sort(r.wakes)
 	var received clientMessage
-	for obs := range goroutine.observations() {
+	for obs := range goroutine.observations(skipTurns) {
 		if obs.state != timeline.Waiting || obs.stack == 0 {
 			continue
 		}

@@ -2,6 +2,7 @@ package request
 
 import (
 	"iter"
+	"math"
 	"slices"
 
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -36,6 +37,8 @@ type observedWait struct {
 // An observationCollector turns the spans of goroutines into observations.
 type observationCollector struct {
 	spans  []timeline.Span
+	turns  timeline.TimerTurns             // of the goroutine
+	times  chunkedList[timeline.TimerTurn] // of the turns of all goroutines
 	states chunkedList[observedState]
 	waits  chunkedList[observedWait]
 	// Since the goroutine's last wait: whether it ran, and the stacks observed last.
@@ -99,7 +102,15 @@ func (l *loopSource) collectObservations(c *collector, g *timeline.Gen) {
 			goroutine.firstObservation, goroutine.firstWait = collector.states.length, collector.waits.length
 			collector.reset()
 			spanCount, from := 0, goroutine.observedUntil
+			goroutine.turns = collector.collectTurns(c, g, goroutine)
 			goroutine.observedUntil = g.End
+			if turns := &goroutine.turns; turns.count > 0 {
+				collector.spans = c.window.EachSpans(goroutine.id, from, turns.at(0).Wake, collector.spans, func(spans []timeline.Span) bool {
+					collector.add(c, spans)
+					return true
+				})
+				from, turns.index = turns.at(turns.count-1).End, collector.states.length
+			}
 			collector.spans = c.window.EachSpans(goroutine.id, from, g.End+1, collector.spans, func(spans []timeline.Span) bool {
 				collector.add(c, spans)
 				if spanCount += len(spans); spanCount >= goroutine.maxSpans {
@@ -121,12 +132,46 @@ func (l *loopSource) collectObservations(c *collector, g *timeline.Gen) {
 	}
 }
 
+// observedTurns are turns of a goroutine that are observed in bulk: see timeline.TimerTurns. The observation before them is the wait
+// that the first wake ended, the one after them the wait that the last turn began.
+type observedTurns struct {
+	observation  // of each wait, without times
+	collector    *observationCollector
+	first, count int // times.element(first) is the first of count turns
+	index        int // of the observation after them
+}
+
+func (t *observedTurns) at(i int) *timeline.TimerTurn { return t.collector.times.element(t.first + i) }
+
+// collectTurns returns the goroutine's turns of the generation.
+func (x *observationCollector) collectTurns(c *collector, g *timeline.Gen, goroutine *loopGoroutine) (turns observedTurns) {
+	if goroutine.maxSpans != math.MaxInt || goroutine.observedUntil != g.Base {
+		return turns
+	}
+	g.SetTimerTurns(goroutine.id, &x.turns)
+	reason := c.reasonOf(x.turns.Reason)
+	if len(x.turns.List) == 0 || reason == reasonNetwork || reason == reasonSync {
+		return turns
+	}
+	turns.stack, turns.wakerStack, turns.reason, turns.state, turns.woken = x.turns.Stack, x.turns.WakerStack, reason, timeline.Waiting, true
+	turns.collector, turns.first, turns.count = x, x.times.length, len(x.turns.List)
+	for _, turn := range x.turns.List {
+		*x.times.append() = turn
+	}
+	return turns
+}
+
 // observations iterates over the goroutine's observations in the generation, in order of time. The pointer is valid for one step.
-func (c *loopGoroutine) observations() iter.Seq[*observation] {
+// Those of turns follow unless addTurns, which adds them in bulk and may be nil, returns true.
+func (c *loopGoroutine) observations(addTurns func(*observedTurns) bool) iter.Seq[*observation] {
 	return func(yield func(*observation) bool) {
-		waitIndex := c.firstWait
+		waitIndex, index := c.firstWait, c.firstObservation
 		var obs observation
 		for state := range c.collector.states.elements(c.firstObservation, c.endObservation) {
+			if c.turns.count > 0 && index == c.turns.index && (addTurns == nil || !addTurns(&c.turns)) && !c.turns.yield(yield) {
+				return
+			}
+			index++
 			obs.observedState, obs.observedWait = *state, observedWait{}
 			if state.state == timeline.Waiting {
 				obs.observedWait = *c.collector.waits.element(waitIndex)
@@ -138,3 +183,24 @@ func (c *loopGoroutine) observations() iter.Seq[*observation] {
 		}
 	}
 }
+
+// yield yields the observations of the turns: the run of each, and the waits between them.
+func (t *observedTurns) yield(yield func(*observation) bool) bool {
+	for i := range t.count {
+		turn := t.at(i)
+		if i > 0 {
+			wait := t.observation
+			wait.start, wait.end = t.at(i-1).End, turn.Wake
+			if !yield(&wait) {
+				return false
+			}
+		}
+		if !yield(&observation{observedState: observedState{start: turn.Start, stack: t.stack, state: timeline.Running}}) {
+			return false
+		}
+	}
+	return true
+}
+
+// skipTurns adds nothing of turns: the wait before them shows all that is needed.
+func skipTurns(*observedTurns) bool { return true }

@@ -89,6 +89,7 @@ type loopGoroutine struct {
 	// maxSpans is how many states are observed at first. observedUntil is the end of those that were: see observeRest.
 	maxSpans      int
 	observedUntil int64
+	turns         observedTurns
 	// collector holds the goroutine's observations firstObservation to endObservation, and its waits from firstWait on.
 	collector                                   *observationCollector
 	firstObservation, endObservation, firstWait int
@@ -174,7 +175,7 @@ func (l *loopSource) addObservations(c *collector, g *timeline.Gen) {
 		}
 	}
 	for _, collector := range l.collectors {
-		collector.states.length, collector.waits.length = 0, 0
+		collector.states.length, collector.waits.length, collector.times.length = 0, 0, 0
 	}
 }
 
@@ -282,7 +283,7 @@ func (l *loopSource) findOwnedFrame(c *collector, goroutine *loopGoroutine) {
 	if goroutine.ownedFrame != 0 {
 		return
 	}
-	for obs := range goroutine.observations() {
+	for obs := range goroutine.observations(skipTurns) {
 		if obs.stack != 0 && !obs.isCreatorStack {
 			if goroutine.ownedFrame = c.stackInfo(obs.stack).outerOwned; goroutine.ownedFrame != 0 {
 				return
@@ -295,7 +296,11 @@ func (l *loopSource) findOwnedFrame(c *collector, goroutine *loopGoroutine) {
 // the idle wait.
 func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGoroutine) {
 	var lastLoop *loopFunc
-	for obs := range goroutine.observations() {
+	addTurns := func(turns *observedTurns) bool {
+		loop, _ := l.loopFuncAt(c, goroutine, turns.stack)
+		return loop == nil || loop.idleWait != 0 && loop.restWaits == nil || loop.countTurns(c, turns)
+	}
+	for obs := range goroutine.observations(addTurns) {
 		if obs.waker != 0 && obs.wakerStack != 0 {
 			l.countTake(c, g, goroutine, obs)
 		}
@@ -360,6 +365,23 @@ func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGo
 	}
 }
 
+// countTurns adds the waits of turns to the statistics, as countWaits does. It returns false if the wait before them has none.
+func (r *loopFunc) countTurns(c *collector, turns *observedTurns) bool {
+	stats := r.waits[c.canonicalStack(turns.stack)]
+	if stats == nil || r.isBenchmark {
+		return false
+	}
+	for i := range turns.count - 1 {
+		stats.totalNS += turns.at(i+1).Wake - turns.at(i).End
+	}
+	stats.count += turns.count - 1
+	stats.timerCount += turns.count - 1
+	if r.idleWait != 0 {
+		r.restWaits[c.canonicalStack(turns.stack)] = stats.isRest()
+	}
+	return true
+}
+
 // followIterations begins and ends the iterations of a goroutine. An iteration lasts from the end of an idle wait to the
 // beginning of the next. If the loop always has work, it lasts from one idleWait to the next, or to a rest. If the goroutine
 // reads more work without a wait, that read separates iterations.
@@ -369,7 +391,10 @@ func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *
 	var earlyWait observation // a wait that began before the trace
 	backToBack, rests := 0, 0
 	goroutine.resetCache()
-	for obs := range goroutine.observations() {
+	addTurns := func(turns *observedTurns) bool {
+		return earlyWait.end == 0 && l.addTurns(c, goroutine, turns, origin)
+	}
+	for obs := range goroutine.observations(addTurns) {
 		if obs.stack == 0 {
 			if iteration == nil {
 				earlyWait = *obs
@@ -458,6 +483,38 @@ func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *
 		origin.rests += rests
 		origin.arrivals += l.countArrivals(c, g, iteration.restWaker)
 	}
+}
+
+// addTurns ends the iterations of turns that are observed in bulk, except for the last one, which remains open. It returns false
+// if the turns are no iterations without work, each from the end of an idle wait to the next.
+func (l *loopSource) addTurns(c *collector, goroutine *loopGoroutine, turns *observedTurns, origin *originStats) bool {
+	iteration := goroutine.iteration
+	loop, frame := l.loopFuncAt(c, goroutine, turns.stack)
+	if iteration == nil || origin == nil || iteration.start != turns.at(0).Wake || loop == nil || loop.isBusy || loop.isBenchmark || loop.isIdleWaitServed ||
+		loop.idleWait != c.canonicalStack(turns.stack) || c.stackInfo(turns.wakerStack).innermost != 0 || c.stackInfo(turns.stack).isFetch {
+		return false
+	}
+	last := turns.count - 1
+	isDropped := l.work.drops(c, turns.stack)
+	for i := range last {
+		turn := turns.at(i)
+		origin.emittedNS += turn.End - turn.Wake
+		origin.observedNS += turn.End - turn.Wake
+		if !isDropped {
+			c.series.add(seriesKey{Loop, true, false, false, turns.stack, frame, 0}, turn.Wake, turn.End, goroutine.id)
+		}
+	}
+	origin.inspected += last
+	origin.total += last
+	origin.timerCount += last
+	iteration.count += last
+	loop.emittedCount += last
+	entry.GetOrAdd(loop.wakers, 0).withoutWork += last
+	iteration.start, iteration.lastIdleStart = turns.at(last).Wake, turns.at(last-1).End
+	iteration.beginWait = turns.observation
+	iteration.beginWait.start, iteration.beginWait.end = iteration.lastIdleStart, iteration.start
+	iteration.ownedFrame = c.stackInfo(turns.stack).outerOwned
+	return true
 }
 
 // beginAtRead ends an iteration where the goroutine read data without a wait, and begins the next one there: the data was available.

@@ -205,7 +205,7 @@ func (r *loopFunc) separateByWork(c *collector, g *timeline.Gen) bool {
 // take to the next, or to a wait for a message.
 func (l *loopSource) followTakes(c *collector, g *timeline.Gen, goroutine *loopGoroutine, loop *loopFunc) {
 	takes, line := goroutine.takes, c.stackInfo(goroutine.takes[0].stack).innerOwned
-	for obs := range goroutine.observations() {
+	for obs := range goroutine.observations(nil) {
 		if obs.state == timeline.Waiting && obs.stack != 0 && c.isAtLine(obs.stack, line) {
 			if takes = append(takes, take{obs.start, obs.stack, true}); obs.woken {
 				takes = append(takes, take{obs.end, obs.stack, false})
@@ -287,7 +287,7 @@ func (l *loopSource) silentReader(c *collector, g *timeline.Gen) (startFunc trac
 			continue
 		}
 		stats := readerStats{}
-		for obs := range goroutine.observations() {
+		for obs := range goroutine.observations(nil) {
 			switch {
 			case obs.stack == 0:
 			case obs.state == timeline.Syscall && c.stackInfo(obs.stack).isWrite:
