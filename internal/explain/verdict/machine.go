@@ -18,10 +18,10 @@ func tookMore(machine, fault *report.Finding, verdicts []report.Verdict) bool {
 	return i >= 0 && lossShare(machine) > faultShare(&verdicts[i], fault)
 }
 
-// faultShare returns the share of a verdict's time that a fault takes. The time in a queue is not all the fault's: those ahead wait for
-// CPUs as well.
+// faultShare returns the share of a verdict's time that a fault takes. Not all the time in a queue is the fault's, because those ahead wait
+// for CPUs as well, and not all waits to run are.
 func faultShare(v *report.Verdict, fault *report.Finding) (share float64) {
-	if fault.Queue != nil && fault.Decided != nil {
+	if fault.Queue != nil && fault.Decided != nil || isOfRuntime(fault.Cause) {
 		return lossShare(fault)
 	}
 	for i := range v.Causes {

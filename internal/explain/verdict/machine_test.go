@@ -20,8 +20,9 @@ func TestSharedMachine(t *testing.T) {
 	busy := func(share float64) report.Finding {
 		return report.Finding{ID: "m", Code: report.RuleBusyMachine, Severity: report.SeverityHigh, Group: "g", Cause: report.CauseSched, Title: "busy", Decided: &report.Decided{Share: share}}
 	}
-	computes := report.Finding{ID: "c", Code: report.RuleComputes, Severity: report.SeverityLow, Group: "g", Cause: report.CauseCPU, Site: line, Title: "computes"}
+	computes := report.Finding{ID: "c", Code: report.RuleComputes, Severity: report.SeverityLow, Group: "g", Cause: report.CauseCPU, Site: line, Title: "computes", Share: 0.5}
 	pool := report.Finding{ID: "q", Code: report.RulePoolTooSmall, Severity: report.SeverityMedium, Group: "g", Cause: report.CauseCPU, Site: line, Queue: queue, Title: "queue", Decided: &report.Decided{Share: 0.2}}
+	loops := report.Finding{ID: "l", Code: report.RuleLongRuns, Severity: report.SeverityMedium, Group: "g", Cause: report.CauseSched, Site: line, Title: "loops", Share: 0.54}
 	elsewhere := busy(0.9)
 	elsewhere.Group = "h"
 	for name, c := range map[string]struct {
@@ -34,6 +35,7 @@ func TestSharedMachine(t *testing.T) {
 		"mostly computing":          {report.VerdictCause{Cause: report.CauseCPU, Words: "computing", Share: 0.55}, busy(0.28), computes, "c m m", "change this", "55% computing"},
 		"mostly other processes":    {report.VerdictCause{Cause: report.CauseCPU, Words: "computing", Share: 0.23}, busy(0.76), computes, "m c c", "the machine is busy", "76% without a CPU"},
 		"a queue behind them":       {report.VerdictCause{Cause: report.CauseCPU, Words: "queueing", Share: 0.6, Queue: queue}, busy(0.55), pool, "m q q", "the machine is busy", "55% without a CPU"},
+		"a run queue behind them":   {report.VerdictCause{Cause: report.CauseSched, Words: "queueing", Share: 0.9}, busy(0.55), loops, "m l l", "the machine is busy", "55% without a CPU"},
 		"a queue, and a few others": {report.VerdictCause{Cause: report.CauseCPU, Words: "queueing", Share: 0.6, Queue: queue}, busy(0.15), pool, "q m m", "change this", "60% queueing"},
 		"requests of another group": {report.VerdictCause{Cause: report.CauseCPU, Words: "computing", Share: 0.23}, elsewhere, pool, "q m m", "change this", "23% computing"},
 	} {
