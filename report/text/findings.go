@@ -150,22 +150,25 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 			spans = append(spans, span{plain, what}, latencyChange(pr.WasMaxNS, *pr.MaxNS, formatEstimate))
 		case onlyMax(pr):
 			spans = append(spans, span{plain, "p50 and p99 stay, max " + beforeArrow(pr.WasMaxNS)}, span{green, formatEstimate(*pr.MaxNS)})
-		case p99 == nil && pr.MaxNS != nil: // the requests are too few for a p99
-			spans = append(spans, span{plain, fact("p50 ")}, latencyChange(p50, pr.P50NS, formatEstimate), span{plain, ", " + fact("max ")}, latencyChange(pr.WasMaxNS, *pr.MaxNS, formatEstimate))
-		default:
-			spans = append(spans, span{plain, fact("p50 ")}, latencyChange(p50, pr.P50NS, formatEstimate))
+		default: // the slow ones first: the verdict is about them
+			name, was, slow := "p99", p99, &pr.P99NS
+			if p99 == nil && pr.MaxNS != nil { // the requests are too few for a p99
+				name, was, slow = "max", pr.WasMaxNS, pr.MaxNS
+			}
+			if short && !isSureGain(was, slow) && isSureGain(p50, &pr.P50NS) {
+				spans = append(spans, span{plain, fact(name + ": no sure gain")})
+			} else {
+				spans = append(spans, span{plain, fact(name + " ")}, latencyChange(was, *slow, formatEstimate))
+			}
 			if savesMostAtP90(pr) {
 				spans = append(spans, span{plain, ", " + fact("p90 ")}, latencyChange(pr.WasP90NS, *pr.P90NS, formatEstimate))
 			}
-			spans = append(spans, span{plain, ", " + fact("p99 ")}, latencyChange(p99, pr.P99NS, formatEstimate))
+			spans = append(spans, span{plain, ", " + fact("p50 ")}, latencyChange(p50, pr.P50NS, formatEstimate))
 		}
 		if p50 != nil && p99 != nil && !onlyMax(pr) && savesMostAtMaximum(pr) {
 			spans = append(spans, span{plain, ", max "}, latencyChange(pr.WasMaxNS, *pr.MaxNS, formatEstimate))
 		}
 		spans = append(spans, span{plain, p.condition(pr, g)})
-		if short && helpsSlowestLittle(pr, p50, p99) {
-			spans = append(spans, span{plain, "; the slowest gain little"})
-		}
 	case f.Share > 0 && isRun:
 		spans = append(spans, span{plain, words.Percent(f.Share) + " of the run"})
 	case f.Share > 0:
@@ -244,13 +247,9 @@ func decidedBy(d *report.Decided) string {
 	return " of each request of the other slow band"
 }
 
-// helpsSlowestLittle reports whether a change shortens the median by a tenth or more, and the slowest requests hardly.
-func helpsSlowestLittle(pr *report.Predicted, p50, p99 *int64) bool {
-	worst, worstNS := &pr.P99NS, p99
-	if p99 == nil {
-		worst, worstNS = pr.MaxNS, pr.WasMaxNS
-	}
-	return p50 != nil && worst != nil && worstNS != nil && float64(pr.P50NS.Est) < 0.9*float64(*p50) && float64(worst.Est) > 0.95*float64(*worstNS)
+// isSureGain reports whether the whole range of a predicted latency is below the latency before, and its estimate by 1 % or more.
+func isSureGain(before *int64, e *report.Estimate) bool {
+	return before != nil && e.High < *before && float64(e.Est) <= 0.99*float64(*before)
 }
 
 // onlyMax reports whether a change affects so few requests that it moves only the maximum.

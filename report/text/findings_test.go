@@ -15,8 +15,8 @@ func TestGainAndCost(t *testing.T) {
 		return &report.Predicted{Change: "slots@main.go:7=5", ChangeText: text, P50NS: report.Estimate{Est: 5e6, Low: 5e6, High: 5e6}, P99NS: report.Estimate{Est: 9e6, Low: 9e6, High: 9e6}}
 	}
 	for want, f := range map[string]report.Finding{
-		"p50 5.00ms, p99 9.00ms (with 5 connections); cause only 60% certain":                        {Predicted: predicted("with 5 connections")},
-		"p50 5.00ms, p99 9.00ms (with slots@main.go:7=5); cause only 60% certain":                    {Predicted: predicted("")},
+		"p99 9.00ms, p50 5.00ms (with 5 connections); cause only 60% certain":                        {Predicted: predicted("with 5 connections")},
+		"p99 9.00ms, p50 5.00ms (with slots@main.go:7=5); cause only 60% certain":                    {Predicted: predicted("")},
 		"25% of the requests' time; what a fix gains cannot be predicted; cause only 60% certain":    {Share: 0.25},
 		"requests that never ended: 8; what a fix gains cannot be predicted; cause only 60% certain": {Evidence: []report.Evidence{{Text: "requests that never ended", Value: 8, Unit: "count"}}},
 	} {

@@ -165,7 +165,7 @@ func predictionText(p *report.Predicted) string {
 	changeText := func(name string, before *int64, e report.Estimate) string {
 		return fmt.Sprintf("%s %s → %s (%s to %s)", name, words.DurationOrUnknown(before), words.Rough(e.Est), words.Rough(e.Low), words.Rough(e.High))
 	}
-	parts := []string{changeText("p50", p.WasP50NS, p.P50NS), changeText("p99", p.WasP99NS, p.P99NS)}
+	parts := []string{changeText("p99", p.WasP99NS, p.P99NS), changeText("p50", p.WasP50NS, p.P50NS)}
 	if p.MaxNS != nil {
 		parts = append(parts, changeText("max", p.WasMaxNS, *p.MaxNS))
 	}

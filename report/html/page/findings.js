@@ -32,7 +32,7 @@ function gain(name, now, e) {
 // prediction shows the predicted gain of a change for a group, in words and as a picture.
 export function prediction(g, p) {
   return h('div', { class: 'predicted' }, h('p', null, h('strong', null, 'Predicted'), p.says ? [' ', brief(p.says, 80), ' '] : p.change ? [' if ', h('span', { title: brief(p.change, 600) }, changeText(p.change)), ' '] : ' ', asked('predicted')),
-    gain('p50', p.was_p50_ns ?? (g && g.latency_ns.p50), p.p50_ns), gain('p99', p.was_p99_ns ?? (g && (g.latency_ns.p99 ?? g.latency_ns.max)), p.p99_ns), onlyMax(p) ? gain('max', p.was_max_ns, p.max_ns) : null, checked(p.check));
+    gain('p99', p.was_p99_ns ?? (g && (g.latency_ns.p99 ?? g.latency_ns.max)), p.p99_ns), gain('p50', p.was_p50_ns ?? (g && g.latency_ns.p50), p.p50_ns), onlyMax(p) ? gain('max', p.was_max_ns, p.max_ns) : null, checked(p.check));
 }
 
 // askedBy shows the time that requests of another group lose to a fault, because they wait for its group over the network, and their

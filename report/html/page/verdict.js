@@ -31,12 +31,21 @@ export function outcome() {
   const o = about_.outcome;
   if (!o) return null;
   const f = report.findings.find(x => x.id === o.findings?.[0]), p = f?.predicted, also = report.findings.find(x => x.id === o.also);
-  const [name, was, now] = p ? p.was_p99_ns != null && !(p.p99_ns.est > 0.99 * p.was_p99_ns) && (p.p99_ns.high < p.was_p99_ns || !(p.p50_ns.high < p.was_p50_ns)) ? ['p99', p.was_p99_ns, p.p99_ns] : onlyMax(p) ? ['max', p.was_max_ns, p.max_ns] : ['p50', p.was_p50_ns, p.p50_ns] : [];
+  const [name, was, now] = p ? gainOf(p) : [];
   return h('section', { id: 'outcome', class: o.state === 'change' ? f.severity : o.state }, h('p', null, h('strong', { class: 'state' }, clean(o.result)), ' ', clean(o.text)),
     f ? h('p', { class: 'remedy' }, h('strong', null, 'Do: '), h('a', { href: address({ finding: f.id }) }, brief(f.remedy || f.fix, 600)), !['peer', 'unclear'].includes(o.state) && was > now?.est ? [h('strong', null, ` ${name} ${duration(was)} → ${expected(now)}`), p.says ? ` ${brief(p.says, 80)}` : null] : null) : null,
     also ? h('p', null, 'Also: ', h('a', { href: address({ finding: also.id }) }, brief(also.remedy || also.fix, 600))) : null,
     o.doubt ? h('p', { class: 'dim' }, 'Uncertain: ', brief(o.doubt, 400)) : null,
     o.command ? h('p', null, 'Next: ', h('code', null, clean(o.command))) : null);
+}
+
+// gainOf returns the percentile of a prediction that the first sentence shows, before and after: of the slow requests, about which the
+// sentence is, unless only others are sure to gain. Package text has the same words.
+function gainOf(p) {
+  const isSure = ([, was, e]) => was != null && e.high < was && e.est <= 0.99 * was;
+  const median = ['p50', p.was_p50_ns, p.p50_ns], slow = p.was_p99_ns != null ? ['p99', p.was_p99_ns, p.p99_ns] : p.max_ns ? ['max', p.was_max_ns, p.max_ns] : median;
+  if (onlyMax(p)) return ['max', p.was_max_ns, p.max_ns];
+  return isSure(slow) || !isSure(median) ? slow : [`${slow[0]}: no sure gain, p50`, ...median.slice(1)];
 }
 
 // onlyMax reports whether a change affects so few requests that it moves only the maximum.
