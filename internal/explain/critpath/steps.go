@@ -45,9 +45,10 @@ func (s *Step) OpensConnection(syms *tracefmt.Symbols) bool {
 
 // A FollowedWait is a wait from which the walk continued in the goroutine that ended it.
 type FollowedWait struct {
-	Kind   WaitKind
-	Stack  tracefmt.StackID
-	Parent int32 // the index of the outer wait, nearer to the request, or -1
+	Kind       WaitKind
+	Stack      tracefmt.StackID
+	WakerStack tracefmt.StackID // of the event that ended the wait
+	Parent     int32            // the index of the outer wait, nearer to the request, or -1
 	// G waited from Start to End, even if the walk needs only a part of that time. Waker ended the wait.
 	G, Waker   uint64
 	Start, End int64

@@ -287,7 +287,7 @@ func (w *Walker) followWait(frame *walkFrame, span *timeline.Span, start int64, 
 	}
 	if v.kind != WaitCoroutine {
 		followedWait = int32(len(w.FollowedWaits))
-		w.FollowedWaits = append(w.FollowedWaits, FollowedWait{Kind: v.kind, Stack: span.Stack, Parent: frame.followedWait, G: frame.g, Waker: span.Waker, Start: min(span.Start, start), End: span.End})
+		w.FollowedWaits = append(w.FollowedWaits, FollowedWait{Kind: v.kind, Stack: span.Stack, WakerStack: span.WakerStack, Parent: frame.followedWait, G: frame.g, Waker: span.Waker, Start: min(span.Start, start), End: span.End})
 	}
 	outer := *frame
 	if !w.enterGoroutine(span.Waker, start, *cursor, followedWait) {

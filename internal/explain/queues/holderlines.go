@@ -15,8 +15,9 @@ import (
 
 // The holder of a lock, or of a slot of a pool, has acquired it in a function, and a later line of the same function works
 // while it is held, in however many nested calls. That function is the innermost one that the stacks of a waiter and of the
-// holder have in common, if the two are at different lines. Below it, helper packages may do the work: the innermost line of
-// the function's own package says more about it.
+// holder have in common, if the two are at different lines. A holder of a lock may have acquired it in another function than its
+// waiters, as a writer among readers: then it is the one that the stacks of the holder and of its unlocking have in common. Below
+// it, helper packages may do the work: the innermost line of the function's own package says more about it.
 
 // A holderLineKey is the site where a goroutine waits, the site where the holder is during the wait, and the holder's position.
 type holderLineKey struct {
@@ -40,7 +41,14 @@ func (p *workerSum) addHolderLines(w *path.WalkResult, waits []critpath.Followed
 		for index := step.FollowedWait; index >= 0; index = waits[index].Parent {
 			wait := &waits[index]
 			if g == wait.Waker {
-				if position := p.divergingPosition(wait.Stack, stack); position.line != 0 {
+				position := holderPosition{}
+				if wait.Kind == critpath.WaitLock {
+					position = p.unlockingPosition(wait.Stack, wait.WakerStack, stack)
+				}
+				if position.line == 0 {
+					position = p.divergingPosition(wait.Stack, stack)
+				}
+				if position.line != 0 {
 					key := holderLineKey{p.stage.Sites.SiteOf(wait.Stack), p.stage.Sites.SiteOf(step.Stack), position}
 					p.holderLines[key] += (step.End - step.Start) * w.Weight
 				}
@@ -78,6 +86,18 @@ func (p *workerSum) divergingPosition(waiter, holder tracefmt.StackID) holderPos
 		}
 	}
 	p.divergingPositions[key] = position
+	return position
+}
+
+// unlockingPosition returns the holder's position in the function that unlocks; 0 if that is not on the holder's stack, or if the
+// waiter is in that function as well: then the holder is at the waiter's line.
+func (p *workerSum) unlockingPosition(waiter, unlocking, holder tracefmt.StackID) holderPosition {
+	position := p.divergingPosition(unlocking, holder)
+	unlocker := p.stage.Syms.Frame(p.stage.Sites.SiteOf(unlocking)).Func
+	isUnlocker := func(f tracefmt.FrameID) bool { return p.stage.Syms.Frame(f).Func == unlocker }
+	if p.stage.Syms.Frame(position.line).Func != unlocker || slices.ContainsFunc(p.stage.Syms.Stack(waiter), isUnlocker) {
+		return holderPosition{}
+	}
 	return position
 }
 

@@ -16,7 +16,7 @@ import (
 
 // TestHolderLines: the holder works in a call of the function that acquired the lock, in nested calls and on other
 // goroutines. If the waiter and the holder are at the same line of it, or if the holder is not the goroutine that ended the
-// wait, the line is unknown.
+// wait, the line is unknown. The holder of a lock may have acquired it in another function: that is where it unlocks.
 func TestHolderLines(t *testing.T) {
 	symbols := tracefmt.NewSymbols()
 	stack := func(fns ...any) tracefmt.StackID { // functions, each with its line
@@ -27,20 +27,28 @@ func TestHolderLines(t *testing.T) {
 		return symbols.AddStack(text...)
 	}
 	waiter := stack("runtime.selectgo", 351, "shop.org/s.acquire", 54, "shop.org/s.post", 74, "shop.org/s.serve", 9)
+	reader := stack("sync.(*RWMutex).RLock", 71, "shop.org/s.acquire", 54, "shop.org/s.get", 4, "shop.org/s.list", 9)
 	callStack := stack("runtime.selectgo", 351, "net/http.(*persistConn).roundTrip", 2900, "shop.org/s.check", 112, "shop.org/s.post", 81, "shop.org/s.serve", 9)
 	otherStack := stack("runtime.selectgo", 351, "net/http.(*persistConn).roundTrip", 2900, "shop.org/s.check", 112, "shop.org/s.get", 5, "shop.org/s.serve", 9)
+	unlocking := stack("sync.(*RWMutex).Unlock", 211, "shop.org/s.post", 90, "shop.org/s.serve", 9)
+	unlockingAbove := stack("sync.(*RWMutex).Unlock", 211, "shop.org/s.put", 3, "shop.org/s.post", 90, "shop.org/s.serve", 9)
 	readLoopStack := stack("net.(*conn).Read", 1, "net/http.(*persistConn).readLoop", 2330)
 	cause.NewPlacer(symbols, modules.New(modules.Options{})).Place()
 	syms := symbols.Snapshot()
 	for _, c := range []struct {
-		name   string
-		holder tracefmt.StackID
-		waker  uint64
-		want   int
-	}{{"a call below", callStack, 8, 81}, {"another function", otherStack, 8, 0}, {"another goroutine's end", callStack, 6, 0}} {
+		name              string
+		waiter, unlocking tracefmt.StackID
+		holder            tracefmt.StackID
+		waker             uint64
+		want              int
+	}{
+		{"a call below", waiter, 0, callStack, 8, 81}, {"another function", waiter, 0, otherStack, 8, 0}, {"another goroutine's end", waiter, 0, callStack, 6, 0},
+		{"a writer among readers", reader, unlocking, callStack, 8, 81}, {"a writer that unlocks elsewhere", reader, unlockingAbove, callStack, 8, 0},
+		{"another waiter", waiter, unlocking, waiter, 8, 0},
+	} {
 		sum := New()
 		p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*workerSum)
-		waits := []critpath.FollowedWait{{Kind: critpath.WaitSelect, Stack: waiter, Parent: -1, G: 7, Waker: c.waker}, {Kind: critpath.WaitSelect, Stack: c.holder, Parent: 0, G: 8, Waker: 9}}
+		waits := []critpath.FollowedWait{{Kind: critpath.WaitLock, Stack: c.waiter, WakerStack: c.unlocking, Parent: -1, G: 7, Waker: c.waker}, {Kind: critpath.WaitSelect, Stack: c.holder, Parent: 0, G: 8, Waker: 9}}
 		p.addHolderLines(&path.WalkResult{Req: &request.Request{G: 7, End: 50}, Weight: 1, Steps: []critpath.Step{{Kind: critpath.Network, G: 9, Stack: readLoopStack, Start: 0, End: 10, FollowedWait: 1}}}, waits)
 		got := sum.HolderLines(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms), Modules: modules.New(modules.Options{})})
 		line := 0
