@@ -121,7 +121,7 @@ func TestOf(t *testing.T) {
 		"example.com/pb._Orders_Place_Handler.func1":                         "non-stdlib grpc-method",
 		"example.com/q.(*Queue).NextItem":                                    "non-stdlib fetch",
 		"example.com/db.connectTo":                                           "non-stdlib connecting",
-		"github.com/benbjohnson/clock.(*clock).Sleep":                        "stdlib",
+		"github.com/benbjohnson/clock.(*clock).Sleep":                        "pause stdlib",
 		"main.main": "non-stdlib",
 	} {
 		expected := strings.Fields(want)

@@ -7,7 +7,7 @@ import (
 )
 
 // formed are the roles that formRoles may return.
-var formed = SetOf(Stdlib, NonStdlib, GRPCMethod, Fetch, Connecting)
+var formed = SetOf(Stdlib, NonStdlib, GRPCMethod, Fetch, Connecting, Pause)
 
 // formRoles returns the roles that follow from a function's package and the form of its name, without the table.
 func formRoles(fn string) Roles {
@@ -21,8 +21,11 @@ func formRoles(fn string) Roles {
 	if isFetch(fn) {
 		found = found.Union(SetOf(Fetch))
 	}
-	if isConnecting(fn) {
+	if beginsWithWord(fn, "dial", "connect", "handshake") {
 		found = found.Union(SetOf(Connecting))
+	}
+	if beginsWithWord(fn, "sleep", "pause", "backoff") {
+		found = found.Union(SetOf(Pause))
 	}
 	return found
 }
@@ -49,15 +52,15 @@ func isFetch(fn string) bool {
 	return false
 }
 
-// isConnecting reports whether the last part of a function's name begins with the word dial, connect or handshake, in any case.
-// Libraries use these words for functions that open a connection (net.(*Dialer).DialContext, pgconn.ConnectConfig,
-// tls.(*Conn).HandshakeContext).
-func isConnecting(fn string) bool {
+// beginsWithWord reports whether the last part of a function's name begins with one of the words, in any case. Libraries use dial,
+// connect and handshake for functions that open a connection (net.(*Dialer).DialContext, pgconn.ConnectConfig,
+// tls.(*Conn).HandshakeContext), services sleep, pause and backoff for helpers that end early with a context.
+func beginsWithWord(fn string, list ...string) bool {
 	if i := strings.IndexByte(fn, '['); i >= 0 {
 		fn = fn[:i]
 	}
 	fn = fn[strings.LastIndexByte(fn, '.')+1:]
-	for _, word := range []string{"dial", "connect", "handshake"} {
+	for _, word := range list {
 		if n := len(word); len(fn) >= n && strings.EqualFold(fn[:n], word) && (len(fn) == n || fn[n] < 'a' || fn[n] > 'z') {
 			return true
 		}

@@ -128,6 +128,8 @@ const (
 	EventLoop
 	Errgroup
 	RateLimiter
+	BatchInterval
+	Pause
 	Deadline
 	ContextDeadline
 	HTTPTimeout

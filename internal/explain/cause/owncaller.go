@@ -111,8 +111,8 @@ func (p *Placer) setUpCall(id tracefmt.StackID) tracefmt.FrameID {
 	return 0
 }
 
-// ownCaller returns the service's own innermost frame of a stack whose site is in a dependency or a call of set-up, and the
-// function that this frame calls; 0 if the site is own code or no frame is.
+// ownCaller returns the service's own innermost frame of a stack whose site is in a dependency, a call of set-up or a helper that only
+// pauses, and the function that this frame calls; 0 if the site is other own code or no frame is.
 func (p *Placer) ownCaller(id tracefmt.StackID, site tracefmt.FrameID) (caller tracefmt.FrameID, callee tracefmt.StringID) {
 	frames := p.syms.Stack(id)
 	roles := p.sites.RolesOf(site)
@@ -124,7 +124,7 @@ func (p *Placer) ownCaller(id tracefmt.StackID, site tracefmt.FrameID) (caller t
 		if p.sites.IsStdlib(p.syms.Frame(f).Func) {
 			continue
 		}
-		if !p.isOwn(f) {
+		if !p.isOwn(f) || p.sites.RolesOf(f).Has(knowledge.Pause) {
 			seenDependency = true
 			continue
 		}

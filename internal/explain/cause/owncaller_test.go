@@ -8,8 +8,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// TestCaller: a site in a dependency has the innermost own line above it as its caller. A site in own code, or
-// without own code above it, has no caller. Functions with connecting names within the own line open a connection. It
+// TestCaller: a site in a dependency, or in a helper that only pauses, has the innermost own line above it as its caller. A site in
+// other own code, or without own code above it, has no caller. Functions with connecting names within the own line open a connection. It
 // fails if the handler is named instead of the helper that called.
 func TestCaller(t *testing.T) {
 	const pgx = "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec@/m/github.com/jackc/pgx/v5@v5.5.0/pgconn/pgconn.go:9"
@@ -27,6 +27,9 @@ func TestCaller(t *testing.T) {
 		{"the first use of what set-up made", []testFrame{stdFrame("html/template.(*escaper).escape"), stdFrame("html/template.escapeTemplate"), stdFrame("html/template.(*Template).ExecuteTemplate"), ownFrame("example.org/shop.Render")}, "html/template.escapeTemplate", "example.org/shop.Render", false},
 		{"another use", []testFrame{stdFrame("text/template.(*state).walk"), stdFrame("html/template.(*Template).ExecuteTemplate"), ownFrame("example.org/shop.Render")}, "example.org/shop.Render", "", false},
 		{"set-up without own code", []testFrame{stdFrame("regexp.MustCompile"), depFrame(pgx)}, pgx[:len("github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec")], "", false},
+		{"a helper that pauses", []testFrame{stdFrame("runtime.selectgo"), ownFrame("example.org/shop.sleepContext"), ownFrame("example.org/shop.(*Pool).Lookup"), ownFrame("example.org/shop.Serve")}, "example.org/shop.sleepContext", "example.org/shop.(*Pool).Lookup", false},
+		{"a handler that pauses", []testFrame{stdFrame("time.Sleep"), ownFrame("example.org/shop.Sleep"), stdFrame("net/http.(*conn).serve")}, "example.org/shop.Sleep", "", false},
+		{"a longer word that begins like that of a pause", []testFrame{stdFrame("time.Sleep"), ownFrame("example.org/shop.sleeps"), ownFrame("example.org/shop.Serve")}, "example.org/shop.sleeps", "", false},
 		{"a dependency's goroutine", []testFrame{stdFrame("net.(*conn).Read"), depFrame(pgx)}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "", false},
 		{"a standard library frame between", []testFrame{depFrame(pgx), stdFrame("database/sql.(*DB).query"), ownFrame("example.org/shop/store.Load.func1")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop/store.Load.func1", false},
 		{"a dependency that connects", []testFrame{stdFrame("net.(*conn).Read"), depFrame(pgx), depFrame("github.com/jackc/pgx/v5/pgconn.ConnectConfig@/m/github.com/jackc/pgx/v5@v5.5.0/pgconn/pgconn.go:9"), ownFrame("example.org/shop.Serve")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop.Serve", true},

@@ -110,6 +110,8 @@ func timerActivity(c *report.Cause) textKey {
 		return "phrase waits-for-limiter"
 	case verdict.DatabaseLock:
 		return "phrase waits-for-database-lock"
+	case verdict.BatchDue:
+		return "phrase waits-for-batch"
 	}
 	return "phrase sleeps"
 }

@@ -58,6 +58,8 @@ func activity(cause *report.VerdictCause) string {
 		return "waiting for a rate limiter"
 	case cause.Cause == report.CauseSleep && cause.Kind == DatabaseLock:
 		return "waiting for a locked database"
+	case cause.Cause == report.CauseSleep && cause.Kind == BatchDue:
+		return "waiting until a batch is due (linger)"
 	}
 	if w, ok := causeWords[cause.Cause]; ok {
 		return w.text

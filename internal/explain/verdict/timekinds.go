@@ -16,6 +16,7 @@ const (
 	Limiter    = "limiter"     // a rate limiter delays the request
 	// DatabaseLock is a sleep until a transaction no longer locks a database.
 	DatabaseLock = "database-lock"
+	BatchDue     = "batch-due"     // a library waits until a batch is due
 	ChildProcess = "child-process" // the system calls of a cause wait for a child process
 	DiskSync     = "disk-sync"     // they sync a file
 )
@@ -63,6 +64,8 @@ func KindOf(cause *report.Cause) string {
 			return Limiter
 		case call.Has(knowledge.DatabaseLock), cause.Site != nil && knowledge.Has(cause.Site.Func, knowledge.DatabaseLock):
 			return DatabaseLock
+		case cause.Site != nil && knowledge.Has(cause.Site.Func, knowledge.BatchInterval):
+			return BatchDue
 		case call.Has(knowledge.Deadline):
 			return Deadline
 		case cause.Call != "" && !call.Has(knowledge.SleepWait):
