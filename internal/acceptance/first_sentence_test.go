@@ -38,7 +38,7 @@ func TestFirstSentenceNamesTheQueue(t *testing.T) {
 // TestRepeatedPeerCalls: ten calls to a peer from one line are reported as such, with the predicted gain of a single call. One
 // call that takes as long, or two calls from two lines, are a slow peer.
 func TestRepeatedPeerCalls(t *testing.T) {
-	for name, want := range map[string]string{"n-plus-one": "requests ask a peer 10 times one after the other, at ", "fan-out": "requests wait for the slowest of 4 calls in parallel, at ", "two-queries": "requests wait for a peer's answer at ", "slow-database": "requests wait for a peer's answer at "} {
+	for name, want := range map[string]string{"n-plus-one": "requests make 10 calls one after the other at ", "fan-out": "requests wait for the slowest of 4 calls in parallel, at ", "two-queries": "requests wait for a peer's answer at ", "slow-database": "requests wait for a peer's answer at "} {
 		rep := explainService(t, name)
 		f := &rep.Findings[0]
 		if !strings.HasPrefix(f.Title, want) || f.Predicted == nil {

@@ -52,7 +52,7 @@ func (r *reading) addWarnings(rep *report.Report, shown groups.Selection, sp *sp
 		}
 	}
 	if unnamed, all := rep.CountWithoutHandler(); unnamed > 0 {
-		warn(report.WarnUnnamedRequests, fmt.Sprintf("only %d of %d requests waited, and the trace names no handler of the others: percentiles and gains are those of the slower ones (package service/mark names all)", all-unnamed, all))
+		warn(report.WarnUnnamedRequests, fmt.Sprintf("%d of %d requests never waited, so the trace does not name their handler: percentiles and gains are those of the others, slower ones; to name all, import service/mark", unnamed, all))
 	}
 	if from := int64(r.opts.From); from >= rep.Input.DurationNS && from > 0 && len(rep.Groups) == 0 {
 		warn(NoMatch, fmt.Sprintf("the part that was asked for begins at %v, and the trace ends after %v", r.opts.From, time.Duration(rep.Input.DurationNS).Round(time.Millisecond)))

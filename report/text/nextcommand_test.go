@@ -67,7 +67,7 @@ func TestGainNamesRequestCount(t *testing.T) {
 		groups []report.Group
 		says   bool
 	}{
-		{[]report.Group{group("main.add", true, 447), group("unseen HTTP/1 handlers", false, 113)}, true},
+		{[]report.Group{group("main.add", true, 447), group("HTTP/1 handlers that the trace does not name", false, 113)}, true},
 		{[]report.Group{group("main.add", true, 447)}, false},
 	} {
 		out := render(t, &report.Report{Groups: c.groups, Findings: []report.Finding{f}}, text.Options{Width: 120})

@@ -245,7 +245,7 @@ func (p *page) shortFinding(head span, f *report.Finding, isRepeated bool) {
 	st := names.SeverityStyle(f.Severity)
 	hangingIndent := indent + 9
 	title := []span{{bold, p.sentence(termtext.Head(verdict.ShortTitle(f.Title), maxSentence))}}
-	if place := siteSpans(f.Site, p.width-hangingIndent); place != nil && !strings.Contains(f.Title, names.Position(f.Site)) {
+	if place := siteSpans(f.Site, p.width-hangingIndent); place != nil && !strings.Contains(f.Title, names.Position(f.Site.OwnLine())) {
 		title = append(append(title, span{plain, ", at "}), place...)
 	}
 	if len(p.report.Groups) > 1 {

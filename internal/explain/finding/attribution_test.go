@@ -228,7 +228,7 @@ func TestFindingTextsOfWaits(t *testing.T) {
 			"behind a writer that waits for a reader that computes in main.report", "although it only reads"},
 		{"a writer keeps readers out",
 			report.Cause{Cause: "cpu", Site: site("rebuild@3"), Via: via("lock get@1 sync.(*RWMutex).RLock"), TotalNS: ms(3000)},
-			"for an RWMutex (to read) while its holder computes in main.rebuild", "build the new state outside of the lock"},
+			"for an RWMutex (to read) behind a writer that computes in main.rebuild", "lock only to put its result in place"},
 		{"a writer waits for a holder of unknown kind",
 			report.Cause{Cause: "cpu", Site: site("report@3"), Via: via("lock post@1 sync.(*RWMutex).Lock"), TotalNS: ms(3000)},
 			"for an RWMutex (to write) while its holder computes in main.report", "a reader takes a copy"},
@@ -257,7 +257,7 @@ func TestFindingTextsOfWaits(t *testing.T) {
 			"for a Mutex while its holder, at main.refresh (main.go:5), waits for a place in a channel", "before the lock is taken"},
 		{"a library that writes a file under its lock", report.Cause{Cause: "syscall", Site: inModule("go.uber.org/zap/zapcore.(*lockedWriteSyncer).Write@66", "go.uber.org/zap"), Call: "os.(*File).Write",
 			Via: []report.Via{{Wait: report.WaitLock, Call: "sync.(*Mutex).Lock", Site: inModule("go.uber.org/zap/zapcore.(*lockedWriteSyncer).Write@65", "go.uber.org/zap")}}, TotalNS: ms(3000)},
-			"for a Mutex while its holder writes to a file or pipe", "in zap: write through a zapcore.BufferedWriteSyncer"},
+			"for zap's lock while its holder writes to a file or pipe", "in zap: write through a zapcore.BufferedWriteSyncer"},
 		{"a semaphore without a number of slots", report.Cause{Cause: "network", Site: site("ask@4"), Via: via("select golang.org/x/sync/semaphore.(*Weighted).Acquire@80", "select ask@4"), TotalNS: ms(3000)},
 			"requests queue for a golang.org/x/sync/semaphore", "return it before the work at main.ask"},
 		{"an errgroup", report.Cause{Cause: "sleep", Site: site("fetch@5"), Call: "time.Sleep", Via: via("chan send golang.org/x/sync/errgroup.(*Group).Go@74"), TotalNS: ms(3000)},
@@ -384,7 +384,7 @@ func TestPoolSize(t *testing.T) {
 	in = &Input{Report: rep, Services: []queues.ServiceStats{{Cause: "sleep", Site: site("use@5"), WaitersPerServer: 2.5, BatchSize: 1, Servers: 1, MaxServers: 1, ServiceNS: 1e6, Requests: 100}}}
 	in.Report.Input.DurationNS = 10e9
 	for _, v := range rulesByCode(report.RulePoolTooSmall)[0].Run(in) {
-		if e := v.Evidence[len(v.Evidence)-2]; e.Value != 2 || !strings.Contains(v.Fix, "1 -> 2") {
+		if e := v.Evidence[len(v.Evidence)-2]; e.Value != 2 || !strings.Contains(v.Fix, "from 1 to 2") {
 			t.Errorf("%s: %g; %s", e.Text, e.Value, v.Fix)
 		}
 	}
@@ -393,10 +393,10 @@ func TestPoolSize(t *testing.T) {
 	rep = oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: conns, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 	in = &Input{Report: rep, Services: []queues.ServiceStats{{Cause: "network", Site: site("use@5"), WaitersPerServer: 2.7, BatchSize: 1, Servers: 8, MaxServers: 8, ServiceNS: 10e6, Requests: 100}}}
 	for _, v := range rulesByCode(report.RulePoolTooSmall)[0].Run(in) {
-		check.True(t, strings.Contains(v.Fix, "about 1 in use now -> 4"), "a pool of connections: %s", v.Fix)
+		check.True(t, strings.Contains(v.Fix, "from about 1 (in use now) to 4"), "a pool of connections: %s", v.Fix)
 	}
 	// 200 requests wait for the only slot, whose holder computes: with two Ps no more than two slots help.
-	for procs, want := range map[int]string{2: "more slots (main.go:4)|, or", 0: "about 25 in use now -> 35"} {
+	for procs, want := range map[int]string{2: "the capacity (main.go:4)|, or", 0: "from about 25 (in use now) to 35"} {
 		rep = oneGroup(report.Cause{Cause: "cpu", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 		rep.Input.GOMAXPROCS, rep.Input.DurationNS = procs, 40e6
 		in = &Input{Report: rep, Services: []queues.ServiceStats{{Cause: "cpu", Site: site("use@4"), WaitersPerServer: 100, BatchSize: 1, OtherRequestShare: 1, Servers: 1, MaxServers: 1, ServiceNS: 10e6, Requests: 100}}}
@@ -524,9 +524,9 @@ func TestWorkToMoveOutOfLock(t *testing.T) {
 		line  *report.Site
 		says  string
 	}{
-		{"lock get@2 sync.(*Mutex).Lock", site("get@5"), "copy what the call needs, release the lock taken at main.go:2, then call at main.get (main.go:5)"},
-		{"lock get@2 sync.(*Mutex).Lock", dep, "copy what the call needs, release the lock taken at main.go:2, then call at main.check (main.go:9)"},
-		{"lock get@3 sync.(*Mutex).Lock", site("get@5"), "copy what the call needs, release the lock taken at main.go:3, then call at main.check (main.go:9)"},
+		{"lock get@2 sync.(*Mutex).Lock", site("get@5"), "copy under the lock taken at main.go:2 what the call needs, unlock, then call at main.get (main.go:5)"},
+		{"lock get@2 sync.(*Mutex).Lock", dep, "copy under the lock taken at main.go:2 what the call needs, unlock, then call at main.check (main.go:9)"},
+		{"lock get@3 sync.(*Mutex).Lock", site("get@5"), "copy under the lock taken at main.go:3 what the call needs, unlock, then call at main.check (main.go:9)"},
 		{"chan get@2", site("get@5"), "do the work at main.get (main.go:5) before it is taken"},
 	} {
 		read.Via = via(c.first, "select check@9 net/http.(*persistConn).roundTrip")

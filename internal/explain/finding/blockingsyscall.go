@@ -100,7 +100,7 @@ func checkBlockingSyscall(attr *attribution, cand *candidate) Verdict {
 	case k == diskSync && attr.isGroupCommit(top):
 		v.Fix, v.MaxSeverity, v.Changes = textOf("fix sync-shared", "site", v.Site), report.SeverityLow, []predict.Change{}
 	case k == diskSync && call != "":
-		v.Fix = textOf("fix sync-in-library", "call", call, "site", top.ownLine())
+		v.Fix, v.Changes = textOf("fix sync-in-library", "call", call, "site", top.ownLine()), []predict.Change{} // the last write of a batch waits for its sync
 	}
 	if k == otherSystemCall {
 		v.doubt(0.6, textOf("phrase doubt-system-call"))

@@ -49,6 +49,9 @@ func changePhrase(c *predict.Change, cause report.CauseName, isQueued bool) stri
 	case report.ChangeSlots:
 		return textOf("phrase change-slots", "n", c.Count)
 	case report.ChangeUnlock:
+		if cause == report.CauseNetwork {
+			return textOf("phrase change-unlock-call")
+		}
 		return textOf("phrase change-unlock")
 	case report.ChangeCalls:
 		return textOf("phrase change-calls", "n", c.Count)

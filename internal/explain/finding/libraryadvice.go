@@ -18,7 +18,7 @@ type library struct {
 	name         string
 	version      string // whose sources the names and defaults are from
 	functions    string // prefixes of its functions, separated by spaces
-	poolAdvice   string // how to enlarge its pool
+	poolAdvice   string // how to enlarge its pool; with {n}, how to have n times as many slots
 	slotNoun     string // what a slot of its pool is; empty: a connection
 	peerAdvice   string // how to shorten waits for its peer
 	answerAdvice string // the same where each request asks its peer once; empty: peerAdvice
@@ -115,12 +115,12 @@ func (l *library) adviceForPause(seenNS int64) (advice string, shorter time.Dura
 		switch {
 		case isShort:
 			present = words.Rough(seenNS)
-			length = textOf("phrase pause-is-set", "time", present, "default", l.pauseLength)
+			length = textOf("phrase pause-with-default", "time", present, "default", l.pauseLength)
 			shorter = max(minPause, time.Duration(seenNS/10).Round(time.Millisecond))
 		case l.retryAdvice == "" && seenNS > 2*int64(unlessSet):
 			// Work that comes later waits for the rest of a pause only, so the mean is less than its length.
 			present = textOf("phrase pause-over", "time", words.Rough(seenNS))
-			length = textOf("phrase pause-is-longer", "time", present, "default", l.pauseLength)
+			length = textOf("phrase pause-with-default", "time", present, "default", l.pauseLength)
 		}
 	}
 	return strings.NewReplacer("{length}", length, "{shorter}", words.Brief(int64(shorter))).Replace(cmp.Or(l.retryAdvice, l.pauseAdvice)), shorter, present, isShort

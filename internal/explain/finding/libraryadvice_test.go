@@ -28,11 +28,11 @@ func TestLibraries(t *testing.T) {
 			report.Cause{Cause: "network", Kind: "outbound", Site: in("github.com/jackc/pgx/v5/pgconn/internal/bgreader.(*BGReader).Read", "github.com/jackc/pgx/v5/pgxpool.(*Pool).Query"),
 				Via: []report.Via{{Wait: "select", Site: in(sem, "github.com/jackc/pgx/v5/pgxpool.(*Pool).Query")}}, TotalNS: ms(3000)},
 			[]queues.ServiceStats{{Requests: 100, OtherRequestShare: 0.9, WaitersPerServer: 2, BatchSize: 1}},
-			"raise MaxConns of pgxpool's Config", "weight"},
+			"raise MaxConns (pool_max_conns in pgxpool's URL)", "weight"},
 		{"a semaphore in the service",
 			report.Cause{Cause: "network", Kind: "outbound", Site: site("ask@3"), Via: []report.Via{{Wait: "select", Site: in(sem, sem)}}, TotalNS: ms(3000)},
 			[]queues.ServiceStats{{Requests: 100, OtherRequestShare: 0.9, WaitersPerServer: 2, BatchSize: 1}},
-			"give the semaphore a larger weight", "MaxConns"},
+			"raise the weight of the semaphore", "MaxConns"},
 		{"go-redis calls its server",
 			report.Cause{Cause: "network", Kind: "outbound", Site: in("github.com/redis/go-redis/v9/internal/proto.(*Reader).PeekReplyType", "github.com/redis/go-redis/v9.cmdable.Get"), TotalNS: ms(3000)},
 			nil, "Pipelined", ""},
@@ -44,7 +44,7 @@ func TestLibraries(t *testing.T) {
 			nil, "Metadata.Retry", "instead of polling"},
 		{"a batch of bbolt",
 			report.Cause{Cause: "sleep", Call: "time.Sleep", Site: in("go.etcd.io/bbolt.(*batch).trigger", "go.etcd.io/bbolt.(*DB).Batch"), TotalNS: ms(3000)},
-			nil, "set DB.MaxBatchDelay to 1ms", "retry"},
+			nil, "lower DB.MaxBatchDelay from 10ms (the default) to 1ms", "retry"},
 		{"a limiter of go.uber.org/ratelimit",
 			report.Cause{Cause: "sleep", Call: "time.Sleep", Site: in("go.uber.org/ratelimit.(*atomicInt64Limiter).Take", "go.uber.org/ratelimit.(*atomicInt64Limiter).Take"), TotalNS: ms(3000)},
 			nil, "give each client a limiter of its own", "retry"},
@@ -73,7 +73,7 @@ func TestLibraryPause(t *testing.T) {
 	for _, c := range []struct {
 		site           *report.Site
 		want, unwanted string
-	}{{retrySite, "find out why the first try fails; until then, in backoff: set", "wait for the event"}, {site("pause@7"), "also wait for the event itself; before a retry", "library"}} {
+	}{{retrySite, "find out why the first try fails; until then, in backoff: lower", "wait for the event"}, {site("pause@7"), "also wait for the event itself; before a retry", "library"}} {
 		found := findAll(t, &Input{Report: oneGroup(report.Cause{Cause: "sleep", Site: c.site, Call: "runtime.selectgo", TotalNS: ms(6000)}), Process: &process.Stats{}}, rulesWithPrefix("WL2001"))
 		if len(found) != 1 || !strings.Contains(found[0].Fix, c.want) || strings.Contains(found[0].Fix, c.unwanted) {
 			t.Errorf("%s: %+v", c.site.Func, found)
@@ -92,10 +92,10 @@ func TestPauseOfALibrary(t *testing.T) {
 		text     string
 		change   string // the end of the change that is predicted
 	}{
-		{1e9, report.SeverityHigh, "in kafka-go: set Writer.BatchTimeout to 10ms where the Writer is created (1s unless set)", "=10ms"},
-		{0, report.SeverityHigh, "in kafka-go: set Writer.BatchTimeout to 10ms where the Writer is created (1s unless set)", "=10ms"},
-		{20e6, report.SeverityLow, "in kafka-go: set Writer.BatchTimeout to 2ms where the Writer is created (about 20ms here; the default is 1s)", "=2ms"},
-		{3e9, report.SeverityHigh, "in kafka-go: set Writer.BatchTimeout to 10ms where the Writer is created (over 3s here; the default is 1s)", "=10ms"},
+		{1e9, report.SeverityHigh, "in kafka-go: lower Writer.BatchTimeout from 1s (the default) to 10ms where the Writer is created", "=10ms"},
+		{0, report.SeverityHigh, "in kafka-go: lower Writer.BatchTimeout from 1s (the default) to 10ms where the Writer is created", "=10ms"},
+		{20e6, report.SeverityLow, "in kafka-go: lower Writer.BatchTimeout from 20ms (the default: 1s) to 2ms where the Writer is created", "=2ms"},
+		{3e9, report.SeverityHigh, "in kafka-go: lower Writer.BatchTimeout from over 3s (the default: 1s) to 10ms where the Writer is created", "=10ms"},
 	} {
 		cause := report.Cause{Cause: "sleep", Call: "runtime.selectgo", TotalNS: ms(3000), Via: via("select write@5 runtime.selectgo"),
 			Site: &report.Site{Func: "github.com/segmentio/kafka-go.(*partitionWriter).awaitBatch", File: "x.go", Line: 7, Module: "dep.org/x"}}

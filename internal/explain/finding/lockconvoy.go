@@ -157,7 +157,12 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	}
 	top := heaviestContendedRoute(attr, cand.reportedRoutes())
 	v := attr.newVerdict(cand, top)
-	held, title := attr.lockHoldOf(cand, top), textKey("title lock-convoy")
+	held, title, lockName := attr.lockHoldOf(cand, top), textKey("title lock-convoy"), lockText(cand.wait)
+	lock := dependencyLock(cand)
+	if library := libraryOfFunc(lock); library != nil {
+		lockName = textOf("phrase lock-of-library", "library", library.name)
+	}
+	work := held.work
 	switch {
 	case isBehindReader(top.via):
 		title = "title lock-convoy-behind-reader"
@@ -165,10 +170,14 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		title, v.Site = "title lock-convoy-for-slot", held.holder
 	case held.awaited != "":
 		title, v.Site = "title lock-convoy-for-goroutine", held.holder
+	case knowledge.Has(cand.wait.call, knowledge.ReadLock): // it waits for a writer only
+		if title, work = "title lock-convoy-behind-writer", attr.movableWork(cand, top); work.LineKey() != top.ownLine().LineKey() && work.LineKey() != top.nonStdSite().LineKey() {
+			title = "title lock-convoy-behind-writer-at"
+		}
 	case held.work != nil && held.work.LineKey() != top.ownLine().LineKey() && held.work.LineKey() != top.nonStdSite().LineKey():
 		title = "title lock-convoy-at"
 	}
-	v.Title = textOf(title, "lock", lockText(cand.wait), "activity", top.activity(), "holder", held.holder, "work", held.work, "awaited", held.awaited)
+	v.Title = textOf(title, "lock", lockName, "activity", top.activity(), "holder", held.holder, "work", work, "awaited", held.awaited)
 	v.doubt(0.95*(1-ratio(unseenNS, totalNS)), textOf("phrase doubt-holder", "share", words.Percent(ratio(unseenNS, totalNS))))
 	v.addSlowEvidence(evidenceOf("evidence slow-mean", cand.gain.Slow.NS, "ns"))
 	v.addEvidence(evidenceOf("evidence lock-wait-share", ratio(queuedNS, totalNS), "share", "locks", strings.Join(lockTexts, ", ")))
@@ -179,10 +188,10 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	if siteTime := attr.in.serviceAt(top.Cause, top.via); siteTime != nil {
 		v.addEvidence(evidenceOf("evidence lock-waiters", siteTime.WaitersPerServer, "count"))
 	}
-	lock, library := dependencyLock(cand), lockAdviserOf(cand, top)
+	adviser := lockAdviserOf(cand, top)
 	switch {
-	case library != nil:
-		v.Fix = textOf("fix in-library", "library", library.name, "advice", library.lockAdvice)
+	case adviser != nil:
+		v.Fix = textOf("fix in-library", "library", adviser.name, "advice", adviser.lockAdvice)
 	case isInDependency(top.nonStdSite(), lock) && knowledge.Has(top.Cause.Call, knowledge.FileWrite):
 		v.Fix = textOf("fix lock-writes-file-in-dependency")
 	case isInDependency(top.nonStdSite(), lock):
@@ -204,21 +213,25 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	case top.Cause.Cause == report.CauseCPU && knowledge.Has(cand.wait.call, knowledge.WriteLock):
 		// The wait of a writer does not show whether a reader or another writer holds it up.
 		v.Fix = textOf("fix lock-of-writers", "site", v.Site)
-	case top.Cause.Cause == report.CauseCPU && knowledge.Has(cand.wait.call, knowledge.RWMutex):
-		v.Fix = textOf("fix lock-of-readers")
-	case top.Cause.Cause == report.CauseCPU:
-		v.Fix = textOf("fix lock-computes", "site", top.nonStdSite(), "lock", lockWithLine(cand, top))
 	case top.Cause.Cause == report.CauseSyscall && syscallKindOf(top.Cause) == diskSync:
 		v.Fix = textOf("fix lock-syncs", "lock", lockWithLine(cand, top))
+	case knowledge.Has(cand.wait.call, knowledge.ReadLock) && isPeerWait(top.Cause):
+		v.Fix = textOf("fix lock-of-readers-call", "site", attr.movableWork(cand, top).OwnLine())
+	case knowledge.Has(cand.wait.call, knowledge.ReadLock):
+		v.Fix = textOf("fix lock-of-readers", "site", attr.movableWork(cand, top).OwnLine())
+	case top.Cause.Cause == report.CauseCPU:
+		v.Fix = textOf("fix lock-computes", "site", top.nonStdSite(), "lock", lockWithLine(cand, top))
 	case top.Cause.Cause == report.CauseNetwork && knowledge.Has(top.Cause.Call, knowledge.FileWrite):
 		v.Fix = textOf("fix lock-writes-pipe", "site", v.Site)
 	case top.Cause.Cause == report.CauseNetwork && top.Cause.Kind != "inbound":
 		v.Fix = textOf("fix lock-move-call", "lock", lockWithLine(cand, top), "site", attr.movableWork(cand, top))
+	case top.Cause.Cause == report.CauseNetwork && knowledge.Has(top.Cause.Call, knowledge.ConnectionWrite):
+		v.Fix = textOf("fix lock-move-write", "lock", lockWithLine(cand, top), "site", attr.movableWork(cand, top))
 	default:
 		v.Fix = textOf("fix lock-move-work", "lock", lockWithLine(cand, top), "site", attr.movableWork(cand, top))
 	}
 	attr.setConvoyChanges(&v, cand, top, held)
-	v.Queue = attr.reportQueue(cand, lockText(cand.wait))
+	v.Queue = attr.reportQueue(cand, lockName)
 	return v
 }
 

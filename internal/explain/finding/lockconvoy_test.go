@@ -14,7 +14,7 @@ import (
 // TestLockHolder: the holder of a lock is where the path leads on from the lock. If it waits there for another goroutine, that
 // goroutine's work is under no lock, and the advice is about the holder's wait.
 func TestLockHolder(t *testing.T) {
-	const lock = "lock report@16 sync.(*RWMutex).RLock"
+	const lock, readLock = "lock report@16 sync.(*Mutex).Lock", "lock report@16 sync.(*RWMutex).RLock"
 	inLibrary := &report.Site{Func: "example.org/db.(*conn).read", Line: 9, Module: "example.org/db", CalledFrom: &report.Caller{Func: "main.refresh", File: "/src/main.go", Line: 32}}
 	for _, c := range []struct {
 		name       string
@@ -23,15 +23,18 @@ func TestLockHolder(t *testing.T) {
 		lines      []queues.HolderLine
 		title, fix string
 	}{
-		{"the holder works itself", via(lock), site("work@27"), nil, "its holder sleeps at main.work (main.go:27)", "copy the data, release the lock taken at main.go:16, then do the work at main.work"},
+		{"the holder works itself", via(lock), site("work@27"), nil, "its holder sleeps at main.work (main.go:27)", "copy under the lock taken at main.go:16 what the work needs, unlock, then do the work at main.work"},
 		{"in a helper's package", via(lock), site("kit.Get@101"), []queues.HolderLine{{WaitSite: site("report@16"), HolderSite: site("kit.Get@101"), Line: site("report@18"), Work: site("fetch@44")}},
-			"its holder, at main.fetch (main.go:44), sleeps at kit.Get (main.go:101)", "copy the data, release the lock taken at main.go:16, then do the work at main.report (main.go:18)"},
+			"its holder, at main.fetch (main.go:44), sleeps at kit.Get (main.go:101)", "copy under the lock taken at main.go:16 what the work needs, unlock, then do the work at main.report (main.go:18)"},
+		{"a writer among readers", via(readLock), site("work@27"), []queues.HolderLine{{WaitSite: site("report@16"), HolderSite: site("work@27"), Line: site("refresh@32"), Work: site("work@27")}},
+			"to read) behind the writer at main.refresh (main.go:32), which sleeps at main.work (main.go:27)", "do the work at main.refresh (main.go:32) without the lock, and lock only to put its result in place"},
+		{"an unknown line of a writer", via(readLock), site("work@27"), nil, "to read) behind a writer that sleeps at main.work (main.go:27)", "do the work at main.work (main.go:27) without the lock"},
 		{"it waits for a place", via(lock, "chan send refresh@32 runtime.chansend1"), site("work@27"), nil,
 			"its holder, at main.refresh (main.go:32), waits for a place in a channel that another goroutine keeps, which sleeps at main.work (main.go:27)", "take a place in a channel at main.refresh (main.go:32) before"},
 		{"it waits for a place behind other holders", via(lock, lock, "chan send refresh@32 runtime.chansend1"), site("work@27"), nil, "its holder, at main.refresh (main.go:32), waits for", "take a place"},
 		{"it waits for a connection", via(lock, "select refresh@32 database/sql.(*DB).conn"), site("charge@95"), nil, "waits for a connection of a database/sql pool that", "take a connection of a database/sql pool at main.refresh"},
 		{"it waits for a goroutine", via(lock, "chan refresh@32 runtime.chanrecv1"), site("work@27"), nil, "its holder, at main.refresh (main.go:32), waits for another goroutine, which sleeps", "do not wait at main.refresh (main.go:32) with the lock held"},
-		{"a library's goroutine works for it", via(lock, "chan refresh@32 runtime.chanrecv1"), inLibrary, nil, "its holder sleeps at db.(*conn).read", "copy the data, release the lock taken at main.go:16, then do the work at db.(*conn).read"},
+		{"a library's goroutine works for it", via(lock, "chan refresh@32 runtime.chanrecv1"), inLibrary, nil, "its holder sleeps at db.(*conn).read", "copy under the lock taken at main.go:16 what the work needs, unlock, then do the work at db.(*conn).read"},
 	} {
 		rep := oneGroup(report.Cause{Cause: "sleep", Call: "time.Sleep", Site: c.site, Via: c.via, TotalNS: ms(3000)})
 		got := rulesByCode(report.RuleLockConvoy)[0].Run(&Input{Report: rep, HolderLines: c.lines})
@@ -77,9 +80,9 @@ func TestLockOfDependency(t *testing.T) {
 		fix   string
 	}{
 		{"work of the library", [2]*report.Site{library("(*sink).send", 1, "example.org/log.(*Logger).Info"), library("(*sink).send", 2, "example.org/log.(*Logger).Warn")}, 1, "have the library do that"},
-		{"functions called back", [2]*report.Site{site("format@1"), site("format@2")}, 2, "copy what the call needs, release the lock, then call at main.format"},
+		{"functions called back", [2]*report.Site{site("format@1"), site("format@2")}, 2, "copy under the lock what the call needs, unlock, then call at main.format"},
 		{"work that was called through net/http", [2]*report.Site{library("(*sink).send", 1, "net/http.(*Client).Do"), library("(*sink).send", 2, "net/http.(*Client).Do")}, 1, "have the library do that"},
-		{"functions called back that call another library", [2]*report.Site{library("x", 1, "example.org/other.Ask"), library("x", 2, "example.org/other.Ask")}, 2, "copy what the call needs, release the lock, then call at log.x"},
+		{"functions called back that call another library", [2]*report.Site{library("x", 1, "example.org/other.Ask"), library("x", 2, "example.org/other.Ask")}, 2, "copy under the lock what the call needs, unlock, then call at log.x"},
 	} {
 		lock := lock
 		if c.sites[0].CalledFrom != nil && strings.HasPrefix(c.sites[0].CalledFrom.Calls, "net/http") {

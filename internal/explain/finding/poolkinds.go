@@ -1,6 +1,8 @@
 package finding
 
 import (
+	"cmp"
+
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
@@ -11,6 +13,7 @@ import (
 type poolKind struct {
 	name, nameWithoutSite, advice string
 	unusedAdvice                  string // what else may keep its slots
+	slotNoun                      string // what a slot of a library's pool is
 	hasHolder                     bool   // requests hold the slot, and no goroutine or connection serves them
 	isConnection                  bool   // a connection, which the pool of a library opens
 	isSharedConnection            bool   // of a library outside the standard library, so holders that no wait shows may have more of them
@@ -93,7 +96,7 @@ func connectionKind(l *library, advice string, slotWaits *queues.SlotWaits) pool
 		key = "phrase one-connection"
 	}
 	kind := serverKind(l.slotPhrase(key, n), advice)
-	kind.isConnection = true
+	kind.isConnection, kind.slotNoun = true, cmp.Or(l.slotNoun, "connection")
 	return kind
 }
 

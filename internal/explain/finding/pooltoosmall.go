@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
@@ -226,7 +227,9 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	title := textKey("title pool")
 	switch {
 	case facts.kind.isConnection && !facts.isScattered && top.ownLine() != top.nonStdSite():
-		title, facts.holderActivity = "title pool-held-by", activityWithoutCaller(top)
+		if title, facts.holderActivity = "title pool-held-by", activityWithoutCaller(top); isPeerWait(top.Cause) {
+			facts.holderActivity = textOf("phrase waits-for-answer") // the line that the title names asks for it
+		}
 	case facts.kind.hasHolder, facts.kind.isConnection:
 		title = "title pool-held"
 	}
@@ -291,16 +294,13 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 	if isSizeUnknown {
 		return changes, textOf("phrase change-no-queue")
 	}
-	key := textKey("phrase change-slots")
-	switch more := facts.additionalConnections(); {
-	case more > 0:
-		return changes, textOf("phrase change-more", "n", more)
+	switch {
+	case facts.kind.isConnection:
+		return changes, textOf("phrase change-connections", "n", facts.sufficient, "slot", facts.kind.slotNoun)
 	case facts.hasServers:
-		key = "phrase change-servers"
-	case !facts.kind.hasHolder:
-		key = "phrase change-connections"
+		return changes, textOf("phrase change-servers", "n", facts.sufficient)
 	}
-	return changes, textOf(key, "n", facts.sufficient)
+	return changes, textOf("phrase change-slots", "n", facts.sufficient)
 }
 
 // isClientWork reports whether holders wait for their clients while they hold a slot, which they could do before they take the
@@ -366,7 +366,12 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 	if site := facts.wideHolder(); site != nil {
 		return textOf("fix pool-wide", "holder", site)
 	}
-	fix, workSite, holdText := facts.kind.advice, top.nonStdSite(), words.Brief(int64(facts.holdNS))
+	workSite, holdText := top.nonStdSite(), words.Brief(int64(facts.holdNS))
+	now, more, copies := facts.poolAt(nil).Slots, facts.additionalConnections(), "several"
+	if more > 0 {
+		copies = fmt.Sprint((now + more + now - 1) / now)
+	}
+	fix := strings.ReplaceAll(facts.kind.advice, "{n}", copies)
 	switch {
 	case facts.isHandover:
 		fix = textOf("fix pool-asks-for-all")
@@ -376,20 +381,24 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 	if v := firstMatch(top.via, func(v *report.Via) bool { return waitKeyOf(v) == cand.wait }); v != nil && facts.kind.hasHolder && names.Position(v.Site.OwnLine()) != "" {
 		fix = textOf("fix pool-at-line", "fix", fix, "line", names.Position(v.Site.OwnLine()))
 	}
-	switch more := facts.additionalConnections(); {
-	case !facts.isSizeKnown():
+	switch {
+	case !facts.isSizeKnown(), strings.Contains(facts.kind.advice, "{n}"):
 	case more > 0:
-		fix = textOf("fix pool-more", "fix", fix, "n", more, "slots", facts.slots.Slots)
-	case !facts.kind.isSharedConnection && (facts.slots != nil && facts.slots.Slots > 0 || facts.hasServers):
-		fix = textOf("fix pool-enough-instead", "fix", fix, "n", facts.sufficient, "now", facts.poolAt(nil).Slots)
-	case !facts.kind.isSharedConnection && facts.poolAt(nil).Slots < facts.sufficient:
-		fix = textOf("fix pool-enough", "fix", fix, "n", facts.sufficient, "now", facts.poolAt(nil).Slots)
+		fix = textOf("fix pool-more", "fix", fix, "n", now+more, "now", now)
+	case facts.kind.isSharedConnection || now >= facts.sufficient:
+	case facts.slots != nil && facts.slots.Slots > 0 || facts.hasServers:
+		fix = textOf("fix pool-enough-instead", "fix", fix, "n", facts.sufficient, "now", now)
+	default:
+		fix = textOf("fix pool-enough", "fix", fix, "n", facts.sufficient, "now", now)
+	}
+	if facts.kind.isSingleSlot || facts.kind.hasHolder && facts.isSizeKnown() && now == 1 {
+		fix = textOf("fix pool-one-slot", "fix", fix)
 	}
 	switch {
 	case facts.isHeldInBackground():
 		fix = textOf("fix pool-background", "n", facts.slots.BackgroundHolders, "site", facts.backgroundSite(top), "fix", fix)
 	case facts.isSizeKnown() && facts.kind.isConnection && callsOtherPeer(cand, top):
-		fix = textOf("fix pool-or-call-before", "fix", fix, "site", workSite)
+		fix = textOf("fix pool-or-call-before", "fix", fix, "site", workSite, "slot", facts.kind.slotNoun)
 	case facts.isSizeKnown() && facts.isScattered:
 		fix = textOf("fix pool-or-compute-less", "fix", fix, "time", holdText)
 	case facts.isSizeKnown() && !isPeerWait(top.Cause):
@@ -397,7 +406,10 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 	default:
 		fix = textOf("fix pool-or-find-out", "fix", fix, "site", workSite)
 	}
-	if advice := facts.kind.unusedAdvice; advice != "" {
+	switch advice := facts.kind.unusedAdvice; {
+	case advice != "" && more > 0:
+		fix = textOf("fix pool-others-hold-some", "fix", fix, "advice", advice, "n", more, "now", now)
+	case advice != "":
 		fix = textOf("fix pool-others-hold", "fix", fix, "advice", advice)
 	}
 	if advice := stdPool(cand.wait.call).unusedAdvice; facts.isSizeKnown() && advice != "" {

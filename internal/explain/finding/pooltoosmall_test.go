@@ -42,8 +42,8 @@ func TestSharedConnections(t *testing.T) {
 		backgroundShare          float64
 		title, advice, falseHint string
 	}{
-		{"only requests are seen", 0, "queue for a connection of go-redis", "by about 1, beyond the 2 in use", "suffice"},
-		{"the holders are seen", 0.9, "queue for one of 2 connections of go-redis", "2 -> 3", "by about"},
+		{"only requests are seen", 0, "queue for a connection of go-redis", "from 2 to about 3", "suffice"},
+		{"the holders are seen", 0.9, "queue for one of 2 connections of go-redis", "from 2 to 3", "about"},
 	} {
 		waits := []report.Via{{Wait: "select", Call: acquire, Site: in(acquire)}}
 		rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: in("github.com/redis/go-redis/v9/internal/proto.(*Reader).PeekReplyType"), TotalNS: ms(4000), Routes: []report.Route{{Via: waits, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
@@ -134,9 +134,9 @@ func TestLimiterAdvice(t *testing.T) {
 	}{
 		{queues.Limiter{Site: take, MaxWaiters: 7, QueuedShare: 0.5}, "a rate limiter at", "at least in bursts", ""},
 		{queues.Limiter{Site: take, Rate: 60, MaxWaiters: 7, QueuedShare: 0.5, WaitsPerRequest: 0.5, BurstDeficit: 9}, "a rate limiter of 60/s", "raise the second argument of rate.NewLimiter by 9 or more, if what is behind it can take that: 50 requests arrive per second, and up to 7 wait at once", "if no request queued"},
-		{queues.Limiter{Site: throttle, Rate: 60, MaxWaiters: 7, QueuedShare: 0.5, WaitsPerRequest: 1, BurstDeficit: 9}, "a rate limiter of 60/s", "raise Burst of rest.Config (10 unless set) by 9 or more, and QPS of rest.Config (5 unless set): 60/s -> 75/s or more, if", "if no request queued"},
-		{queues.Limiter{Site: take, Rate: 52, MaxWaiters: 7, QueuedShare: 1, WaitsPerRequest: 1}, "a rate limiter of 52/s", "rate.NewLimiter: 52/s -> 78/s or more, if what is behind it can take that: 52 or more calls arrive per second", ""},
-		{queues.Limiter{Site: throttle, Rate: 52, MaxWaiters: 7, QueuedShare: 1, WaitsPerRequest: 3}, "a rate limiter of 52/s", "raise QPS of rest.Config (5 unless set): 52/s -> 225/s or more", ""},
+		{queues.Limiter{Site: throttle, Rate: 60, MaxWaiters: 7, QueuedShare: 0.5, WaitsPerRequest: 1, BurstDeficit: 9}, "a rate limiter of 60/s", "raise Burst of rest.Config (10 unless set) by 9 or more, and QPS of rest.Config (5 unless set) from 60/s to 75/s or more, if", "if no request queued"},
+		{queues.Limiter{Site: take, Rate: 52, MaxWaiters: 7, QueuedShare: 1, WaitsPerRequest: 1}, "a rate limiter of 52/s", "rate.NewLimiter from 52/s to 78/s or more, if what is behind it can take that: 52 or more calls arrive per second", ""},
+		{queues.Limiter{Site: throttle, Rate: 52, MaxWaiters: 7, QueuedShare: 1, WaitsPerRequest: 3}, "a rate limiter of 52/s", "raise QPS of rest.Config (5 unless set) from 52/s to 225/s or more", ""},
 	} {
 		rep := oneGroup(report.Cause{Cause: "sleep", Site: c.limiter.Site, TotalNS: ms(3000), Requests: 100})
 		rep.Groups[0].Count, rep.Input.DurationNS = 100, 2e9

@@ -54,13 +54,20 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		v.Fix = attr.sleepAdvice(top, pauses, cand.gain.Slow.NS)
 	default:
 		v.Fix = textOf("fix sleep-of-timer", "site", v.Site)
+		if failing := attr.failingCall(top); failing != nil {
+			v.Fix = textOf("fix sleep-before-retry", "site", v.Site, "call", textOf("phrase failing-call-at", "site", failing))
+		}
 	}
 	if l := libraryOfRoute(top); l != nil && (l.pauseAdvice != "" || l.retryAdvice != "") {
 		advice, shorter, present, isShort := l.adviceForPause(pauseNS)
 		v.Fix, v.hasOption = textOf("fix in-library", "library", l.name, "advice", advice), true
 		if l.retryAdvice != "" {
 			v.Title = textOf("title retry", "site", v.Site)
-			v.Fix = textOf("fix retry", "call", attr.failingCallText(top), "library", l.name, "advice", advice)
+			call := textOf("phrase failing-call")
+			if failing := attr.failingCall(top); failing != nil {
+				call = textOf("phrase failing-call-at", "site", failing)
+			}
+			v.Fix = textOf("fix retry", "call", call, "library", l.name, "advice", advice)
 		}
 		if isShort && l.retryAdvice == "" {
 			v.MaxSeverity = report.SeverityLow
@@ -138,9 +145,9 @@ func (a *attribution) rewriteForDeadline(v *Verdict, top *causeRoute, pauses *pr
 	v.shortenTo(shorter, textOf("phrase change-deadline", "time", words.Brief(int64(shorter))))
 }
 
-// failingCallText names the call that a library tries again after a pause: the only line at which requests with that pause wait for a
-// peer, or the one in a closure of the function that pauses; a phrase without a line if several lines do.
-func (a *attribution) failingCallText(pause *causeRoute) string {
+// failingCall returns the call that is perhaps tried again after a pause: the only line at which requests with that pause wait for a
+// peer, or the one in a closure of the function that pauses; nil if several lines do, or none.
+func (a *attribution) failingCall(pause *causeRoute) *report.Site {
 	pauseLine := pause.ownLine()
 	var calls []*report.Site
 	for i := range a.group.Tail().Causes {
@@ -150,16 +157,16 @@ func (a *attribution) failingCallText(pause *causeRoute) string {
 		}
 		site := c.Site.OwnLine()
 		if pauseLine != nil && (site.Key() == pauseLine.Key() || strings.HasPrefix(site.Func, pauseLine.Func+".func")) {
-			return textOf("phrase failing-call-at", "site", site)
+			return site
 		}
 		if !slices.ContainsFunc(calls, func(o *report.Site) bool { return o.Key() == site.Key() }) {
 			calls = append(calls, site)
 		}
 	}
 	if len(calls) == 1 && !isStdSite(calls[0]) {
-		return textOf("phrase failing-call-at", "site", calls[0])
+		return calls[0]
 	}
-	return textOf("phrase failing-call")
+	return nil
 }
 
 // remainingPause is the share of a library's pauses that a shorter option is assumed to leave.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
@@ -21,6 +22,18 @@ func TestDescribePolling(t *testing.T) {
 		rewriteForPolling(&Input{}, &v, route, &predict.Pauses{IsPoll: true, Number: 5, EachNS: 10e6, TotalNS: 50e6})
 		check.Equal(t, v.Title, c.want, "%s", c.call)
 	}
+}
+
+// TestPauseBeforeRetry: where requests with a pause also call a peer at one line, the pause may be one before a second try, and it is
+// the first one to look at. The pause's caller is named if a helper pauses.
+func TestPauseBeforeRetry(t *testing.T) {
+	pause := site("sleep@129")
+	pause.CalledFrom = &report.Caller{Func: "main.lookup", File: "/src/main.go", Line: 118, Calls: "main.sleep"}
+	found := findAll(t, &Input{Report: oneGroup(
+		report.Cause{Cause: report.CauseSleep, Call: "runtime.selectgo", Site: pause, TotalNS: ms(6000)},
+		report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Site: site("ask@85"), TotalNS: ms(3000)}), Process: &process.Stats{}}, rulesWithPrefix("WL2001"))
+	const want = "if it is a retry's pause, find out why the call at main.ask (main.go:85) fails; else shorten the pause at main.sleep (main.go:129), called from main.lookup (main.go:118)"
+	check.True(t, len(found) == 1 && found[0].Remedy == want, "%+v", found)
 }
 
 // TestSleepAdvice: a pause that is no part of a poll is not called one. It may be intended, in the service's code or in another package,

@@ -507,7 +507,9 @@ func (a *attribution) rewriteForSequentialCalls(v *Verdict, cand *candidate, cal
 	top, n := &cand.routes[0], float64(calls.Calls)/float64(calls.Requests)
 	times := words.Figure(math.Round(n))
 	v.Title, v.Fix = textOf("title sequential-calls", "n", times, "site", v.Site), textOf("fix sequential-calls")
-	if l := peerAdviceOf(top); l != nil {
+	if protocolOf(top) == "HTTP" {
+		v.Fix = textOf("fix sequential-http-calls")
+	} else if l := peerAdviceOf(top); l != nil {
 		v.Fix = textOf("fix sequential-calls-in-library", "library", l.name, "advice", l.peerAdvice)
 	}
 	v.prependEvidence(

@@ -101,7 +101,7 @@ func TestCallPatterns(t *testing.T) {
 		fix   string
 	}{
 		{"one call", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9}, report.SeverityLow, "wait for a peer's answer", "(whylate record shows its address) why its answers take so long: each request makes one call here, so none can be left out; or keep answers for a while"},
-		{"sequential", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 5e8}, report.SeverityHigh, "6 times one after the other", "in parallel"},
+		{"sequential", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 5e8}, report.SeverityHigh, "6 calls one after the other", "ask for several in one call, or make the calls in parallel"},
 		{"parallel", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 15e8}, report.SeverityLow, "slowest of 6 calls", "why the slowest answer takes 20ms on average: the calls already run in parallel, and the others take 15ms"},
 		{"opens connections", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 5e8, TotalNS: 2e9, ConnOpenNS: 12e8, ConnOpenRequests: 100, ConnOpenFunc: "database/sql.(*DB).conn"}, report.SeverityHigh, "open connections (60% of this wait), then wait for a peer's answer", "raise SetMaxIdleConns"},
 		{"opens some, parallel", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 15e8, TotalNS: 2e9, ConnOpenNS: 5e8, ConnOpenRequests: 90}, report.SeverityMedium, "open connections (25% of this wait), then wait for the slowest of 6 calls", "have the pool keep more of them"},

@@ -56,7 +56,7 @@ func TestSwitchBehindWrappers(t *testing.T) {
 	for _, g := range rep.Groups {
 		got[g.Name] = g.Count
 	}
-	want := map[string]int{"main.list": n, "main.order": n, "main.page": n, "unseen HTTP/2 handlers": 2}
+	want := map[string]int{"main.list": n, "main.order": n, "main.page": n, "HTTP/2 handlers that the trace does not name": 2}
 	check.True(t, maps.Equal(got, want), "the groups are %v, want %v", got, want)
 }
 

@@ -25,7 +25,7 @@ func TestIsMonitoring(t *testing.T) {
 		"main.(*board).show":                                              false,
 		"main.main.func2":                                                 false,
 		"health":                                                          false, // a task's name
-		"unseen HTTP/1 handlers":                                          false,
+		"HTTP/1 handlers that the trace does not name":                    false,
 	} {
 		check.Equal(t, isMonitoring(name), want, "%s", name)
 	}
@@ -53,8 +53,8 @@ func TestSortByRole(t *testing.T) {
 			[]g{{"dns.serve", request.Goroutine, 1000, 30 * ms, false}, {"promhttp.serve", request.HTTP1, 10, 90 * ms, false}},
 			[]string{"dns.serve", "", "promhttp.serve", "monitoring"}},
 		"a checker whose probes show no handler": {
-			[]g{{"main.check", request.Loop, 20000, 90_000 * ms, true}, {"unseen HTTP/1 handlers", request.HTTP1, 10, 9 * ms, false}},
-			[]string{"main.check", "", "unseen HTTP/1 handlers", "monitoring"}},
+			[]g{{"main.check", request.Loop, 20000, 90_000 * ms, true}, {"HTTP/1 handlers that the trace does not name", request.HTTP1, 10, 9 * ms, false}},
+			[]string{"main.check", "", "HTTP/1 handlers that the trace does not name", "monitoring"}},
 		"a queue's consumer in a server": {
 			[]g{{"main.serve", request.HTTP1, 1000, 900 * ms, false}, {"main.consume", request.Loop, 1000, 1500 * ms, false}},
 			[]string{"main.consume", "", "main.serve", ""}},

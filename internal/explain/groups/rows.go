@@ -203,7 +203,7 @@ func (w rowWriter) title(g *group) (kind, name string, named bool) {
 		name = w.sp.Syms.String(w.sp.Syms.Frame(g.handlerFrame).Func)
 	}
 	if !named {
-		name = "unseen " + report.Kind(kind).Protocol() + " handlers"
+		name = report.Kind(kind).Protocol() + " handlers that the trace does not name"
 	}
 	return kind, name, named
 }

@@ -120,7 +120,7 @@ func groupVerdict(r *report.Report, g *report.Group, band report.BandName, fault
 	v.Lead, v.Range = bandWords(g, chosenBand)
 	if withoutHandler, all := r.CountWithoutHandler(); withoutHandler > 0 && g.Named && g.Kind.IsCall() {
 		// These percentiles are not those of all requests.
-		v.Range = fmt.Sprintf("%s, of the %s of %s requests that waited)", strings.TrimSuffix(v.Range, ")"), words.Number(int64(g.Count)), words.Number(int64(all)))
+		v.Range = fmt.Sprintf("%s, of %s of %s requests)", strings.TrimSuffix(v.Range, ")"), words.Number(int64(g.Count)), words.Number(int64(all)))
 	}
 	if isOfMessages {
 		addBacklog(&v, g)
@@ -325,7 +325,11 @@ func LatencyRange(g *report.Group, band *report.Band) string {
 		if ns := band.TotalNS() / int64(max(band.Count, 1)); band.Band == report.BandAll && ns > threshold.FarFactor**g.LatencyNS.P50 {
 			meanText = ", mean " + words.Duration(ns)
 		}
-		return "(p50 " + words.Duration(*g.LatencyNS.P50) + meanText + ", max " + words.Duration(maxNS) + ")"
+		slow := "max " + words.Duration(maxNS)
+		if band.Band == report.BandAll && g.LatencyNS.P99 != nil {
+			slow = "p99 " + words.Duration(*g.LatencyNS.P99) // as predictions
+		}
+		return "(p50 " + words.Duration(*g.LatencyNS.P50) + meanText + ", " + slow + ")"
 	case minNS == 0:
 		return "(up to " + words.Duration(maxNS) + ")"
 	}

@@ -35,7 +35,7 @@ func TestRangeOfSomeRequests(t *testing.T) {
 		{ID: "a", Named: true, Kind: report.KindHTTP1, Count: 10, LatencyNS: report.Latency{P50: &p50, Max: &longest}, Bands: []report.Band{{Band: report.BandAll, ToNS: longest, Count: 10}}},
 		{ID: "b", Kind: report.KindHTTP1, Count: 599},
 	}}
-	want := "(p50 10.2ms, max 21.2ms, of the 10 of 609 requests that waited)"
+	want := "(p50 10.2ms, max 21.2ms, of 10 of 609 requests)"
 	if got := groupVerdict(r, &r.Groups[0], report.BandAll, nil, true, false).Range; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

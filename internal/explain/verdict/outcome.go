@@ -152,7 +152,7 @@ func IsOfPeer(f *report.Finding) bool {
 const leastNoticeable = 1_000_000
 
 // causeText returns the latency of the requests of a finding and their largest cause by the verdict on them. If that is another cause
-// than the finding's, it returns the finding's title, because the change is about it.
+// than the finding's, or if the number of calls is the cause, it returns the finding's title, because the change is about it.
 func causeText(r *report.Report, verdicts []report.Verdict, f *report.Finding) string {
 	i := slices.IndexFunc(verdicts, func(v report.Verdict) bool { return v.Group == f.Group && len(v.Causes) > 0 })
 	if i < 0 && len(verdicts) > 0 && r.Group(f.Group) == nil && len(verdicts[0].Causes) > 0 {
@@ -176,7 +176,8 @@ func causeText(r *report.Report, verdicts []report.Verdict, f *report.Finding) s
 	if f.Code.OfMachine() {
 		text = words.Percent(lossShare(f)) + " without a CPU, because other processes had it"
 	} else if i >= 0 {
-		if c := &verdicts[i].Causes[0]; c.Cause == f.Cause || c.AheadWork != nil && c.AheadWork.Cause == f.Cause {
+		isNumber := slices.ContainsFunc(f.Changes, func(c report.Change) bool { return c.Kind == report.ChangeCalls })
+		if c := &verdicts[i].Causes[0]; !isNumber && c.Cause == f.Cause || c.AheadWork != nil && c.AheadWork.Cause == f.Cause {
 			text = words.Percent(c.Share) + " " + shortCause(c)
 		}
 	}

@@ -64,10 +64,21 @@ func Describe(cause *report.VerdictCause, siteColumns int) []Piece {
 		if _, preposition := queueWaitIn([]*report.Queue{cause.Queue}, via); preposition != nil {
 			text.addSite(" at ", preposition.Site.OwnLine())
 		}
-		text.add(Plain, ", behind others that are "+activity(cause))
+		text.add(Plain, aheadWords(cause)+activity(cause))
 	}
 	text.addSitesAndWaits(cause)
 	return text.pieces
+}
+
+// aheadWords returns the words before the activity of those ahead in a queue. A reader waits for a writer, which perhaps waits for
+// another reader.
+func aheadWords(cause *report.VerdictCause) string {
+	isOther := func(v report.Via) bool { return !knowledge.Has(v.Call, knowledge.ReadLock) }
+	isWriter := func(v report.Via) bool { return knowledge.Has(v.Call, knowledge.WriteLock) }
+	if slices.ContainsFunc(cause.Queue.Waits, isOther) || slices.ContainsFunc(cause.Sites[0].Via, isWriter) {
+		return ", behind others that are "
+	}
+	return ", behind a writer that is "
 }
 
 // addQueueSites adds the line at which most requests wait in a queue, and the number of the other lines.
@@ -90,9 +101,6 @@ func (s *sentence) addSitesAndWaits(cause *report.VerdictCause) {
 	if cause.TotalNS == 0 || float64(top.TotalNS) >= 0.9*float64(cause.TotalNS) { // one place
 		if isAnswer(cause, top.Site) {
 			s.addSite(preposition, top.Site.OwnLine())
-			if cause.Kind != "inbound" && (top.Site.Module != "" || top.Site.Does == "") {
-				s.addSite(", read in ", top.Site)
-			}
 		} else {
 			s.addSite(preposition, top.Site)
 			s.addCaller(", ", top.Site)

@@ -16,7 +16,7 @@ func handlers(name string, waiting int, sleep float64, seed uint64) *report.Repo
 	named := load{"main.document", report.KindHTTP1, 10, max(waiting, 1), func(rng *rand.Rand, _ float64) []spent {
 		return []spent{{"sleep", "main.document", 5, wait(rng)}, {"cpu", "main.document", 6, work(rng)}}
 	}}.group(seed)
-	unseen := load{"unseen HTTP/1 handlers", report.KindHTTP1, 10, 100 - waiting, func(rng *rand.Rand, _ float64) []spent {
+	unseen := load{"HTTP/1 handlers that the trace does not name", report.KindHTTP1, 10, 100 - waiting, func(rng *rand.Rand, _ float64) []spent {
 		return []spent{{"cpu", "net/http", 6, work(rng)}}
 	}}.group(seed + 1)
 	unseen.Named = false
@@ -33,7 +33,7 @@ func handlers(name string, waiting int, sleep float64, seed uint64) *report.Repo
 }
 
 // TestServers: a change removes the waits of a handler, so its requests no longer show it. All requests of the server are faster, and
-// the group of the others, to which slower requests moved, is not compared. It detects "unseen HTTP/1 handlers became slower".
+// the group of the others, to which slower requests moved, is not compared. It detects "HTTP/1 handlers that the trace does not name became slower".
 func TestServers(t *testing.T) {
 	old, new := handlers("a", 30, 50e6, 1), handlers("b", 3, 600e3, 7)
 	d := Reports(old, new)

@@ -72,7 +72,7 @@ func TestOthersNoLongerWait(t *testing.T) {
 func TestMovedRequests(t *testing.T) {
 	const ms = time.Millisecond
 	before, after := withRow("a", 50*ms, 41*ms, finding(11)), withRow("b", 10*ms, 0)
-	after.Groups[0].ID, after.Groups[0].Name, after.Groups[0].Named = "u", "unseen HTTP/1 handlers", false
+	after.Groups[0].ID, after.Groups[0].Name, after.Groups[0].Named = "u", "HTTP/1 handlers that the trace does not name", false
 	before.Groups[0].Named = true
 	v := Reports(before, after).Verdicts[0]
 	check.True(t, v.Population == "all HTTP/1 requests" && strings.Contains("kept better", string(v.Judgement)),

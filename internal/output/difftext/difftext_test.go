@@ -148,8 +148,8 @@ func TestServersAndFindings(t *testing.T) {
 	fell := compare.Change{Old: p(50e6), New: p(1e6), Delta: p(-49e6), Low: p(-50e6), High: p(-40e6), Evidence: true}
 	d := &compare.Diff{
 		Servers: []compare.Group{{Name: "all HTTP/1 requests", Kind: report.KindHTTP1, Changed: true, Confidence: 0.995, OldCount: 1000, NewCount: 1100, Mean: fell, P50: fell,
-			Members: []compare.Member{{Name: "example.org/shop/main.(*api).document", OldCount: 300, NewCount: 2, Moved: true}, {Name: "unseen HTTP/1 handlers", OldCount: 700, NewCount: 1098, Moved: true}}}},
-		Groups:       []compare.Group{{Name: "unseen HTTP/1 handlers", Kind: report.KindHTTP1, Moved: true, OldCount: 700, NewCount: 1098}},
+			Members: []compare.Member{{Name: "example.org/shop/main.(*api).document", OldCount: 300, NewCount: 2, Moved: true}, {Name: "HTTP/1 handlers that the trace does not name", OldCount: 700, NewCount: 1098, Moved: true}}}},
+		Groups:       []compare.Group{{Name: "HTTP/1 handlers that the trace does not name", Kind: report.KindHTTP1, Moved: true, OldCount: 700, NewCount: 1098}},
 		Vanished:     []compare.GroupRef{{Name: "example.org/shop/main.(*api).document", Kind: report.KindHTTP1, Count: 300}},
 		NewFindings:  []compare.FindingRef{{Code: "WL2005", Severity: report.SeverityLow, Title: "requests wait for a peer's answer"}},
 		GoneFindings: []compare.FindingRef{{Code: "WL2002", Severity: report.SeverityHigh, Title: "requests queue for a Mutex"}, {Code: "WL2001", Severity: report.SeverityLow, Title: "a sleep"}},
@@ -161,10 +161,11 @@ func TestServersAndFindings(t *testing.T) {
             old      new    change  99.5% interval of the change
   mean   50.0ms   1.00ms      -98%  -50.0ms to -40.0ms
   p50    50.0ms   1.00ms      -98%  -50.0ms to -40.0ms
-  its requests by group  main.(*api).document 300 → 2, unseen HTTP/1 handlers 700 → 1098
+  its requests by group  main.(*api).document 300 → 2, HTTP/1 handlers that the trace does not name
+                         700 → 1098
 
 Not compared, because requests moved between them (a request shows its handler only if it waits):
-unseen HTTP/1 handlers (700 → 1098 requests).
+HTTP/1 handlers that the trace does not name (700 → 1098 requests).
 
 only in the old  main.(*api).document (300 requests)
 
