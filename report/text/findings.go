@@ -151,14 +151,14 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 		case onlyMax(pr):
 			spans = append(spans, span{plain, "p50 and p99 stay, max " + beforeArrow(pr.WasMaxNS)}, span{green, formatEstimate(*pr.MaxNS)})
 		default: // the slow ones first: the verdict is about them
-			name, was, slow := "p99", p99, &pr.P99NS
+			name, before, slow := "p99", p99, &pr.P99NS
 			if p99 == nil && pr.MaxNS != nil { // the requests are too few for a p99
-				name, was, slow = "max", pr.WasMaxNS, pr.MaxNS
+				name, before, slow = "max", pr.WasMaxNS, pr.MaxNS
 			}
-			if short && !isSureGain(was, slow) && isSureGain(p50, &pr.P50NS) {
+			if short && !isSureGain(before, slow) && isSureGain(p50, &pr.P50NS) {
 				spans = append(spans, span{plain, fact(name + ": no sure gain")})
 			} else {
-				spans = append(spans, span{plain, fact(name + " ")}, latencyChange(was, *slow, formatEstimate))
+				spans = append(spans, span{plain, fact(name + " ")}, latencyChange(before, *slow, formatEstimate))
 			}
 			if savesMostAtP90(pr) {
 				spans = append(spans, span{plain, ", " + fact("p90 ")}, latencyChange(pr.WasP90NS, *pr.P90NS, formatEstimate))

@@ -367,9 +367,9 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 		return textOf("fix pool-wide", "holder", site)
 	}
 	workSite, holdText := top.nonStdSite(), words.Brief(int64(facts.holdNS))
-	now, more, copies := facts.poolAt(nil).Slots, facts.additionalConnections(), "several"
-	if more > 0 {
-		copies = fmt.Sprint((now + more + now - 1) / now)
+	size, additional, copies := facts.poolAt(nil).Slots, facts.additionalConnections(), "several"
+	if additional > 0 {
+		copies = fmt.Sprint((size + additional + size - 1) / size)
 	}
 	fix := strings.ReplaceAll(facts.kind.advice, "{n}", copies)
 	switch {
@@ -383,15 +383,15 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 	}
 	switch {
 	case !facts.isSizeKnown(), strings.Contains(facts.kind.advice, "{n}"):
-	case more > 0:
-		fix = textOf("fix pool-more", "fix", fix, "n", now+more, "now", now)
-	case facts.kind.isSharedConnection || now >= facts.sufficient:
+	case additional > 0:
+		fix = textOf("fix pool-more", "fix", fix, "n", size+additional, "now", size)
+	case facts.kind.isSharedConnection || size >= facts.sufficient:
 	case facts.slots != nil && facts.slots.Slots > 0 || facts.hasServers:
-		fix = textOf("fix pool-enough-instead", "fix", fix, "n", facts.sufficient, "now", now)
+		fix = textOf("fix pool-enough-instead", "fix", fix, "n", facts.sufficient, "now", size)
 	default:
-		fix = textOf("fix pool-enough", "fix", fix, "n", facts.sufficient, "now", now)
+		fix = textOf("fix pool-enough", "fix", fix, "n", facts.sufficient, "now", size)
 	}
-	if facts.kind.isSingleSlot || facts.kind.hasHolder && facts.isSizeKnown() && now == 1 {
+	if facts.kind.isSingleSlot || facts.kind.hasHolder && facts.isSizeKnown() && size == 1 {
 		fix = textOf("fix pool-one-slot", "fix", fix)
 	}
 	switch {
@@ -407,8 +407,8 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 		fix = textOf("fix pool-or-find-out", "fix", fix, "site", workSite)
 	}
 	switch advice := facts.kind.unusedAdvice; {
-	case advice != "" && more > 0:
-		fix = textOf("fix pool-others-hold-some", "fix", fix, "advice", advice, "n", more, "now", now)
+	case advice != "" && additional > 0:
+		fix = textOf("fix pool-others-hold-some", "fix", fix, "advice", advice, "n", additional, "now", size)
 	case advice != "":
 		fix = textOf("fix pool-others-hold", "fix", fix, "advice", advice)
 	}
