@@ -124,7 +124,7 @@ var entries = []entry{
 	{
 		name: "caddy-file", program: "caddy", description: "a small file, served as it is", arguments: caddyFile,
 		loads: []loadStream{{kind: "GET /", rate: 200, path: "/small.txt"}},
-		truth: testprog.FieldTruth{Group: `caddy|HTTP. handlers`, SkipReason: transportDominates},
+		truth: testprog.FieldTruth{Group: `caddy|HTTP/. handlers`, SkipReason: transportDominates},
 	},
 	{
 		name: "nats-sync-always", program: "nats", description: "every message is on the disk before it is acknowledged (sync_interval: always)", fault: "sync always", arguments: natsConfig("jetstream {\n store_dir: DATA\n sync_interval: always\n}"), prepare: createStream,

@@ -233,7 +233,7 @@ var shopEntries = []entry{
 	{
 		name: "flight-healthy", program: "flight", description: "a flight recorder's snapshot of a service whose report holds no lock", warmup: 4 * time.Second,
 		loads: []loadStream{{kind: "GET /order", servesSamples: true}, {kind: "orders", rate: 25, path: "/order"}},
-		truth: testprog.FieldTruth{Group: `order|HTTP. handlers`, SkipReason: fastRequestsUnseen},
+		truth: testprog.FieldTruth{Group: `order|HTTP/. handlers`, SkipReason: fastRequestsUnseen},
 	},
 	{
 		name: "chi-lock", program: "chi", fault: "lock", description: "a price list is locked for 3 ms while an order is saved; one handler behind middleware switches by path",
@@ -258,7 +258,7 @@ var shopEntries = []entry{
 	{
 		name: "quota-pool", program: "quotes", fault: "slots", description: "a semaphore of eight places on a quota of half a CPU uses the quota up before half of the period is over", quota: 0.5, seconds: 2,
 		loads: []loadStream{{kind: "GET /quote", rate: 100, path: "/quote"}},
-		truth: testprog.FieldTruth{Group: `quote|HTTP. handlers`, Cause: `throttle`, Code: "WL4001", SkipReason: fastRequestsUnseen},
+		truth: testprog.FieldTruth{Group: `quote|HTTP/. handlers`, Cause: `throttle`, Code: "WL4001", SkipReason: fastRequestsUnseen},
 	},
 }
 
