@@ -26,7 +26,10 @@ func GroupName(g *report.Group, max int) string {
 	case report.KindTask, report.KindRegion, report.KindGRPC:
 		return termtext.Middle(g.Name, max)
 	}
-	if strings.Contains(g.Name, " ") {
+	switch isSpaced := strings.Contains(g.Name, " "); {
+	case isSpaced && !g.Named && g.Kind.IsCall() && termtext.Width(g.Name) > max:
+		return termtext.Middle("unnamed "+g.Kind.Protocol()+" handlers", max)
+	case isSpaced:
 		return termtext.Middle(g.Name, max)
 	}
 	if position := Position(g.Entry); position != "" && words.IsClosure(g.Name) && g.Entry.Func == g.Name {
