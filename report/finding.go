@@ -17,8 +17,10 @@ type Finding struct {
 	// Doubt is why Confidence is low, in a clause; empty if it is not.
 	Doubt string `json:"doubt,omitempty"`
 	// DoubtedBy is the rule whose finding is that reason; empty if it is another one.
-	DoubtedBy RuleCode   `json:"doubted_by,omitempty"`
-	Evidence  []Evidence `json:"evidence"`
+	DoubtedBy RuleCode `json:"doubted_by,omitempty"`
+	// CallsAtOnce is how many calls are under way at a peer when its answers take longest; 0 unless these calls wait for each other.
+	CallsAtOnce int        `json:"calls_at_once,omitempty"`
+	Evidence    []Evidence `json:"evidence"`
 	// Fix is what to do, with alternatives and conditions. It begins with Remedy: the first thing to do, in a complete clause.
 	Fix    string `json:"fix"`
 	Remedy string `json:"remedy,omitempty"`

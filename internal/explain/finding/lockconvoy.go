@@ -220,7 +220,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	case knowledge.Has(cand.wait.call, knowledge.ReadLock):
 		v.Fix = textOf("fix lock-of-readers", "site", attr.movableWork(cand, top).OwnLine())
 	case top.Cause.Cause == report.CauseCPU:
-		v.Fix = textOf("fix lock-computes", "site", top.nonStdSite(), "lock", lockWithLine(cand, top))
+		v.Fix = textOf("fix lock-computes", "site", attr.movableWork(cand, top).OwnLine(), "lock", lockWithLine(cand, top))
 	case top.Cause.Cause == report.CauseNetwork && knowledge.Has(top.Cause.Call, knowledge.FileWrite):
 		v.Fix = textOf("fix lock-writes-pipe", "site", v.Site)
 	case top.Cause.Cause == report.CauseNetwork && top.Cause.Kind != "inbound":
@@ -418,13 +418,17 @@ func ratio(a, b int64) float64 {
 	return min(1, float64(a)/float64(b))
 }
 
-// lockWithLine names a lock by the file and line at which the service takes it.
+// lockWithLine names a lock by the file and line at which requests take it. A holder that computes in another function may have taken it elsewhere.
 func lockWithLine(cand *candidate, top *causeRoute) string {
 	line := cand.wait.site.Site()
 	if v := firstMatch(top.via, func(v *report.Via) bool { return waitKeyOf(v) == cand.wait }); v != nil {
 		line = v.Site.OwnLine()
 	}
-	if position := names.Position(line); position != "" {
+	switch position := names.Position(line); {
+	case position == "":
+	case top.Cause.Cause == report.CauseCPU && line.Func != top.ownLine().Func:
+		return textOf("phrase the-lock-awaited", "line", position)
+	default:
 		return textOf("phrase the-lock-of", "line", position)
 	}
 	return textOf("phrase the-lock")

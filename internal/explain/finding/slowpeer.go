@@ -428,6 +428,7 @@ func (a *attribution) rewriteForAckDelays(v *Verdict, cand *candidate, calls *qu
 // other. The change is that an answer takes as long as with few calls.
 func (a *attribution) rewriteForCrowding(v *Verdict, cand *candidate, crowding *queues.Crowding) {
 	usualTime := words.Brief(crowding.AloneNS)
+	v.CallsAtOnce = crowding.AtOnce
 	v.Title = textOf("title crowded-peer", "n", crowding.AtOnce, "crowded", words.Brief(crowding.CrowdedNS), "alone", usualTime, "site", v.Site)
 	v.Fix = textOf("fix crowded-peer", "peer", a.in.peerText(&cand.routes[0]))
 	v.Gain = cand.gain.scaled(1 - float64(crowding.AloneNS)/float64(crowding.CrowdedNS))

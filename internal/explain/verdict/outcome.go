@@ -145,7 +145,7 @@ func NewOutcome(r *report.Report, verdicts []report.Verdict) *Outcome {
 
 // IsOfPeer reports whether a finding is about the time of a peer's answers: whatever the service changes, each takes as long.
 func IsOfPeer(f *report.Finding) bool {
-	return f.Code == report.RuleSlowPeer && !slices.ContainsFunc(f.Changes, func(c report.Change) bool { return c.Kind != report.ChangeTime })
+	return f.Code == report.RuleSlowPeer && f.CallsAtOnce == 0 && !slices.ContainsFunc(f.Changes, func(c report.Change) bool { return c.Kind != report.ChangeTime })
 }
 
 // leastNoticeable is the time of a cause in a request, in ns, from which it deserves a word though no rule knows a change.
@@ -176,7 +176,7 @@ func causeText(r *report.Report, verdicts []report.Verdict, f *report.Finding) s
 	if f.Code.OfMachine() {
 		text = words.Percent(lossShare(f)) + " without a CPU, because other processes had it"
 	} else if i >= 0 {
-		isNumber := slices.ContainsFunc(f.Changes, func(c report.Change) bool { return c.Kind == report.ChangeCalls })
+		isNumber := f.CallsAtOnce > 0 || slices.ContainsFunc(f.Changes, func(c report.Change) bool { return c.Kind == report.ChangeCalls })
 		if c := &verdicts[i].Causes[0]; !isNumber && c.Cause == f.Cause || c.AheadWork != nil && c.AheadWork.Cause == f.Cause {
 			text = words.Percent(c.Share) + " " + shortCause(c)
 		}
