@@ -343,7 +343,7 @@ func (a *attribution) slotText(v *report.Via) (name string, isSlot bool) {
 // movableWork returns the line of the service whose work happens while a lock or slot is held and could happen before or after:
 // the call in the function that took the lock or slot, if that call was seen, else the line where the holder is.
 func (a *attribution) movableWork(cand *candidate, top *causeRoute) *report.Site {
-	if u := a.holderLine(cand, top); u != nil {
+	if u := a.holderLine(cand, top); u != nil && !isBehindReader(top.via) { // there it is the line of the writer, which waits itself
 		return u.Line
 	}
 	return top.nonStdSite()

@@ -43,6 +43,14 @@ func TestLockHolder(t *testing.T) {
 	}
 }
 
+// TestReaderAheadOfWriter: what is to be done without the lock is the call of the reader, not the line of the writer that waits for it.
+func TestReaderAheadOfWriter(t *testing.T) {
+	rep := oneGroup(report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Call: "net.(*conn).Read", Site: site("send@81"), TotalNS: ms(3000),
+		Via: via("lock lookup@36 sync.(*RWMutex).RLock", "lock change@45 sync.(*RWMutex).Lock")})
+	got := rulesByCode(report.RuleLockConvoy)[0].Run(&Input{Report: rep, HolderLines: []queues.HolderLine{{WaitSite: site("lookup@36"), HolderSite: site("send@81"), Line: site("change@46")}}})
+	check.True(t, len(got) == 1 && strings.HasPrefix(got[0].Fix, "copy what is needed under the lock, and do the call at main.send (main.go:81) after unlocking"), "%+v", got)
+}
+
 // TestUnlockedWork: the prediction is of the advised change. Work that waits leaves the lock with the line that calls it; of
 // work that computes only the time in the computing function is known.
 func TestUnlockedWork(t *testing.T) {
