@@ -74,7 +74,7 @@ func TestFullReport(t *testing.T) {
 				if got, want := sumOf(p, "#host .bar .part", "ns"), *r.Host.Lost.QuotaNS+*r.Host.Lost.RunQueueNS+*r.Host.Lost.UnsplitNS+*r.Host.Lost.UnexplainedNS; got != want {
 					t.Errorf("the bar of lost time shows %d ns of %d", got, want)
 				}
-				if got := evaluate[[][]int64](p, `[...document.querySelectorAll('#whatif .gain')].map(g => [+g.dataset.now, +g.dataset.est, +g.dataset.low, +g.dataset.high])`); len(got) != 2 || !reflect.DeepEqual(got[0], []int64{2e6, 1e6, 9e5, 1.2e6}) || !reflect.DeepEqual(got[1], []int64{9e6, 2e6, 1.5e6, 4e6}) {
+				if got := evaluate[[][]int64](p, `[...document.querySelectorAll('#whatif .gain')].map(g => [+g.dataset.now, +g.dataset.est, +g.dataset.low, +g.dataset.high])`); len(got) != 2 || !reflect.DeepEqual(got[0], []int64{9e6, 2e6, 1.5e6, 4e6}) || !reflect.DeepEqual(got[1], []int64{2e6, 1e6, 9e5, 1.2e6}) {
 					t.Errorf("the requested predictions are drawn as %v", got)
 				}
 				for selector, want := range map[string]string{
