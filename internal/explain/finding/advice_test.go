@@ -20,7 +20,7 @@ func TestDeadline(t *testing.T) {
 		answerNS   int64 // of all 100 requests; 0: there is no answer
 		title, fix string
 	}{
-		{500e6, "requests wait at main.ask (x.go:7) for a peer's answer (HTTP) that does not come, until a context's deadline has passed after 60ms", "shorten that deadline from 60ms to 15ms, because an answer usually takes 5ms"},
+		{500e6, "requests wait at main.ask (x.go:7) for a peer's answer (HTTP) that does not come, until a context's deadline has passed after 60ms", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline from 60ms to 15ms, as an answer usually takes 5ms"},
 		{4e9, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer"},
 		{0, "requests wait at main.ask (x.go:7) for what does not come, until a context's deadline has passed after 60ms", "find out why what is awaited at main.ask (x.go:7) does not come"},
 	} {
