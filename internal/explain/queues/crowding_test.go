@@ -2,6 +2,7 @@ package queues
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -43,5 +44,24 @@ func TestCrowding(t *testing.T) {
 	}
 	if c := crowdingOf(parallel); c != (Crowding{}) {
 		t.Errorf("each answer takes 10 ms, however many there are: %+v", c)
+	}
+}
+
+// TestKeptAnswers: which answers are kept does not depend on how workers share the requests.
+func TestKeptAnswers(t *testing.T) {
+	const workers = 3
+	one, shared := new(peerCallSum), [workers]peerCallSum{}
+	random := rand.New(rand.NewPCG(3, 4))
+	for _, start := range random.Perm(2 * maxAnswers) {
+		answer := interval{int64(start), int64(start) + 10}
+		one.addAnswer(answer)
+		shared[random.IntN(workers)].addAnswer(answer)
+	}
+	merged := new(peerCallSum)
+	for i := range shared {
+		merged.add(&shared[i], 1)
+	}
+	if got := merged.answers.Sorted(); len(got) != maxAnswers || !slices.Equal(got, one.answers.Sorted()) {
+		t.Errorf("%d answers are kept, or others than by one worker", len(got))
 	}
 }

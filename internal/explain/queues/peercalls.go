@@ -7,6 +7,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -60,7 +61,7 @@ type peerCallSum struct {
 	totalNS                              int64
 	fanOut                               fanOutSum
 	connOpens                            connOpenSum
-	answers                              []interval // from a call's wait to the end of the first part of its answer, at most maxAnswers
+	answers                              *sample.TopN[interval] // the earliest ones, from a call's wait to the end of the first part of its answer; nil for none
 }
 
 // A placedAnswer is the time of one call's answer.
@@ -83,7 +84,17 @@ func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
 	s.fanOut.lastNS += addend.fanOut.lastNS * weight
 	s.fanOut.othersNS += addend.fanOut.othersNS * weight
 	s.connOpens.add(&addend.connOpens, weight)
-	s.answers = append(s.answers, addend.answers[:min(len(addend.answers), maxAnswers-len(s.answers))]...)
+	for _, answer := range addend.answers.Sorted() {
+		s.addAnswer(answer)
+	}
+}
+
+// addAnswer adds the time of one call's answer.
+func (s *peerCallSum) addAnswer(answer interval) {
+	if s.answers == nil {
+		s.answers = sample.New(maxAnswers, func(a, b interval) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end)) })
+	}
+	s.answers.Add(answer)
 }
 
 // requestCalls are the calls that one request makes with the same stack.
@@ -180,12 +191,13 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 		if sum.connOpens.ns > 0 {
 			sum.connOpens.requests = 1
 		}
+		stored := entry.GetOrAdd(p.peerCalls, peerCallKey{w.Group, call.site, call.via})
+		stored.add(&sum, w.Weight)
 		for _, a := range p.answerScratch {
 			if a.site == call.site && a.via == call.via {
-				sum.answers = append(sum.answers, a.interval)
+				stored.addAnswer(a.interval)
 			}
 		}
-		entry.GetOrAdd(p.peerCalls, peerCallKey{w.Group, call.site, call.via}).add(&sum, w.Weight)
 	}
 }
 
@@ -330,7 +342,7 @@ func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 				Unanswered: o.unanswered, UnansweredNS: o.unansweredNS,
 				LaterParts: o.laterParts.waits, AckDelays: o.laterParts.ackDelays, ShortAckDelays: o.laterParts.shortAckDelays, AckDelayNS: o.laterParts.ackDelayNS,
 				TotalNS: o.totalNS, ConnOpenNS: o.connOpens.ns,
-				ConnOpenRequests: o.connOpens.requests, ConnOpenFunc: sp.Syms.String(o.connOpens.longestFunc), Crowding: crowdingOf(o.answers),
+				ConnOpenRequests: o.connOpens.requests, ConnOpenFunc: sp.Syms.String(o.connOpens.longestFunc), Crowding: crowdingOf(o.answers.Sorted()),
 			})
 		}
 	}
