@@ -190,6 +190,9 @@ func (s Roles) Has(r Role) bool {
 	return s.high>>(r-64)&1 != 0
 }
 
+// BelongsToStart reports whether a function does work of a service's start: it sets something up, or uses it for the first time.
+func (s Roles) BelongsToStart() bool { return s.Has(SetUp) || s.Has(FirstUse) }
+
 // Union returns the roles of both sets.
 func (s Roles) Union(o Roles) Roles { return Roles{s.low | o.low, s.high | o.high} }
 

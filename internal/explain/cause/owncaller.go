@@ -103,7 +103,7 @@ func (p *Placer) recordCallee(id tracefmt.StackID, site tracefmt.FrameID) {
 func (p *Placer) setUpCall(id tracefmt.StackID) tracefmt.FrameID {
 	hasOwn := false
 	for _, f := range slices.Backward(p.syms.Stack(id)) {
-		if roles := p.sites.RolesOf(f); hasOwn && (roles.Has(knowledge.SetUp) || roles.Has(knowledge.FirstUse)) {
+		if hasOwn && p.sites.RolesOf(f).BelongsToStart() {
 			return f
 		}
 		hasOwn = hasOwn || p.isOwn(f)
@@ -115,8 +115,7 @@ func (p *Placer) setUpCall(id tracefmt.StackID) tracefmt.FrameID {
 // pauses, and the function that this frame calls; 0 if the site is other own code or no frame is.
 func (p *Placer) ownCaller(id tracefmt.StackID, site tracefmt.FrameID) (caller tracefmt.FrameID, callee tracefmt.StringID) {
 	frames := p.syms.Stack(id)
-	roles := p.sites.RolesOf(site)
-	seenDependency := roles.Has(knowledge.SetUp) || roles.Has(knowledge.FirstUse)
+	seenDependency := p.sites.RolesOf(site).BelongsToStart()
 	if seenDependency {
 		frames = frames[slices.Index(frames, site):]
 	}

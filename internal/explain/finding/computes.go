@@ -9,12 +9,19 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkComputes is WL1008, computes: requests spend their time computing in the service's code or its dependencies. It is a fault
-// if slow requests compute far more than others. Otherwise computing may be the service's purpose: the verdict needs half of the
-// group's time and a tenth of the trace's, and is at most low, or only a fact if samples do not show the line.
-func checkComputes(in *Input, group *report.Group) []Verdict {
+// checkComputing is WL1008, computes: requests spend their time on work of the service's start (checkRepeatedSetUp), or on other
+// computing (checkComputes).
+func checkComputing(in *Input, group *report.Group) []Verdict {
+	setUp := checkRepeatedSetUp(in, group)
+	return append(checkComputes(in, group, len(setUp) > 0), setUp...)
+}
+
+// checkComputes returns the verdict on requests that compute in the service's code or its dependencies, without work of the
+// service's start if repeatsSetUp. It is a fault if slow requests compute far more than others. Otherwise computing may be the
+// service's purpose: the verdict needs half of the group's time and a tenth of the trace's, and is at most low, or only a fact if
+// samples do not show the line.
+func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict {
 	attr := in.attributionOf(group)
-	repeatsSetUp := len(checkRepeatedSetUp(in, group)) > 0
 	isOwnRoute := func(c *report.Cause, via []report.Via) bool {
 		return c.Cause == report.CauseCPU && attr.candidateKeyOf(c, via).code == "" && !(repeatsSetUp && isSetUp(c))
 	}

@@ -56,5 +56,5 @@ func checkRepeatedSetUp(in *Input, group *report.Group) []Verdict {
 
 // isSetUp reports whether a cause is computing that belongs to a service's start.
 func isSetUp(c *report.Cause) bool {
-	return c.Cause == report.CauseCPU && c.Site != nil && (knowledge.Has(c.Site.Func, knowledge.SetUp) || knowledge.Has(c.Site.Func, knowledge.FirstUse))
+	return c.Cause == report.CauseCPU && c.Site != nil && knowledge.Of(c.Site.Func).BelongsToStart()
 }

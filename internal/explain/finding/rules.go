@@ -29,7 +29,7 @@ var rules = []Rule{
 	perReport(report.RuleTooManyPs, checkTooManyPs, needRuntimeTrace, needRunDelays),
 	perRunQueueWait(report.RuleTooFewPs, checkTooFewPs, needRuntimeTrace, needHostSamples),
 	perRunQueueWait(report.RuleLongRuns, checkLongRuns, needRequests),
-	bothChecks(perGroup(report.RuleComputes, checkComputes, needRequests, needCPUSamples), perGroup(report.RuleComputes, checkRepeatedSetUp)),
+	perGroup(report.RuleComputes, checkComputing, needRequests, needCPUSamples),
 	perReport(report.RuleBusyMachine, checkBusyMachine, needRequests, needHostSamples),
 
 	perCandidate(report.RuleSleep, checkSleep, needRequests),
