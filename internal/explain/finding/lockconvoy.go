@@ -163,6 +163,9 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		lockName = textOf("phrase lock-of-library", "library", library.name)
 	}
 	work := held.work
+	isElsewhere := func(line *report.Site) bool {
+		return line.LineKey() != top.ownLine().LineKey() && line.LineKey() != top.nonStdSite().LineKey()
+	}
 	switch {
 	case isBehindReader(top.via):
 		title = "title lock-convoy-behind-reader"
@@ -171,10 +174,10 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	case held.awaited != "":
 		title, v.Site = "title lock-convoy-for-goroutine", held.holder
 	case knowledge.Has(cand.wait.call, knowledge.ReadLock): // it waits for a writer only
-		if title, work = "title lock-convoy-behind-writer", attr.movableWork(cand, top); work.LineKey() != top.ownLine().LineKey() && work.LineKey() != top.nonStdSite().LineKey() {
+		if title, work = "title lock-convoy-behind-writer", attr.movableWork(cand, top); isElsewhere(work) {
 			title = "title lock-convoy-behind-writer-at"
 		}
-	case held.work != nil && held.work.LineKey() != top.ownLine().LineKey() && held.work.LineKey() != top.nonStdSite().LineKey():
+	case held.work != nil && isElsewhere(held.work):
 		title = "title lock-convoy-at"
 	}
 	v.Title = textOf(title, "lock", lockName, "activity", top.activity(), "holder", held.holder, "work", work, "awaited", held.awaited)

@@ -500,8 +500,9 @@ type SlotWaits struct {
 // SlotWaits returns, for each slotKey, the waits that other goroutines ended, the most frequent first. Merge must have been
 // called.
 func (s *Sum) SlotWaits(sp *spell.Speller) []SlotWaits {
+	compareKeys := compareSlotKeys(sp)
 	keys := slices.SortedFunc(maps.Keys(s.slotWaits), func(a, b slotKey) int {
-		return cmp.Or(cmp.Compare(s.slotWaits[b].waits, s.slotWaits[a].waits), compareSlotKeys(sp)(a, b))
+		return cmp.Or(cmp.Compare(s.slotWaits[b].waits, s.slotWaits[a].waits), compareKeys(a, b))
 	})
 	var out []SlotWaits
 	for _, key := range keys {
