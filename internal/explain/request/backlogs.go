@@ -147,8 +147,8 @@ func (r *networkReader) collectReceived(l *loopSource, c *collector, goroutine *
 		}
 		received = clientMessage{}
 		if obs.reason == reasonNetwork && obs.woken && obs.end > r.receivedUntil {
-			if loop, frame := l.loopFuncAt(c, goroutine, obs.stack); loop == nil || !loop.isIdleWaitServed || c.stackInfo(obs.stack).outerOwned == 0 { // else requests are messages
-				r.isLibrary = c.stackInfo(obs.stack).outerOwned == 0
+			if loop, frame := l.loopFuncAt(c, goroutine, obs.stack); loop == nil || !loop.isIdleWaitServed || c.stackInfo(obs.stack).outerServiceFrame == 0 { // else requests are messages
+				r.isLibrary = c.stackInfo(obs.stack).outerServiceFrame == 0
 				received = clientMessage{start: obs.end, goroutine: goroutine.id, frame: frame, isRead: true}
 			}
 			r.receivedUntil = obs.end

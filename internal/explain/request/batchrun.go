@@ -154,7 +154,7 @@ func (r *runSource) emitPieces(c *collector, g *timeline.Gen, id uint64, to int6
 			if last.Stack != 0 && name == 0 && depth > 0 && benchmark == 0 && last.Origin != timeline.OriginCreated {
 				info := c.stackInfo(last.Stack)
 				isBenchmark = c.namer.function(info.startFunc).Has(knowledge.Benchmark)
-				name = info.outerOwned
+				name = info.outerServiceFrame
 			}
 			spanCount++
 			maxSpans := maxPieceSpans
@@ -334,7 +334,7 @@ func (w *workIndex) isStartedOutside() bool {
 	isOutside := w.workStartedOutside()
 	var allNS, outsideNS int64
 	for _, origin := range w.origins {
-		if !origin.isOwned || origin.total == 0 {
+		if !origin.hasServiceCode || origin.total == 0 {
 			continue
 		}
 		allNS += origin.emittedNS

@@ -21,7 +21,7 @@ func findIterations(c *collector, sequence []tracefmt.StackID) tracefmt.StackID 
 	lastLine := tracefmt.FrameID(0)
 	for i, id := range sequence {
 		indexes[id] = append(indexes[id], i)
-		if line := c.stackInfo(id).outerOwned; line != lastLine {
+		if line := c.stackInfo(id).outerServiceFrame; line != lastLine {
 			lineRuns[line]++
 			lastLine = line
 		}
@@ -37,7 +37,7 @@ func findIterations(c *collector, sequence []tracefmt.StackID) tracefmt.StackID 
 	})
 	for _, candidate := range candidates {
 		list := indexes[candidate]
-		isOuter := repeatedLines < 2 || lineRuns[c.stackInfo(candidate).outerOwned] >= len(list) && len(list) <= fewestRuns+1
+		isOuter := repeatedLines < 2 || lineRuns[c.stackInfo(candidate).outerServiceFrame] >= len(list) && len(list) <= fewestRuns+1
 		if len(list) >= minJobs && isOuter && 2*(list[len(list)-1]-list[0]) >= len(sequence) && isRegular(sequence, list) {
 			return candidate
 		}
@@ -50,7 +50,7 @@ func findIterations(c *collector, sequence []tracefmt.StackID) tracefmt.StackID 
 func longestCall(c *collector, sequence []tracefmt.StackID) (longest []tracefmt.StackID) {
 	first := 0
 	for i := range len(sequence) + 1 {
-		if i == len(sequence) || c.stackInfo(sequence[i]).outerOwned == 0 {
+		if i == len(sequence) || c.stackInfo(sequence[i]).outerServiceFrame == 0 {
 			if i-first > len(longest) {
 				longest = sequence[first:i]
 			}

@@ -40,7 +40,7 @@ func (l *loopSource) idleRank(c *collector, obs *observation) (rank int, isLibra
 	}
 	switch obs.reason {
 	case reasonNetwork:
-		if info.isInLibrary && (info.ownedDepth > 0 || !l.isUnknownServer) || info.isWrite {
+		if info.isInLibrary && (info.serviceDepth > 0 || !l.isUnknownServer) || info.isWrite {
 			return 1, info.isLibraryDelay // probably a client's wait for an answer
 		}
 		if !l.isUnknownServer {
@@ -118,7 +118,7 @@ func (r *loopFunc) chooseIdleWait(c *collector) {
 	r.idleWait = slices.MinFunc(idleWaits, func(a, b tracefmt.StackID) int {
 		v, stats := r.waits[a], r.waits[b]
 		p, q := *c.stackInfo(a), c.stackInfo(b)
-		return cmp.Or(stats.rank-v.rank, intOf(stats.isPause)-intOf(v.isPause), p.ownedDepth-q.ownedDepth, p.depth-q.depth,
+		return cmp.Or(stats.rank-v.rank, intOf(stats.isPause)-intOf(v.isPause), p.serviceDepth-q.serviceDepth, p.depth-q.depth,
 			cmp.Compare(stats.totalNS, v.totalNS), cmp.Compare(a, b))
 	})
 	r.isIdleWaitServed, r.isIdleWaitRead = r.waits[r.idleWait].isServed, c.stackInfo(r.idleWait).isPacketRead

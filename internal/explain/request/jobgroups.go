@@ -27,10 +27,10 @@ type birthGroup struct {
 
 // uniformJobs counts jobs.
 type uniformJobs struct {
-	count        int
-	lifeNS       int64
-	lastEnd      int64
-	isOwnedStart bool // the start function is service code
+	count          int
+	lifeNS         int64
+	lastEnd        int64
+	isServiceStart bool // the start function is service code
 }
 
 // groupOf returns the group of a birth, created on first use; nil if the birth must be inspected on its own (addJob). last is
@@ -50,7 +50,7 @@ func (j *jobSource) groupOf(c *collector, g *timeline.Gen, b *timeline.Birth, la
 	group := &birthGroup{birthKey: key}
 	job := newJob(c, b)
 	group.startFunc, group.kind = j.kindFor(c, &job)
-	group.kind.uniform.isOwnedStart = c.stackInfo(b.Start).outerOwned != 0
+	group.kind.uniform.isServiceStart = c.stackInfo(b.Start).outerServiceFrame != 0
 	j.birthGroups[key] = group
 	return group
 }
@@ -97,7 +97,7 @@ func (j *jobSource) addGroups(c *collector) {
 // isNamed reports whether jobs of a kind need no inspection for their name, nor for what their creators wait for.
 func (j *jobSource) isNamed(key jobKey, kind *jobKind) bool {
 	_, isNamed := j.namesByStarter[key.starterFrame]
-	return kind.uniform.isOwnedStart || key.starterFrame != 0 && isNamed && kind.endedCount >= inspectedPerFunc
+	return kind.uniform.isServiceStart || key.starterFrame != 0 && isNamed && kind.endedCount >= inspectedPerFunc
 }
 
 // isCounted reports whether a goroutine with a state is a job that is only counted.
@@ -113,7 +113,7 @@ func (j *jobSource) endUniform(c *collector, key jobKey, kind *jobKind) {
 	kind.originStats.emittedNS += kind.uniform.lifeNS
 	kind.originStats.isLibraryWait = kind.areLibraryWaits()
 	j.emitPending(c, kind)
-	if !kind.uniform.isOwnedStart {
+	if !kind.uniform.isServiceStart {
 		j.addGroupKey(c, kind, cmp.Or(j.namesByStarter[key.starterFrame], key.starterFrame))
 	}
 }

@@ -224,8 +224,8 @@ func (j *jobSource) jobStateOf(g *timeline.Gen, id uint64) (ok, isPart bool, car
 // newJob returns the job that begins with a birth, without its kind.
 func newJob(c *collector, b *timeline.Birth) job {
 	job := job{openRequest: openAt(b.Time), startStack: b.Start, creatorID: b.Creator, creatorStack: b.Stack}
-	if start := c.stackInfo(b.Start); start.role == roleUnclaimed && start.outerOwned == 0 {
-		job.starterFrame = c.stackInfo(b.Stack).innerOwned
+	if start := c.stackInfo(b.Start); start.role == roleUnclaimed && start.outerServiceFrame == 0 {
+		job.starterFrame = c.stackInfo(b.Stack).innerServiceFrame
 	}
 	return job
 }
@@ -249,7 +249,7 @@ func (j *jobSource) addJob(c *collector, g *timeline.Gen, number uint32, birth *
 	// A goroutine that a handler or a job starts is a part of that request or job.
 	if ok, isPart, carrier, kind := j.jobStateOf(g, birth.Creator); ok {
 		job.isPart = isPart
-		if carrier != nil && c.stackInfo(birth.Stack).outerOwned != 0 {
+		if carrier != nil && c.stackInfo(birth.Stack).outerServiceFrame != 0 {
 			job.isPart, carrier.carriesRequests = true, true
 		}
 		if !job.isPart && kind != nil && kind.originStats.inspected >= minJobs {
@@ -284,7 +284,7 @@ func (j *jobSource) addEnding(c *collector, g *timeline.Gen, kind *jobKind, numb
 	if isPart {
 		j.states[number] |= isPartJob
 	}
-	if kind.bornCount++; g.PiecesOf(number) < 2*threshold.SmallSample && c.stackInfo(start).outerOwned != 0 {
+	if kind.bornCount++; g.PiecesOf(number) < 2*threshold.SmallSample && c.stackInfo(start).outerServiceFrame != 0 {
 		kind.shortCount++
 	}
 	return end, true
@@ -342,10 +342,10 @@ func (j *jobSource) endJob(c *collector, id uint64, job *job, t int64) {
 	if job.isPart || c.annotated[id] {
 		return
 	}
-	var ownedFrame tracefmt.FrameID
+	var serviceFrame tracefmt.FrameID
 	if job.carrier != nil {
 		var ok bool
-		if ownedFrame, ok = j.resolveCarriedJob(c, job, id, t); !ok {
+		if serviceFrame, ok = j.resolveCarriedJob(c, job, id, t); !ok {
 			return
 		}
 	}
@@ -358,7 +358,7 @@ func (j *jobSource) endJob(c *collector, id uint64, job *job, t int64) {
 	}
 	request := j.requestOf(c, job, id, t)
 	if job.carrier != nil {
-		request.RootFrame = ownedFrame
+		request.RootFrame = serviceFrame
 	}
 	if kind.firstEnd == 0 {
 		kind.firstEnd = t
@@ -382,7 +382,7 @@ func (j *jobSource) endJob(c *collector, id uint64, job *job, t int64) {
 		return
 	}
 	j.emitPending(c, kind)
-	if job.carrier == nil && c.stackInfo(job.startStack).outerOwned == 0 {
+	if job.carrier == nil && c.stackInfo(job.startStack).outerServiceFrame == 0 {
 		j.addGroupKey(c, kind, request.RootFrame)
 	}
 }
@@ -475,7 +475,7 @@ func (e *jobKind) decideJobs(observedNS int64) bool {
 // is the service's. If it is a library's, it is the frame of the service function that ran, else that of the line that started
 // the goroutine.
 func (j *jobSource) nameFrame(c *collector, job *job, id uint64, end int64) tracefmt.FrameID {
-	if c.stackInfo(job.startStack).outerOwned != 0 {
+	if c.stackInfo(job.startStack).outerServiceFrame != 0 {
 		return 0
 	}
 	// A service line always gives the library the same function to run. In a library's loop it depends on the
@@ -487,7 +487,7 @@ func (j *jobSource) nameFrame(c *collector, job *job, id uint64, end int64) trac
 	if !ok || job.kind.areTests || job.starterFrame == 0 {
 		for _, s := range c.spans(id, job.start, end) {
 			if s.Stack != 0 && s.Start > job.start {
-				if named = c.stackInfo(s.Stack).outerOwned; named != 0 {
+				if named = c.stackInfo(s.Stack).outerServiceFrame; named != 0 {
 					j.namesByStarter[job.starterFrame] = named
 					break
 				}
@@ -514,7 +514,7 @@ func (j *jobSource) kindFor(c *collector, job *job) (*startFuncStats, *jobKind) 
 			kind.originStats = j.work.originFor(Goroutine, c.syms.Frame(key.starterFrame).Func, fn)
 		}
 		kind.areTests = c.namer.function(fn).Has(knowledge.Test)
-		kind.originStats.isOwned = true // even if only library code runs in it
+		kind.originStats.hasServiceCode = true // even if only library code runs in it
 		j.kinds[key] = kind
 		kind.index = len(j.kindList)
 		j.kindList = append(j.kindList, kind)

@@ -57,8 +57,8 @@ func (l *loopSource) loopFuncAt(c *collector, goroutine *loopGoroutine, id trace
 		k++
 	}
 	goroutine.cachedStack, goroutine.cachedFrame = id, path[k]
-	if goroutine.ownedFrame != 0 && !c.namer.isOwned(c.syms.Frame(path[k])) {
-		goroutine.cachedFrame = goroutine.ownedFrame
+	if goroutine.serviceFrame != 0 && !c.namer.isServiceCode(c.syms.Frame(path[k])) {
+		goroutine.cachedFrame = goroutine.serviceFrame
 	}
 	goroutine.cachedFunc = l.loopFuncOf(c, c.syms.Frame(goroutine.cachedFrame).Func, frames)
 	return goroutine.cachedFunc, goroutine.cachedFrame

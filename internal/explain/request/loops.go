@@ -75,13 +75,13 @@ type loopGoroutine struct {
 	// commonPath holds the outermost frames that all its waits share, outermost first. It is nil until several waits
 	// are known.
 	commonPath []tracefmt.FrameID
-	// ownedFrame is the outermost service frame, if a library's function started the goroutine. It names the loop.
-	ownedFrame tracefmt.FrameID
-	iteration  *iterationState // nil if no idle wait was seen
-	origin     *originStats    // of its iterations
-	receives   bool            // it waits for the network
-	reads      bool            // it reads from a connection
-	takes      []take          // of the current generation, from blocked senders
+	// serviceFrame is the outermost service frame, if a library's function started the goroutine. It names the loop.
+	serviceFrame tracefmt.FrameID
+	iteration    *iterationState // nil if no idle wait was seen
+	origin       *originStats    // of its iterations
+	receives     bool            // it waits for the network
+	reads        bool            // it reads from a connection
+	takes        []take          // of the current generation, from blocked senders
 
 	// Of the current generation.
 	pieces     int
@@ -139,7 +139,7 @@ func (l *loopSource) addObservations(c *collector, g *timeline.Gen) {
 		if goroutine.pieces > 2*threshold.SmallSample {
 			l.narrowPath(c, goroutine)
 		}
-		l.findOwnedFrame(c, goroutine)
+		l.findServiceFrame(c, goroutine)
 		goroutine.resetCache()
 	}
 	for _, goroutine := range l.candidates {
@@ -278,14 +278,14 @@ func (l *loopSource) listCandidates(c *collector, g *timeline.Gen) {
 	slices.SortFunc(l.candidates, func(a, b *loopGoroutine) int { return cmp.Compare(a.id, b.id) })
 }
 
-// findOwnedFrame sets ownedFrame, the outermost service frame that was observed on a goroutine.
-func (l *loopSource) findOwnedFrame(c *collector, goroutine *loopGoroutine) {
-	if goroutine.ownedFrame != 0 {
+// findServiceFrame sets serviceFrame, the outermost service frame that was observed on a goroutine.
+func (l *loopSource) findServiceFrame(c *collector, goroutine *loopGoroutine) {
+	if goroutine.serviceFrame != 0 {
 		return
 	}
 	for obs := range goroutine.observations(skipTurns) {
 		if obs.stack != 0 && !obs.isCreatorStack {
-			if goroutine.ownedFrame = c.stackInfo(obs.stack).outerOwned; goroutine.ownedFrame != 0 {
+			if goroutine.serviceFrame = c.stackInfo(obs.stack).outerServiceFrame; goroutine.serviceFrame != 0 {
 				return
 			}
 		}
@@ -344,7 +344,7 @@ func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGo
 			stats.isServed = stats.rank == idleMost && obs.reason == reasonNetwork
 			stats.isPause = obs.reason == reasonSleep && stats.rank == 2 && !stats.isLibraryDelay
 		}
-		if l.isReader(obs.waker) && (info.isFetch || info.outerOwned == 0) {
+		if l.isReader(obs.waker) && (info.isFetch || info.outerServiceFrame == 0) {
 			stats.receivedCount++
 		}
 		if obs.waker == 0 && obs.reason != reasonNetwork {
@@ -401,8 +401,8 @@ func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *
 			}
 			continue
 		}
-		if origin != nil && !origin.isOwned && c.stackInfo(obs.stack).outerOwned != 0 && !obs.isCreatorStack {
-			origin.isOwned = true
+		if origin != nil && !origin.hasServiceCode && c.stackInfo(obs.stack).outerServiceFrame != 0 && !obs.isCreatorStack {
+			origin.hasServiceCode = true
 		}
 		loop, isIdle := l.matchIdleWait(c, goroutine, obs)
 		if !isIdle {
@@ -461,7 +461,7 @@ func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *
 		if iteration.start != 0 {
 			if obs.woken && !loop.isBusy && c.stackInfo(obs.stack).isFetch && len(origin.asks) < maxAskWaits {
 				origin.asks = append(origin.asks, askWait{obs.start - iteration.start, obs.end - obs.start})
-				origin.addBusy(loop, goroutine.id, iteration.start, obs.end, c.stackInfo(obs.stack).innerOwned)
+				origin.addBusy(loop, goroutine.id, iteration.start, obs.end, c.stackInfo(obs.stack).innerServiceFrame)
 			}
 			l.endIteration(c, goroutine, obs.start, obs.stack, loop, origin)
 			if loop.isBusy && c.stackInfo(obs.stack).isLibraryLoop {
@@ -513,7 +513,7 @@ func (l *loopSource) addTurns(c *collector, goroutine *loopGoroutine, turns *obs
 	iteration.start, iteration.lastIdleStart = turns.at(last).Wake, turns.at(last-1).End
 	iteration.beginWait = turns.observation
 	iteration.beginWait.start, iteration.beginWait.end = iteration.lastIdleStart, iteration.start
-	iteration.ownedFrame = c.stackInfo(turns.stack).outerOwned
+	iteration.serviceFrame = c.stackInfo(turns.stack).outerServiceFrame
 	return true
 }
 
@@ -555,7 +555,7 @@ func (l *loopSource) iterationOf(id uint64) *iterationState {
 func (l *loopSource) originOf(c *collector, g *timeline.Gen, goroutine *loopGoroutine, wait tracefmt.StackID) *originStats {
 	_, frame := l.loopFuncAt(c, goroutine, wait)
 	origin := l.work.originFor(Loop, c.syms.Frame(frame).Func, c.stackInfo(wait).startFunc)
-	origin.isOwned = origin.isOwned || c.stackInfo(wait).outerOwned != 0
+	origin.hasServiceCode = origin.hasServiceCode || c.stackInfo(wait).outerServiceFrame != 0
 	origin.pieceCount += g.Pieces(goroutine.id)
 	goroutine.origin = origin
 	return origin
@@ -577,14 +577,14 @@ func (l *loopSource) endIteration(
 		origin.sharesSocket = origin.sharesSocket || loop.sharesSocket
 	}
 	// A library's loop runs the functions that it is given: each iteration belongs to the function that ran.
-	if iteration.ownedFrame != 0 && c.stackInfo(wait).outerOwned == 0 {
-		if ranOrigin := l.work.originFor(Loop, c.syms.Frame(iteration.ownedFrame).Func, c.stackInfo(wait).startFunc); ranOrigin != origin {
-			if ranOrigin.isOwned = true; iteration.beginWait.end == iteration.start {
+	if iteration.serviceFrame != 0 && c.stackInfo(wait).outerServiceFrame == 0 {
+		if ranOrigin := l.work.originFor(Loop, c.syms.Frame(iteration.serviceFrame).Func, c.stackInfo(wait).startFunc); ranOrigin != origin {
+			if ranOrigin.hasServiceCode = true; iteration.beginWait.end == iteration.start {
 				l.addBeginning(c, ranOrigin, &iteration.beginWait)
 			}
 			origin = ranOrigin
 		}
-		frame = iteration.ownedFrame
+		frame = iteration.serviceFrame
 	}
 	if loop.isBusy {
 		origin.addBusy(loop, goroutine.id, iteration.start, end, frame)

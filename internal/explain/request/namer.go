@@ -63,7 +63,7 @@ func (n *Namer) callPath(frames []tracefmt.FrameID, i int) CallPath {
 	last := n.syms.Frame(frames[i]).Func
 	for i--; i >= 0 && k < len(path); i-- {
 		frame := n.syms.Frame(frames[i])
-		if frame.Func == last || !n.isOwned(frame) || n.isClosureOf(frames[i+1:], n.function(frame.Func).name) {
+		if frame.Func == last || !n.isServiceCode(frame) || n.isClosureOf(frames[i+1:], n.function(frame.Func).name) {
 			continue
 		}
 		path[k], last = frame.Func, frame.Func
@@ -98,10 +98,10 @@ func (n *Namer) HandlerOf(id tracefmt.StackID) *Handler {
 	return h
 }
 
-// isOwned reports whether a frame is service code. The standard library, generated code and dependencies are not; files of
+// isServiceCode reports whether a frame is service code. The standard library, generated code and dependencies are not; files of
 // dependencies have a version or a vendor directory in their path. If the service itself was built as a versioned module, only
 // code in the main module's directory is service code.
-func (n *Namer) isOwned(f tracefmt.Frame) bool {
+func (n *Namer) isServiceCode(f tracefmt.Frame) bool {
 	if n.function(f.Func).Has(knowledge.Stdlib) {
 		return false
 	}
@@ -187,7 +187,7 @@ func (n *Namer) findHandler(frames []tracefmt.FrameID) Handler {
 		rank++
 		caller := n.syms.Frame(frames[i+1])
 		callerFunc := n.function(caller.Func)
-		if callerFunc.Has(knowledge.GRPCPackage) && n.isOwned(f) && !n.hasGRPCMethod(frames[:i]) {
+		if callerFunc.Has(knowledge.GRPCPackage) && n.isServiceCode(f) && !n.hasGRPCMethod(frames[:i]) {
 			return n.handWrittenGRPCMethod(frames, i)
 		}
 		candidate := Handler{Frame: frames[i], Key: f.Func, Rank: rank + 1<<10}
@@ -207,10 +207,10 @@ func (n *Namer) findHandler(frames []tracefmt.FrameID) Handler {
 				}
 				plain = candidate
 			}
-		case n.isOwned(f):
+		case n.isServiceCode(f):
 			// A dispatcher or a library's router called it. A closure that service code passes to a library is no
 			// handler.
-			isCalledByRouter := !n.isOwned(caller) && (callerFunc.Has(knowledge.HandlerCaller) ||
+			isCalledByRouter := !n.isServiceCode(caller) && (callerFunc.Has(knowledge.HandlerCaller) ||
 				!callerFunc.Has(knowledge.Stdlib) && n.isRouterCall(frames[i+1:]))
 			if (fn.Has(knowledge.HandlerCaller) || isCalledByRouter) && !n.isClosureOf(frames[i+1:], fn.name) {
 				named = Handler{
@@ -239,19 +239,19 @@ func (n *Namer) findHandler(frames []tracefmt.FrameID) Handler {
 // function. A library that the handler called, such as a retry loop, is not.
 func (n *Namer) isRouterCall(outer []tracefmt.FrameID) bool {
 	lib := libraryOf(n.frameFunction(outer[0]).name)
-	hasOwned := false
+	hasServiceFrame := false
 	for _, id := range outer {
 		f := n.syms.Frame(id)
 		switch fn := n.function(f.Func); {
 		case fn.Has(knowledge.HandlerRoot):
-			return !hasOwned
-		case n.isOwned(f):
-			hasOwned = true
-		case hasOwned && libraryOf(fn.name) == lib:
+			return !hasServiceFrame
+		case n.isServiceCode(f):
+			hasServiceFrame = true
+		case hasServiceFrame && libraryOf(fn.name) == lib:
 			return true
 		}
 	}
-	return !hasOwned
+	return !hasServiceFrame
 }
 
 // libraryOf returns the first three path elements of a function's package, such as github.com/owner/repository, by which packages
@@ -277,7 +277,7 @@ func (n *Namer) handWrittenGRPCMethod(frames []tracefmt.FrameID, i int) Handler 
 		f := n.syms.Frame(frames[j])
 		fn := n.function(f.Func).name
 		caller := n.frameFunction(frames[j+1]).name
-		if n.isOwned(f) && (caller == name || strings.HasPrefix(caller, name+".")) && isExportedMethod(fn) {
+		if n.isServiceCode(f) && (caller == name || strings.HasPrefix(caller, name+".")) && isExportedMethod(fn) {
 			return Handler{Frame: frames[j], Key: f.Func, Rank: 1 << 21, Path: n.callPath(frames, j)}
 		}
 	}

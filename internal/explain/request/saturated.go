@@ -56,12 +56,12 @@ type takeStats struct {
 // calls a library, which may return several messages.
 func (c *collector) takenAt(woken *loopGoroutine, obs *observation) (frame tracefmt.FrameID, isCall bool) {
 	switch info := c.stackInfo(obs.wakerStack); {
-	case info.innerOwned == 0:
+	case info.innerServiceFrame == 0:
 		return 0, false
-	case info.isFetch && woken.ownedFrame == 0 && (obs.reason == reasonReceive || obs.reason == reasonCond || obs.reason == reasonSend || obs.stack == 0):
-		return info.innerOwned, true
-	case info.isInnermostOwned && endsSend(info, obs):
-		return info.innerOwned, false
+	case info.isFetch && woken.serviceFrame == 0 && (obs.reason == reasonReceive || obs.reason == reasonCond || obs.reason == reasonSend || obs.stack == 0):
+		return info.innerServiceFrame, true
+	case info.isInnermostService && endsSend(info, obs):
+		return info.innerServiceFrame, false
 	}
 	return 0, false
 }
@@ -144,7 +144,7 @@ func (r *loopFunc) takesAt(frame tracefmt.FrameID) *takeStats {
 
 // isAtLine reports whether the service's innermost line on a stack is that of a frame.
 func (c *collector) isAtLine(id tracefmt.StackID, frame tracefmt.FrameID) bool {
-	inner := c.stackInfo(id).innerOwned
+	inner := c.stackInfo(id).innerServiceFrame
 	return inner == frame || inner != 0 && c.syms.Frame(inner).Func == c.syms.Frame(frame).Func && c.syms.Frame(inner).Line == c.syms.Frame(frame).Line
 }
 
@@ -193,7 +193,7 @@ func (r *loopFunc) separateByWork(c *collector, g *timeline.Gen) bool {
 	}
 	r.idleWait = slices.MinFunc(waits, func(a, b tracefmt.StackID) int {
 		v, w, p, q := r.waits[a], r.waits[b], *c.stackInfo(a), c.stackInfo(b)
-		return cmp.Or(intOf(4*v.count < maxCount)-intOf(4*w.count < maxCount), p.ownedDepth-q.ownedDepth, p.depth-q.depth, cmp.Compare(w.totalNS, v.totalNS), cmp.Compare(a, b))
+		return cmp.Or(intOf(4*v.count < maxCount)-intOf(4*w.count < maxCount), p.serviceDepth-q.serviceDepth, p.depth-q.depth, cmp.Compare(w.totalNS, v.totalNS), cmp.Compare(a, b))
 	})
 	for id := range r.waits {
 		r.restWaits[id] = main != 0 && c.isAtLine(id, main)
@@ -204,7 +204,7 @@ func (r *loopFunc) separateByWork(c *collector, g *timeline.Gen) bool {
 // followTakes begins and ends the iterations of a goroutine that takes messages from blocked senders: an iteration is from one
 // take to the next, or to a wait for a message.
 func (l *loopSource) followTakes(c *collector, g *timeline.Gen, goroutine *loopGoroutine, loop *loopFunc) {
-	takes, line := goroutine.takes, c.stackInfo(goroutine.takes[0].stack).innerOwned
+	takes, line := goroutine.takes, c.stackInfo(goroutine.takes[0].stack).innerServiceFrame
 	for obs := range goroutine.observations(nil) {
 		if obs.state == timeline.Waiting && obs.stack != 0 && c.isAtLine(obs.stack, line) {
 			if takes = append(takes, take{obs.start, obs.stack, true}); obs.woken {
@@ -341,11 +341,11 @@ func (l *loopSource) countSocketCall(c *collector, loop *loopFunc, goroutine *lo
 	info := c.stackInfo(stack)
 	goroutine.reads = goroutine.reads || info.isRead
 	switch {
-	case info.isInLibrary || info.innerOwned == 0 || !l.isUnknownServer:
+	case info.isInLibrary || info.innerServiceFrame == 0 || !l.isUnknownServer:
 	case info.isWrite:
 		loop.ownWrites++
 	case info.isRead:
-		stats := loop.takesAt(info.innerOwned)
+		stats := loop.takesAt(info.innerServiceFrame)
 		stats.count++
 		stats.isRead = true
 	}
@@ -510,7 +510,7 @@ func (l *loopSource) isFedFromNetwork(c *collector, goroutine *loopGoroutine, st
 	if steps == maxFeederSteps {
 		return false
 	}
-	if goroutine.ownedFrame == 0 {
+	if goroutine.serviceFrame == 0 {
 		pkg := modules.Package(c.syms.String(goroutine.startFunc))
 		for id := range c.syms.Stacks() {
 			if info := c.stackInfo(tracefmt.StackID(id)); info.isRead && modules.Package(c.syms.String(info.startFunc)) == pkg {

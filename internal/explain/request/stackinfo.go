@@ -21,15 +21,14 @@ type stackInfo struct {
 	// startFunc is the goroutine's start function. streamKind is the kind of the stream that it serves, 0 for none.
 	startFunc  tracefmt.StringID
 	streamKind Kind
-	// outerOwned is the outermost service frame and innerOwned the innermost one, 0 for none. innerOwnedIndex is the
-	// index of innerOwned, -1 for none.
-	outerOwned, innerOwned tracefmt.FrameID
-	innerOwnedIndex        int
+	// The outermost and the innermost service frame, 0 for none, and the index of the latter, -1 for none.
+	outerServiceFrame, innerServiceFrame tracefmt.FrameID
+	innerServiceIndex                    int
 	// innermost is the innermost function outside of the standard library, and innermostIndex the index of its frame,
-	// -1 for none. isInnermostOwned says that it is service code.
-	innermost        tracefmt.StringID
-	innermostIndex   int
-	isInnermostOwned bool
+	// -1 for none. isInnermostService says that it is service code.
+	innermost          tracefmt.StringID
+	innermostIndex     int
+	isInnermostService bool
 	// isFetch says that service code calls a library for the next item of work.
 	isFetch       bool
 	isMessageWait bool // waits for the beginning of a WebSocket message
@@ -42,7 +41,7 @@ type stackInfo struct {
 	// For waits.
 	canonical    tracefmt.StackID // see stackReader.canonicalStack
 	depth        int              // frames outside of the runtime
-	ownedDepth   int              // service frames; the fewer, the nearer the wait is to the loop
+	serviceDepth int              // service frames; the fewer, the nearer the wait is to the loop
 	isClientCall bool             // a client's request
 	isWrite      bool             // to a connection
 	// isInLibrary says that service code called a library, which waits. isLibraryDelay says that the call fetches no
@@ -83,28 +82,28 @@ func (sr *stackReader) stackInfo(id tracefmt.StackID) *stackInfo {
 // describeStack derives from a stack, whose frames are innermost first: the frames of the service itself, the
 // kind of call that they made further inside, and, by the outermost function, the kind of goroutine.
 func (sr *stackReader) describeStack(frames []tracefmt.FrameID) stackInfo {
-	info := stackInfo{role: roleMachinery, innerOwnedIndex: -1, innermostIndex: -1}
+	info := stackInfo{role: roleMachinery, innerServiceIndex: -1, innermostIndex: -1}
 	if len(frames) == 0 {
 		return info
 	}
 	callee, roles := new(function), knowledge.Roles{} // the function that service code called
 	for i, fr := range frames {                       // from the innermost frame outwards
-		fn, owned := sr.namer.frameFunction(fr), sr.namer.isOwned(sr.syms.Frame(fr))
+		fn, isService := sr.namer.frameFunction(fr), sr.namer.isServiceCode(sr.syms.Frame(fr))
 		roles = roles.Union(fn.Roles)
 		if !fn.Has(knowledge.Runtime) {
 			info.depth++
 		}
 		if info.innermostIndex < 0 && !fn.Has(knowledge.Stdlib) {
-			info.innermostIndex, info.isInnermostOwned, info.innermost = i, owned, sr.syms.Frame(fr).Func
+			info.innermostIndex, info.isInnermostService, info.innermost = i, isService, sr.syms.Frame(fr).Func
 		}
-		if owned {
-			if info.outerOwned == 0 {
-				info.innerOwned, info.innerOwnedIndex = fr, i
+		if isService {
+			if info.outerServiceFrame == 0 {
+				info.innerServiceFrame, info.innerServiceIndex = fr, i
 			}
-			info.outerOwned = fr
-			info.ownedDepth++
+			info.outerServiceFrame = fr
+			info.serviceDepth++
 		}
-		if info.outerOwned == 0 {
+		if info.outerServiceFrame == 0 {
 			callee = fn
 			info.isClientCall = info.isClientCall || fn.Has(knowledge.ClientCall)
 			info.isWrite = info.isWrite || fn.Has(knowledge.ConnectionWrite)
@@ -130,15 +129,15 @@ func (sr *stackReader) describeStack(frames []tracefmt.FrameID) stackInfo {
 	info.isRead = roles.Has(knowledge.ConnectionRead) && !roles.Has(knowledge.File)
 	inner := sr.namer.frameFunction(frames[0])
 	info.isMutexWait, info.isReceive, info.isSelect = inner.Has(knowledge.Mutex), inner.Has(knowledge.ReceiveWait), inner.Has(knowledge.SelectWait)
-	if info.outerOwned != 0 {
+	if info.outerServiceFrame != 0 {
 		next := callee.Has(knowledge.Fetch)
 		info.isFetch = next && !callee.Has(knowledge.Stdlib)
 		info.isLibraryDelay = info.isInLibrary && !next
-		info.isLoopPause = info.ownedDepth == 1 && !info.isInLibrary
+		info.isLoopPause = info.serviceDepth == 1 && !info.isInLibrary
 		// The service code that a library's loop calls is work.
-		info.isLibraryLoop = !start.Has(knowledge.Stdlib) && !sr.namer.isOwned(outer)
+		info.isLibraryLoop = !start.Has(knowledge.Stdlib) && !sr.namer.isServiceCode(outer)
 	}
-	info.isWorkSleep = info.isLibraryLoop || info.ownedDepth >= workSleepDepth
+	info.isWorkSleep = info.isLibraryLoop || info.serviceDepth >= workSleepDepth
 	return info
 }
 

@@ -75,8 +75,8 @@ func (s *startSource) statsFor(c *collector, g *timeline.Gen, id uint64) *startS
 				outer = 0
 				return false
 			}
-			if info.outerOwned != 0 {
-				outer = info.outerOwned
+			if info.outerServiceFrame != 0 {
+				outer = info.outerServiceFrame
 				return false
 			}
 			if frames := c.syms.Stack(span.Stack); info.role == roleUnclaimed && len(frames) > 0 {
@@ -113,7 +113,7 @@ func (sum *startStats) add(c *collector, span *timeline.Span) {
 	innerFrame, isBelowRoot := tracefmt.FrameID(0), false
 	for k := len(frames) - 1; k >= 0; k-- {
 		fr := c.syms.Frame(frames[k])
-		if isBelowRoot && c.namer.isOwned(fr) {
+		if isBelowRoot && c.namer.isServiceCode(fr) {
 			innerFrame = frames[k]
 			break
 		}

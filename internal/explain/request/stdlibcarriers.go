@@ -59,13 +59,13 @@ func isLastWaitForNetwork(c *collector, g *timeline.Gen, id uint64, until int64)
 }
 
 // resolveCarriedJob decides, when a carried job (goroutine id) has ended at end, whether its carrier carries requests (service
-// code ran in one of its goroutines), and sets the job's kind. ownedFrame is the frame of the service function that ran in it
+// code ran in one of its goroutines), and sets the job's kind. serviceFrame is the frame of the service function that ran in it
 // and names it; it is 0 if none was seen, and the library's function names the job. ok is false if the carrier is not known to
 // carry requests.
-func (j *jobSource) resolveCarriedJob(c *collector, job *job, id uint64, end int64) (ownedFrame tracefmt.FrameID, ok bool) {
+func (j *jobSource) resolveCarriedJob(c *collector, job *job, id uint64, end int64) (serviceFrame tracefmt.FrameID, ok bool) {
 	for _, s := range c.spans(id, job.start, end) {
 		if s.Stack != 0 && s.Origin != timeline.OriginCreated {
-			if ownedFrame = c.stackInfo(s.Stack).outerOwned; ownedFrame != 0 {
+			if serviceFrame = c.stackInfo(s.Stack).outerServiceFrame; serviceFrame != 0 {
 				job.carrier.carriesRequests = true
 				break
 			}
@@ -81,14 +81,14 @@ func (j *jobSource) resolveCarriedJob(c *collector, job *job, id uint64, end int
 	}
 	job.kind = j.kinds[key]
 	name := fn
-	if ownedFrame != 0 {
-		name = c.syms.Frame(ownedFrame).Func
+	if serviceFrame != 0 {
+		name = c.syms.Frame(serviceFrame).Func
 	}
 	origin := j.work.originFor(Goroutine, name, fn)
-	origin.isOwned = true
+	origin.hasServiceCode = true
 	origin.inspected++
 	origin.total++
 	origin.emittedNS += end - job.start
 	origin.addStarter(c, job.creatorID, job.creatorStack)
-	return ownedFrame, true
+	return serviceFrame, true
 }

@@ -55,7 +55,7 @@ func (rs *regionSource) addEvent(c *collector, event *timeline.UserEvent) {
 	if last.isOutermost && !rs.marks.isPartlyMarked(event.G, &last.openRequest) {
 		o := rs.work.originFor(Region, last.name, 0)
 		o.total++
-		o.isOwned = o.isOwned || isServices
+		o.hasServiceCode = o.hasServiceCode || isServices
 		c.emit(&last.openRequest, Request{Kind: Region, End: event.Time, G: event.G, Name: last.name})
 	}
 }
@@ -84,31 +84,31 @@ func (rs *regionSource) visitOpen(visit func(*openRequest, Request)) {
 // both its ends is service code, or service code ran in it, as when a framework marks its calls of the service. Otherwise it is a
 // library's region around its own work, and no request. It counts the inspection, and stops inspecting after settledCount.
 func (rs *regionSource) inspectRegion(c *collector, g uint64, r *region, end *timeline.UserEvent) bool {
-	if c.isCommonCallerOwned(r.beginStack, end.Stack) {
+	if c.isCommonCallerServiceCode(r.beginStack, end.Stack) {
 		return true
 	}
 	origin := rs.work.originFor(Region, r.name, 0)
-	if origin.isOwned || origin.inspected >= settledCount {
-		return origin.isOwned
+	if origin.hasServiceCode || origin.inspected >= settledCount {
+		return origin.hasServiceCode
 	}
 	origin.inspected++
-	caller := c.stackInfo(end.Stack).innerOwned
+	caller := c.stackInfo(end.Stack).innerServiceFrame
 	c.spanBuffer = c.window.SpansCoarse(g, max(r.start, c.window.Start()), end.Time, c.spanBuffer[:0])
 	for i := range c.spanBuffer {
 		span := &c.spanBuffer[i]
 		if span.Stack == 0 || span.End >= end.Time || span.Origin == timeline.OriginCreated {
 			continue // the run continues after the region, and its stack is from its end
 		}
-		if in := c.stackInfo(span.Stack).innerOwned; in != 0 && in != caller {
+		if in := c.stackInfo(span.Stack).innerServiceFrame; in != 0 && in != caller {
 			return true
 		}
 	}
 	return false
 }
 
-// isCommonCallerOwned reports whether the innermost function that two stacks share is service code; functions of the standard
+// isCommonCallerServiceCode reports whether the innermost function that two stacks share is service code; functions of the standard
 // library do not count. If they share none, the innermost function of the end's stack decides.
-func (sr *stackReader) isCommonCallerOwned(begin, end tracefmt.StackID) bool {
+func (sr *stackReader) isCommonCallerServiceCode(begin, end tracefmt.StackID) bool {
 	innermost := tracefmt.FrameID(0)
 	for _, fr := range sr.syms.Stack(end) {
 		frame := sr.syms.Frame(fr)
@@ -120,9 +120,9 @@ func (sr *stackReader) isCommonCallerOwned(begin, end tracefmt.StackID) bool {
 		}
 		for _, beginFrame := range sr.syms.Stack(begin) {
 			if sr.syms.Frame(beginFrame).Func == frame.Func {
-				return sr.namer.isOwned(frame)
+				return sr.namer.isServiceCode(frame)
 			}
 		}
 	}
-	return innermost == 0 || sr.namer.isOwned(sr.syms.Frame(innermost))
+	return innermost == 0 || sr.namer.isServiceCode(sr.syms.Frame(innermost))
 }

@@ -81,13 +81,13 @@ func (sr *stackReader) isHandlerSpan(begin tracefmt.StackID) bool {
 	info, frames := sr.stackInfo(begin), sr.syms.Stack(begin)
 	tracer := slices.IndexFunc(frames, func(f tracefmt.FrameID) bool { return !sr.namer.frameFunction(f).Has(knowledge.Stdlib) })
 	switch {
-	case info.ownedDepth > 1 || info.isClientCall || tracer < 0:
+	case info.serviceDepth > 1 || info.isClientCall || tracer < 0:
 		return false
-	case info.outerOwned == 0 || tracer == info.innerOwnedIndex:
+	case info.outerServiceFrame == 0 || tracer == info.innerServiceIndex:
 		return true
 	}
 	library := libraryOf(sr.namer.frameFunction(frames[tracer]).name)
-	return !slices.ContainsFunc(frames[tracer:info.innerOwnedIndex], func(f tracefmt.FrameID) bool {
+	return !slices.ContainsFunc(frames[tracer:info.innerServiceIndex], func(f tracefmt.FrameID) bool {
 		return libraryOf(sr.namer.frameFunction(f).name) != library
 	})
 }

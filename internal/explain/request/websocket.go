@@ -215,7 +215,7 @@ func (ms *messageSource) libraryCaller(c *collector, stack tracefmt.StackID) tra
 	frames := c.syms.Stack(stack)
 	index := slices.IndexFunc(frames, func(fr tracefmt.FrameID) bool { return c.namer.frameFunction(fr).Has(knowledge.MessageBegin) })
 	callers := frames[index+1:]
-	if i := slices.IndexFunc(callers, func(fr tracefmt.FrameID) bool { return c.namer.isOwned(c.syms.Frame(fr)) }); i >= 0 {
+	if i := slices.IndexFunc(callers, func(fr tracefmt.FrameID) bool { return c.namer.isServiceCode(c.syms.Frame(fr)) }); i >= 0 {
 		return callers[i]
 	}
 	library := libraryOf(c.namer.frameFunction(frames[index]).name)
@@ -248,7 +248,7 @@ func (ms *messageSource) addVotes(c *collector, reader *messageReader, spans []t
 		for _, fr := range frames {
 			frame := c.syms.Frame(fr)
 			isSameFunc := func(handlerFrame tracefmt.FrameID) bool { return c.syms.Frame(handlerFrame).Func == frame.Func }
-			if c.namer.isOwned(frame) && slices.ContainsFunc(c.syms.Stack(span.Stack), isSameFunc) {
+			if c.namer.isServiceCode(frame) && slices.ContainsFunc(c.syms.Stack(span.Stack), isSameFunc) {
 				votes[reader.callerFrame][fr]++
 				break
 			}

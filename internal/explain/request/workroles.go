@@ -47,7 +47,7 @@ type originStats struct {
 	networkCount      int   // begun by the network or an unknown cause
 	timerCount        int   // begun by a timer
 	starters          map[tracefmt.StringID]int
-	isOwned           bool // service code was observed
+	hasServiceCode    bool // service code was observed
 	handlerWaits      int  // of servingCount: the handler waited for the result
 	handlerDepartures int  // of servingCount: the handler proceeded
 	// For a library's loop: backToBack counts the iterations that had work when the one before ended, rests those after
@@ -369,7 +369,7 @@ func (w *workIndex) workRoles(c *collector, requestsThrough func(root tracefmt.S
 				serving, all = cycle.countStartedOutside(isServing)
 			}
 			switch {
-			case origin.kind == Loop && c.namer.function(origin.startFunc).Has(knowledge.Benchmark) && origin.isOwned:
+			case origin.kind == Loop && c.namer.function(origin.startFunc).Has(knowledge.Benchmark) && origin.hasServiceCode:
 				// The benchmark measures its iterations, and any goroutine may do the work.
 				roles[k] = Independent
 			case origin.kind == Loop && 2*startedJobs[origin.startFunc] >= origin.total && jobNS[origin.startFunc] >= 3*origin.emittedNS:
@@ -379,7 +379,7 @@ func (w *workIndex) workRoles(c *collector, requestsThrough func(root tracefmt.S
 			case origin.isSettled, origin.isFeeder, 2*requestsThrough(origin.startFunc) >= int64(origin.total),
 				serving > 0 && 2*serving >= all && origin.handlerDepartures <= 3*origin.handlerWaits:
 				roles[k] = Serving
-			case !origin.isOwned:
+			case !origin.hasServiceCode:
 				roles[k] = Library
 			default:
 				roles[k] = Independent

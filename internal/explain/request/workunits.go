@@ -29,8 +29,8 @@ type iterationContent struct {
 	awaitsRun       bool  // the last wait has ended, but the goroutine has not run
 	hasWritten      bool  // to a connection
 	nextRead        int64 // when a read began that may have returned more work
-	// ownedFrame is the outermost service frame that was observed.
-	ownedFrame tracefmt.FrameID
+	// serviceFrame is the outermost service frame that was observed.
+	serviceFrame tracefmt.FrameID
 }
 
 // An iterationWait is a wait within an iteration: its stack, when it began, and when the goroutine ran again.
@@ -71,8 +71,8 @@ func (in *iterationContent) add(loops *loopSource, c *collector, obs *observatio
 	if !in.hasWorked {
 		in.hasWorked = in.idleWait == 0 || loops.isOutsideWaitCall(c, in.idleWait, obs.stack)
 	}
-	if in.ownedFrame == 0 && !obs.isCreatorStack {
-		in.ownedFrame = c.stackInfo(obs.stack).outerOwned
+	if in.serviceFrame == 0 && !obs.isCreatorStack {
+		in.serviceFrame = c.stackInfo(obs.stack).outerServiceFrame
 	}
 	switch obs.state {
 	case timeline.Syscall:
@@ -118,7 +118,7 @@ func (l *loopSource) isOutsideWaitCall(c *collector, idle, id tracefmt.StackID) 
 		return true
 	}
 	a, b := c.syms.Frame(wait[callIndex]), c.syms.Frame(stack[0])
-	return a.Func != b.Func || info.isInnermostOwned && a.Line != b.Line
+	return a.Func != b.Func || info.isInnermostService && a.Line != b.Line
 }
 
 // wakeStats counts the iterations that wakes by one function began.
@@ -268,7 +268,7 @@ func appendID(key []byte, id uint32) []byte { return binary.LittleEndian.AppendU
 // isCycleInLoop reports whether an iteration's first n waits were made by the service's function that waits for work: whether their
 // innermost common frame is that function, at the same depth. Then they are repetitions of the loop, not steps of one unit.
 func (l *loopSource) isCycleInLoop(c *collector, t *endedIteration, n int) bool {
-	wait, index := c.syms.Stack(t.idleWait), c.stackInfo(t.idleWait).innerOwnedIndex
+	wait, index := c.syms.Stack(t.idleWait), c.stackInfo(t.idleWait).innerServiceIndex
 	if index < 0 {
 		return false
 	}
