@@ -109,7 +109,7 @@ const (
 	SemaphoreWait
 	CommonWait
 	Poller
-	ReadTurn
+	FDReadLock
 	Mutex
 	RWMutex
 	ReadLock

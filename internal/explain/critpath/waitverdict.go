@@ -70,7 +70,7 @@ func (w *Walker) judgeWait(frame *walkFrame, span *timeline.Span, end int64) wai
 			v.kind = WaitGroup
 		case roles.Has(knowledge.Once):
 			v.kind = WaitOnce
-		case roles.Has(knowledge.ReadTurn):
+		case roles.Has(knowledge.FDReadLock):
 			step.Kind, step.Inbound, v.kind = Network, w.isClientWait(span.Stack), WaitOther
 		}
 	case reasonCoroutineSwitch:

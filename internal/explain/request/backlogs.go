@@ -75,7 +75,7 @@ type backlogFinder struct {
 	clientReads []clientMessage
 	periods     []workPeriod
 	readers     map[uint64]*networkReader // those that began a period
-	reads       map[*originStats][]readTurn
+	reads       map[*originStats][]readIteration
 	units       []workUnit
 }
 
@@ -85,8 +85,8 @@ type workUnit struct {
 	goroutine  uint64
 }
 
-// A readTurn is an iteration of a loop that waits for data on a socket. isReady says that it did not wait.
-type readTurn struct {
+// A readIteration is an iteration of a loop that waits for data on a socket. isReady says that it did not wait.
+type readIteration struct {
 	start, end int64
 	goroutine  uint64
 	isReady    bool
@@ -117,7 +117,7 @@ func (l *loopSource) collectReceived(c *collector, g *timeline.Gen) {
 		return
 	}
 	for _, goroutine := range l.candidates {
-		for obs := range goroutine.observations(skipTurns) {
+		for obs := range goroutine.observations(skipIterations) {
 			if reader := readers[obs.waker]; reader != nil && obs.state == timeline.Waiting {
 				reader.wakes = append(reader.wakes, obs.end)
 			}
@@ -135,7 +135,7 @@ func (l *loopSource) collectReceived(c *collector, g *timeline.Gen) {
 func (r *networkReader) collectReceived(l *loopSource, c *collector, goroutine *loopGoroutine) {
 	slices.Sort(r.wakes)
 	var received clientMessage
-	for obs := range goroutine.observations(skipTurns) {
+	for obs := range goroutine.observations(skipIterations) {
 		if obs.state != timeline.Waiting || obs.stack == 0 {
 			continue
 		}
@@ -283,15 +283,15 @@ func (f *Finder) Backlogs() (out []Backlog) {
 		}
 	}
 	for key, origin := range f.work.origins {
-		turns := b.reads[origin]
-		if len(turns) < threshold.MedianSample {
+		iterations := b.reads[origin]
+		if len(iterations) < threshold.MedianSample {
 			continue
 		}
-		if !origin.sharesSocket && slices.ContainsFunc(turns, func(t readTurn) bool { return t.goroutine != turns[0].goroutine }) {
+		if !origin.sharesSocket && slices.ContainsFunc(iterations, func(t readIteration) bool { return t.goroutine != iterations[0].goroutine }) {
 			continue // each reads another socket
 		}
-		backlog := readBacklog(turns)
-		backlog.Loop, backlog.Frame = key.name, turns[0].frame
+		backlog := readBacklog(iterations)
+		backlog.Loop, backlog.Frame = key.name, iterations[0].frame
 		out = append(out, backlog)
 	}
 	slices.SortFunc(out, func(x, y Backlog) int { return cmp.Compare(x.Loop, y.Loop) })
@@ -328,39 +328,39 @@ func (b *backlogFinder) unitsOf(goroutine uint64) (units []workUnit) {
 // readBacklog estimates the queue in a socket from the iterations of the goroutines that read it. While all of them work,
 // messages wait in the socket; a goroutine that finishes then reads the next one without a wait. The messages read without a wait
 // in such an interval are assumed to have arrived at equal distances.
-func readBacklog(turns []readTurn) (b Backlog) {
-	slices.SortFunc(turns, func(x, y readTurn) int { return cmp.Compare(x.start, y.start) })
+func readBacklog(iterations []readIteration) (b Backlog) {
+	slices.SortFunc(iterations, func(x, y readIteration) int { return cmp.Compare(x.start, y.start) })
 	busyUntil := make(map[uint64]int64)
-	for i := range turns {
-		busyUntil[turns[i].goroutine] = turns[0].start - 1
-		b.Messages = append(b.Messages, QueuedMessage{turns[i].start, turns[i].start, turns[i].end})
+	for i := range iterations {
+		busyUntil[iterations[i].goroutine] = iterations[0].start - 1
+		b.Messages = append(b.Messages, QueuedMessage{iterations[i].start, iterations[i].start, iterations[i].end})
 	}
 	b.Goroutines = len(busyUntil)
-	busySince, free := turns[0].start, turns[0].start-1 // all are at work since busySince, until one is free
-	var ready []int                                     // turns of that interval
+	busySince, free := iterations[0].start, iterations[0].start-1 // all are at work since busySince, until one is free
+	var ready []int                                               // iterations of that interval
 	endInterval := func() {
 		for k, i := range ready {
-			m, last := &b.Messages[i], turns[ready[len(ready)-1]].start
+			m, last := &b.Messages[i], iterations[ready[len(ready)-1]].start
 			m.Arrival = min(m.Start, busySince+(last-busySince)*int64(k+1)/int64(len(ready)+1))
 		}
 		b.WorkNS += max(0, free-busySince)
 		b.Queued += len(ready)
 		ready = ready[:0]
 	}
-	for i := range turns {
-		turn := &turns[i]
-		if turn.start > free {
+	for i := range iterations {
+		iteration := &iterations[i]
+		if iteration.start > free {
 			endInterval()
-			busySince = turn.start
-		} else if turn.isReady {
+			busySince = iteration.start
+		} else if iteration.isReady {
 			ready = append(ready, i)
 		}
-		wasFirstFree := busyUntil[turn.goroutine] == free
-		busyUntil[turn.goroutine] = turn.end
+		wasFirstFree := busyUntil[iteration.goroutine] == free
+		busyUntil[iteration.goroutine] = iteration.end
 		if !wasFirstFree {
 			continue // another goroutine is free before it, as before
 		}
-		free = turn.end
+		free = iteration.end
 		for _, until := range busyUntil {
 			free = min(free, until)
 		}

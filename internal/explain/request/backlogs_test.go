@@ -57,18 +57,18 @@ func waitsOf(b *Backlog) (waits []int64) {
 // TestReadBacklog: while all goroutines that read a socket are at work, arrivals wait there until one of them reads it without a
 // wait. One that is idle reads it at once.
 func TestReadBacklog(t *testing.T) {
-	turns := []readTurn{
+	iterations := []readIteration{
 		{start: 0, end: 10, goroutine: 1, isReady: false}, {start: 20, end: 120, goroutine: 1, isReady: false}, // the other one is idle
 		{start: 40, end: 100, goroutine: 2, isReady: false}, {start: 100, end: 110, goroutine: 2, isReady: true}, {start: 110, end: 115, goroutine: 2, isReady: true},
 		{start: 130, end: 140, goroutine: 2, isReady: true}, // the other one is idle
 	}
 	// Both are at work from 40 to 115. Two messages have arrived until 110, at 63 and 86.
-	b := readBacklog(turns)
+	b := readBacklog(iterations)
 	if want := []int64{0, 0, 0, 0, 24, 37}; !slices.Equal(waitsOf(&b), want) || b.Queued != 2 || b.WorkNS != 75 || b.Goroutines != 2 {
 		t.Errorf("got %+v; want waits %v, 2 queued, 75 ns of work", b, want)
 	}
-	turns = []readTurn{{start: 0, end: 10, goroutine: 1, isReady: false}, {start: 10, end: 30, goroutine: 1, isReady: true}}
-	if b = readBacklog(turns); !slices.Equal(waitsOf(&b), []int64{0, 5}) || b.WorkNS != 30 {
+	iterations = []readIteration{{start: 0, end: 10, goroutine: 1, isReady: false}, {start: 10, end: 30, goroutine: 1, isReady: true}}
+	if b = readBacklog(iterations); !slices.Equal(waitsOf(&b), []int64{0, 5}) || b.WorkNS != 30 {
 		t.Errorf("got %+v", b)
 	}
 }

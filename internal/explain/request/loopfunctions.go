@@ -91,7 +91,7 @@ func (l *loopSource) loopFuncOf(c *collector, fn tracefmt.StringID, frames []tra
 // records which function follows which in it.
 func (l *loopSource) narrowPath(c *collector, goroutine *loopGoroutine) {
 	lastStack := tracefmt.StackID(0)
-	for obs := range goroutine.observations(skipTurns) {
+	for obs := range goroutine.observations(skipIterations) {
 		if obs.state != timeline.Waiting || obs.stack == 0 || obs.stack == lastStack {
 			continue
 		}

@@ -36,11 +36,11 @@ type observedWait struct {
 
 // An observationCollector turns the spans of goroutines into observations.
 type observationCollector struct {
-	spans  []timeline.Span
-	turns  timeline.TimerTurns             // of the goroutine
-	times  chunkedList[timeline.TimerTurn] // of the turns of all goroutines
-	states chunkedList[observedState]
-	waits  chunkedList[observedWait]
+	spans      []timeline.Span
+	iterations timeline.TimerIterations             // of the goroutine
+	times      chunkedList[timeline.TimerIteration] // of the iterations of all goroutines
+	states     chunkedList[observedState]
+	waits      chunkedList[observedWait]
 	// Since the goroutine's last wait: whether it ran, and the stacks observed last.
 	hasRun       bool
 	recentStacks [4]tracefmt.StackID // bitwise complement if the stack is the creator's
@@ -102,14 +102,14 @@ func (l *loopSource) collectObservations(c *collector, g *timeline.Gen) {
 			goroutine.firstObservation, goroutine.firstWait = collector.states.length, collector.waits.length
 			collector.reset()
 			spanCount, from := 0, goroutine.observedUntil
-			goroutine.turns = collector.collectTurns(c, g, goroutine)
+			goroutine.iterations = collector.collectIterations(c, g, goroutine)
 			goroutine.observedUntil = g.End
-			if turns := &goroutine.turns; turns.count > 0 {
-				collector.spans = c.window.EachSpans(goroutine.id, from, turns.at(0).Wake, collector.spans, func(spans []timeline.Span) bool {
+			if iterations := &goroutine.iterations; iterations.count > 0 {
+				collector.spans = c.window.EachSpans(goroutine.id, from, iterations.at(0).Wake, collector.spans, func(spans []timeline.Span) bool {
 					collector.add(c, spans)
 					return true
 				})
-				from, turns.index = turns.at(turns.count-1).End, collector.states.length
+				from, iterations.index = iterations.at(iterations.count-1).End, collector.states.length
 			}
 			collector.spans = c.window.EachSpans(goroutine.id, from, g.End+1, collector.spans, func(spans []timeline.Span) bool {
 				collector.add(c, spans)
@@ -122,53 +122,55 @@ func (l *loopSource) collectObservations(c *collector, g *timeline.Gen) {
 			goroutine.receives = goroutine.receives || collector.receives
 		}
 	})
-	// Whose turn it is to wait for data on a socket makes no difference.
+	// Which of several goroutines waits for data on a socket makes no difference.
 	for _, collector := range l.collectors {
 		for state := range collector.states.elements(0, collector.states.length) {
-			if state.state == timeline.Waiting && state.reason == reasonSync && state.stack != 0 && c.stackInfo(state.stack).isReadTurn {
+			if state.state == timeline.Waiting && state.reason == reasonSync && state.stack != 0 && c.stackInfo(state.stack).isFDReadLock {
 				state.reason = reasonNetwork
 			}
 		}
 	}
 }
 
-// observedTurns are turns of a goroutine that are observed in bulk: see timeline.TimerTurns. The observation before them is the wait
-// that the first wake ended, the one after them the wait that the last turn began.
-type observedTurns struct {
+// timerIterations are iterations of a goroutine that are observed in bulk: see timeline.TimerIterations. The observation before them
+// is the wait that the first wake ended, the one after them the wait that the last iteration began.
+type timerIterations struct {
 	observation  // of each wait, without times
 	collector    *observationCollector
-	first, count int // times.element(first) is the first of count turns
+	first, count int // times.element(first) is the first of count iterations
 	index        int // of the observation after them
 }
 
-func (t *observedTurns) at(i int) *timeline.TimerTurn { return t.collector.times.element(t.first + i) }
+func (t *timerIterations) at(i int) *timeline.TimerIteration {
+	return t.collector.times.element(t.first + i)
+}
 
-// collectTurns returns the goroutine's turns of the generation.
-func (x *observationCollector) collectTurns(c *collector, g *timeline.Gen, goroutine *loopGoroutine) (turns observedTurns) {
+// collectIterations returns the goroutine's equal iterations in the generation.
+func (x *observationCollector) collectIterations(c *collector, g *timeline.Gen, goroutine *loopGoroutine) (iterations timerIterations) {
 	if goroutine.maxSpans != math.MaxInt || goroutine.observedUntil != g.Base {
-		return turns
+		return iterations
 	}
-	g.SetTimerTurns(goroutine.id, &x.turns)
-	reason := c.reasonOf(x.turns.Reason)
-	if len(x.turns.List) == 0 || reason == reasonNetwork || reason == reasonSync {
-		return turns
+	g.SetTimerIterations(goroutine.id, &x.iterations)
+	reason := c.reasonOf(x.iterations.Reason)
+	if len(x.iterations.List) == 0 || reason == reasonNetwork || reason == reasonSync {
+		return iterations
 	}
-	turns.stack, turns.wakerStack, turns.reason, turns.state, turns.woken = x.turns.Stack, x.turns.WakerStack, reason, timeline.Waiting, true
-	turns.collector, turns.first, turns.count = x, x.times.length, len(x.turns.List)
-	for _, turn := range x.turns.List {
-		*x.times.append() = turn
+	iterations.stack, iterations.wakerStack, iterations.reason, iterations.state, iterations.woken = x.iterations.Stack, x.iterations.WakerStack, reason, timeline.Waiting, true
+	iterations.collector, iterations.first, iterations.count = x, x.times.length, len(x.iterations.List)
+	for _, times := range x.iterations.List {
+		*x.times.append() = times
 	}
-	return turns
+	return iterations
 }
 
 // observations iterates over the goroutine's observations in the generation, in order of time. The pointer is valid for one step.
-// Those of turns follow unless addTurns, which adds them in bulk and may be nil, returns true.
-func (c *loopGoroutine) observations(addTurns func(*observedTurns) bool) iter.Seq[*observation] {
+// If addIterations is not nil, it is called with the iterations in bulk. If it returns true, their observations are left out.
+func (c *loopGoroutine) observations(addIterations func(*timerIterations) bool) iter.Seq[*observation] {
 	return func(yield func(*observation) bool) {
 		waitIndex, index := c.firstWait, c.firstObservation
 		var obs observation
 		for state := range c.collector.states.elements(c.firstObservation, c.endObservation) {
-			if c.turns.count > 0 && index == c.turns.index && (addTurns == nil || !addTurns(&c.turns)) && !c.turns.yield(yield) {
+			if c.iterations.count > 0 && index == c.iterations.index && (addIterations == nil || !addIterations(&c.iterations)) && !c.iterations.yield(yield) {
 				return
 			}
 			index++
@@ -184,23 +186,23 @@ func (c *loopGoroutine) observations(addTurns func(*observedTurns) bool) iter.Se
 	}
 }
 
-// yield yields the observations of the turns: the run of each, and the waits between them.
-func (t *observedTurns) yield(yield func(*observation) bool) bool {
+// yield yields the observations of the iterations: the run of each, and the waits between them.
+func (t *timerIterations) yield(yield func(*observation) bool) bool {
 	for i := range t.count {
-		turn := t.at(i)
+		times := t.at(i)
 		if i > 0 {
 			wait := t.observation
-			wait.start, wait.end = t.at(i-1).End, turn.Wake
+			wait.start, wait.end = t.at(i-1).End, times.Wake
 			if !yield(&wait) {
 				return false
 			}
 		}
-		if !yield(&observation{observedState: observedState{start: turn.Start, stack: t.stack, state: timeline.Running}}) {
+		if !yield(&observation{observedState: observedState{start: times.Start, stack: t.stack, state: timeline.Running}}) {
 			return false
 		}
 	}
 	return true
 }
 
-// skipTurns adds nothing of turns: the wait before them shows all that is needed.
-func skipTurns(*observedTurns) bool { return true }
+// skipIterations leaves out iterations: the wait before them shows all that is needed.
+func skipIterations(*timerIterations) bool { return true }

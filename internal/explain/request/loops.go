@@ -48,7 +48,7 @@ func newLoopSource(workers int, jobs *jobSource, work *workIndex, messages *mess
 		clientWaits: make(map[tracefmt.StackID]bool), loopFuncs: make(map[tracefmt.StringID]*loopFunc),
 		goroutines: make(map[uint64]*loopGoroutine),
 		followers:  make(map[tracefmt.StringID]map[tracefmt.StringID]bool),
-		backlogs:   backlogFinder{readers: make(map[uint64]*networkReader), reads: make(map[*originStats][]readTurn)},
+		backlogs:   backlogFinder{readers: make(map[uint64]*networkReader), reads: make(map[*originStats][]readIteration)},
 	}
 	for range max(workers, 1) {
 		l.collectors = append(l.collectors, new(observationCollector))
@@ -89,7 +89,7 @@ type loopGoroutine struct {
 	// maxSpans is how many states are observed at first. observedUntil is the end of those that were: see observeRest.
 	maxSpans      int
 	observedUntil int64
-	turns         observedTurns
+	iterations    timerIterations
 	// collector holds the goroutine's observations firstObservation to endObservation, and its waits from firstWait on.
 	collector                                   *observationCollector
 	firstObservation, endObservation, firstWait int
@@ -283,7 +283,7 @@ func (l *loopSource) findServiceFrame(c *collector, goroutine *loopGoroutine) {
 	if goroutine.serviceFrame != 0 {
 		return
 	}
-	for obs := range goroutine.observations(skipTurns) {
+	for obs := range goroutine.observations(skipIterations) {
 		if obs.stack != 0 && !obs.isCreatorStack {
 			if goroutine.serviceFrame = c.stackInfo(obs.stack).outerServiceFrame; goroutine.serviceFrame != 0 {
 				return
@@ -296,11 +296,11 @@ func (l *loopSource) findServiceFrame(c *collector, goroutine *loopGoroutine) {
 // the idle wait.
 func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGoroutine) {
 	var lastLoop *loopFunc
-	addTurns := func(turns *observedTurns) bool {
-		loop, _ := l.loopFuncAt(c, goroutine, turns.stack)
-		return loop == nil || loop.idleWait != 0 && loop.restWaits == nil || loop.countTurns(c, turns)
+	addIterations := func(iterations *timerIterations) bool {
+		loop, _ := l.loopFuncAt(c, goroutine, iterations.stack)
+		return loop == nil || loop.idleWait != 0 && loop.restWaits == nil || loop.countIterations(c, iterations)
 	}
-	for obs := range goroutine.observations(addTurns) {
+	for obs := range goroutine.observations(addIterations) {
 		if obs.waker != 0 && obs.wakerStack != 0 {
 			l.countTake(c, g, goroutine, obs)
 		}
@@ -318,7 +318,7 @@ func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGo
 			continue
 		}
 		info, canonical := c.stackInfo(obs.stack), c.canonicalStack(obs.stack)
-		loop.sharesSocket = loop.sharesSocket || info.isReadTurn
+		loop.sharesSocket = loop.sharesSocket || info.isFDReadLock
 		goroutine.canIterate = goroutine.canIterate || loop.idleWait == 0 || loop.idleWait == canonical
 		if loop.idleWait != 0 && loop.restWaits == nil {
 			continue
@@ -365,19 +365,19 @@ func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGo
 	}
 }
 
-// countTurns adds the waits of turns to the statistics, as countWaits does. It returns false if the wait before them has none.
-func (r *loopFunc) countTurns(c *collector, turns *observedTurns) bool {
-	stats := r.waits[c.canonicalStack(turns.stack)]
+// countIterations counts the waits of iterations, as countWaits does. It returns false if the wait before them has no statistics.
+func (r *loopFunc) countIterations(c *collector, iterations *timerIterations) bool {
+	stats := r.waits[c.canonicalStack(iterations.stack)]
 	if stats == nil || r.isBenchmark {
 		return false
 	}
-	for i := range turns.count - 1 {
-		stats.totalNS += turns.at(i+1).Wake - turns.at(i).End
+	for i := range iterations.count - 1 {
+		stats.totalNS += iterations.at(i+1).Wake - iterations.at(i).End
 	}
-	stats.count += turns.count - 1
-	stats.timerCount += turns.count - 1
+	stats.count += iterations.count - 1
+	stats.timerCount += iterations.count - 1
 	if r.idleWait != 0 {
-		r.restWaits[c.canonicalStack(turns.stack)] = stats.isRest()
+		r.restWaits[c.canonicalStack(iterations.stack)] = stats.isRest()
 	}
 	return true
 }
@@ -391,10 +391,10 @@ func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *
 	var earlyWait observation // a wait that began before the trace
 	backToBack, rests := 0, 0
 	goroutine.resetCache()
-	addTurns := func(turns *observedTurns) bool {
-		return earlyWait.end == 0 && l.addTurns(c, goroutine, turns, origin)
+	addIterations := func(iterations *timerIterations) bool {
+		return earlyWait.end == 0 && l.addIterations(c, goroutine, iterations, origin)
 	}
-	for obs := range goroutine.observations(addTurns) {
+	for obs := range goroutine.observations(addIterations) {
 		if obs.stack == 0 {
 			if iteration == nil {
 				earlyWait = *obs
@@ -485,23 +485,23 @@ func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *
 	}
 }
 
-// addTurns ends the iterations of turns that are observed in bulk, except for the last one, which remains open. It returns false
-// if the turns are no iterations without work, each from the end of an idle wait to the next.
-func (l *loopSource) addTurns(c *collector, goroutine *loopGoroutine, turns *observedTurns, origin *originStats) bool {
+// addIterations ends iterations that are observed in bulk, except for the last one, which remains open. It returns false if they may
+// have done work, or are not each from the end of an idle wait to the next.
+func (l *loopSource) addIterations(c *collector, goroutine *loopGoroutine, iterations *timerIterations, origin *originStats) bool {
 	iteration := goroutine.iteration
-	loop, frame := l.loopFuncAt(c, goroutine, turns.stack)
-	if iteration == nil || origin == nil || iteration.start != turns.at(0).Wake || loop == nil || loop.isBusy || loop.isBenchmark || loop.isIdleWaitServed ||
-		loop.idleWait != c.canonicalStack(turns.stack) || c.stackInfo(turns.wakerStack).innermost != 0 || c.stackInfo(turns.stack).isFetch {
+	loop, frame := l.loopFuncAt(c, goroutine, iterations.stack)
+	if iteration == nil || origin == nil || iteration.start != iterations.at(0).Wake || loop == nil || loop.isBusy || loop.isBenchmark || loop.isIdleWaitServed ||
+		loop.idleWait != c.canonicalStack(iterations.stack) || c.stackInfo(iterations.wakerStack).innermost != 0 || c.stackInfo(iterations.stack).isFetch {
 		return false
 	}
-	last := turns.count - 1
-	isDropped := l.work.drops(c, turns.stack)
+	last := iterations.count - 1
+	isDropped := l.work.drops(c, iterations.stack)
 	for i := range last {
-		turn := turns.at(i)
-		origin.emittedNS += turn.End - turn.Wake
-		origin.observedNS += turn.End - turn.Wake
+		times := iterations.at(i)
+		origin.emittedNS += times.End - times.Wake
+		origin.observedNS += times.End - times.Wake
 		if !isDropped {
-			c.series.add(seriesKey{Loop, true, false, false, turns.stack, frame, 0}, turn.Wake, turn.End, goroutine.id)
+			c.series.add(seriesKey{Loop, true, false, false, iterations.stack, frame, 0}, times.Wake, times.End, goroutine.id)
 		}
 	}
 	origin.inspected += last
@@ -510,10 +510,10 @@ func (l *loopSource) addTurns(c *collector, goroutine *loopGoroutine, turns *obs
 	iteration.count += last
 	loop.emittedCount += last
 	entry.GetOrAdd(loop.wakers, 0).withoutWork += last
-	iteration.start, iteration.lastIdleStart = turns.at(last).Wake, turns.at(last-1).End
-	iteration.beginWait = turns.observation
+	iteration.start, iteration.lastIdleStart = iterations.at(last).Wake, iterations.at(last-1).End
+	iteration.beginWait = iterations.observation
 	iteration.beginWait.start, iteration.beginWait.end = iteration.lastIdleStart, iteration.start
-	iteration.serviceFrame = c.stackInfo(turns.stack).outerServiceFrame
+	iteration.serviceFrame = c.stackInfo(iterations.stack).outerServiceFrame
 	return true
 }
 
@@ -573,7 +573,7 @@ func (l *loopSource) endIteration(
 	iteration.count++
 	_, frame := l.loopFuncAt(c, goroutine, wait)
 	if loop.isIdleWaitRead && iteration.hasWorked && len(l.backlogs.reads[origin]) < maxBacklogRecords {
-		l.backlogs.reads[origin] = append(l.backlogs.reads[origin], readTurn{iteration.start, end, goroutine.id, iteration.isReady, c.frameOf(wait, frame)})
+		l.backlogs.reads[origin] = append(l.backlogs.reads[origin], readIteration{iteration.start, end, goroutine.id, iteration.isReady, c.frameOf(wait, frame)})
 		origin.sharesSocket = origin.sharesSocket || loop.sharesSocket
 	}
 	// A library's loop runs the functions that it is given: each iteration belongs to the function that ran.

@@ -49,7 +49,7 @@ type stackInfo struct {
 	isInLibrary, isLibraryDelay bool
 	isMutexWait                 bool
 	awaitsGoroutines            bool // other goroutines may end the wait: it is at a channel, in a select or for a WaitGroup
-	isReadTurn                  bool // for a socket that another goroutine reads
+	isFDReadLock                bool // for a socket that another goroutine reads
 	isLibraryLoop               bool // a library's loop called the service code
 	isLoopPause                 bool // a sleep here is the pause between iterations
 	isWorkSleep                 bool // a sleep here is part of the work
@@ -125,7 +125,7 @@ func (sr *stackReader) describeStack(frames []tracefmt.FrameID) stackInfo {
 		info.streamKind = start.servedKind()
 	}
 	info.isMessageWait, info.isWebSocket = awaitsMessage(roles), roles.Has(knowledge.WebSocketConnection)
-	info.isReadTurn, info.isPacketRead = roles.Has(knowledge.ReadTurn), roles.Has(knowledge.PacketRead)
+	info.isFDReadLock, info.isPacketRead = roles.Has(knowledge.FDReadLock), roles.Has(knowledge.PacketRead)
 	info.isRead = roles.Has(knowledge.ConnectionRead) && !roles.Has(knowledge.File)
 	inner := sr.namer.frameFunction(frames[0])
 	info.isMutexWait, info.isReceive, info.isSelect = inner.Has(knowledge.Mutex), inner.Has(knowledge.ReceiveWait), inner.Has(knowledge.SelectWait)

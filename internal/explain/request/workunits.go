@@ -159,7 +159,7 @@ func (l *loopSource) emitUnclassified(c *collector) {
 		}
 	}
 	for t := range l.unclassified.elements(0, l.unclassified.length) {
-		if t.hasWorked || !t.loopFunc.isWorklessWaker(t.wakerFunc) && !c.stackInfo(t.idleWait).isReadTurn {
+		if t.hasWorked || !t.loopFunc.isWorklessWaker(t.wakerFunc) && !c.stackInfo(t.idleWait).isFDReadLock {
 			l.emitWorkUnits(c, t)
 		}
 	}

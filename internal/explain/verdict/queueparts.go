@@ -147,11 +147,11 @@ func divideRows(r *report.Report, b *report.Band, queues []*report.Queue) []rowP
 			continue
 		}
 		total := totals[p.queue]
-		ownTurn := *p
+		ownPart := *p
 		fraction := min(1, float64(p.queue.OwnNS)*float64(total.requests)/float64(max(total.ns, 1)))
-		ownTurn.queue, ownTurn.ns, ownTurn.share = nil, int64(fraction*float64(p.ns)), fraction*p.share
-		p.ns, p.share = p.ns-ownTurn.ns, p.share-ownTurn.share
-		parts = append(parts, ownTurn)
+		ownPart.queue, ownPart.ns, ownPart.share = nil, int64(fraction*float64(p.ns)), fraction*p.share
+		p.ns, p.share = p.ns-ownPart.ns, p.share-ownPart.share
+		parts = append(parts, ownPart)
 	}
 	return parts
 }

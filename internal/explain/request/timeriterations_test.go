@@ -12,9 +12,9 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// TestTimerTurns: iterations that a timer begins and that do nothing are observed in bulk, until one does something, and are the same
+// TestTimerIterations: iterations that a timer begins and that do nothing are observed in bulk, until one does something, and are the same
 // as one by one.
-func TestTimerTurns(t *testing.T) {
+func TestTimerIterations(t *testing.T) {
 	const n = 3 * chunkSize
 	for _, other := range []int{-1, n / 2, n - 1} {
 		builder := tracetext.New(26)
