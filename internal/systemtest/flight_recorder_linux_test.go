@@ -256,9 +256,7 @@ func newShopClients(port int) *shopClients {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	for route, interval := range shopRoutes {
 		target := fmt.Sprintf("http://127.0.0.1:%d/%s", port, route)
-		c.done.Add(1)
-		go func() {
-			defer c.done.Done()
+		c.done.Go(func() {
 			tick := time.NewTicker(interval)
 			defer tick.Stop()
 			for {
@@ -267,13 +265,11 @@ func newShopClients(port int) *shopClients {
 					return
 				case <-tick.C:
 				}
-				c.done.Add(1)
-				go func() {
-					defer c.done.Done()
+				c.done.Go(func() {
 					c.ask(ctx, client, target)
-				}()
+				})
 			}
-		}()
+		})
 	}
 	return c
 }

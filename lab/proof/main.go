@@ -26,6 +26,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -58,14 +59,14 @@ func runCases(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		return fmt.Errorf("creating a directory for results: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	p := &prover{dir: dir, length: *length, tries: *tries, log: stderr}
+	p := &prover{dir: dir, length: *length, tries: *tries}
 	if err := p.build(ctx); err != nil {
 		return err
 	}
 	var rows []row
 	failed := 0
 	for _, c := range cases() {
-		if *services != "" && !contains(strings.Split(*services, ","), c.service) {
+		if *services != "" && !slices.Contains(strings.Split(*services, ","), c.service) {
 			continue
 		}
 		r, err := p.prove(ctx, c)
@@ -85,15 +86,6 @@ func runCases(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		return fmt.Errorf("%d cases could not be run", failed)
 	}
 	return judge(stdout, rows)
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }
 
 // build builds the two programs.

@@ -250,7 +250,6 @@ const (
 	functionLine       = 24
 	functionValueCount = 28
 	functionUnit       = 32
-	functionStartLine  = 36
 	functionID         = 40
 	functionExtraCount = 43
 	functionSize       = 44

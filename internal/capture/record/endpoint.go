@@ -1,6 +1,7 @@
 package record
 
 import (
+	"maps"
 	"net"
 	"net/url"
 	"strconv"
@@ -83,7 +84,7 @@ func ParseEndpoint(s string) (Endpoint, *Login, error) {
 			return usageError("its port is not a number from 1 to 65535")
 		}
 		u.Host = net.JoinHostPort(host, port)
-	} else if strings.HasSuffix(u.Host, ":") {
+	} else {
 		u.Host = strings.TrimSuffix(u.Host, ":")
 	}
 	var login *Login
@@ -136,9 +137,7 @@ func (e Endpoint) handlerURL(handler string, seconds int) *url.URL {
 	u := e.base
 	u.Path += "/" + handler
 	q := url.Values{}
-	for k, v := range e.query {
-		q[k] = v
-	}
+	maps.Copy(q, e.query)
 	if seconds > 0 {
 		q.Set("seconds", strconv.Itoa(seconds))
 	}

@@ -89,8 +89,7 @@ var (
 // describe converts the error of a request, or of reading its body, to an Error with advice. op is the failed operation
 // ("recording the trace at"), url its address without secrets.
 func (c *client) describe(ctx context.Context, op, url string, err error) *Error {
-	var ownErr *Error
-	if errors.As(err, &ownErr) {
+	if ownErr, ok := errors.AsType[*Error](err); ok {
 		// Returned by checkRedirect or checkProxyAnswer, and wrapped by net/http.
 		e := *ownErr
 		e.Op, e.URL = op, url

@@ -122,12 +122,10 @@ func errorText(err error) string {
 	case errors.As(err, &n) && n.Timeout():
 		return "no answer within the time-out"
 	}
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		err = op.Err
 	}
 	text := strings.Join(strings.Fields(err.Error()), " ")

@@ -211,8 +211,7 @@ func (in *instance) waitUntilReady(ctx context.Context, address string, timeout 
 			}
 			err = errors.New(resp.Status)
 		}
-		var u *url.Error
-		if errors.As(err, &u) {
+		if u, ok := errors.AsType[*url.Error](err); ok {
 			err = u.Err
 		}
 		last = err

@@ -28,7 +28,6 @@ const (
 	maxNamedFurther, minFurtherShare = 2, 0.20 // and those of other groups
 	maxSites                         = 5       // sites of a cause
 	maxNamedSites                    = 3       // sites that a sentence names
-	wholeShare                       = 0.995
 )
 
 // Verdicts returns the verdicts on the groups with the most latency, in the report's order. If the first finding is

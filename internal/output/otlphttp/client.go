@@ -133,8 +133,7 @@ func (c *Client) post(ctx context.Context, body []byte) (time.Duration, error) {
 	req.Header = c.header.Clone()
 	resp, err := c.client.Do(req)
 	if err != nil {
-		var ue *url.Error
-		if errors.As(err, &ue) {
+		if ue, ok := errors.AsType[*url.Error](err); ok {
 			err = ue.Err // the URL in it may hold credentials
 		}
 		if c.Spans > 0 && ctx.Err() == nil {

@@ -329,11 +329,9 @@ func (d *Decoder) onEachWorker(f func(*worker)) {
 	}
 	var wg sync.WaitGroup
 	for _, w := range d.workers {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			f(w)
-		}()
+		})
 	}
 	wg.Wait()
 }

@@ -534,9 +534,7 @@ func TestConcurrentQueries(t *testing.T) {
 	ctx := context.Background()
 	var wg sync.WaitGroup
 	for i := range 4 {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			for k := range 2 {
 				n := (i*31 + k*7) % tr.Facts().Requests
 				if _, err := tr.Request(ctx, n); err != nil {
@@ -556,7 +554,7 @@ func TestConcurrentQueries(t *testing.T) {
 					t.Error(err)
 				}
 			}
-		}()
+		})
 	}
 	wg.Wait()
 	// A cancelled query ends with an error.

@@ -3,6 +3,7 @@ package check
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"runtime"
 	"runtime/debug"
 	"time"
@@ -35,12 +36,8 @@ type ChildFunc func(c *ChildIO, args []string) (any, error)
 
 // Children lists the bodies by name.
 func Children() map[string]ChildFunc {
-	all := map[string]ChildFunc{}
-	for _, m := range []map[string]ChildFunc{cgroupChildren(), serviceChildren()} {
-		for name, f := range m {
-			all[name] = f
-		}
-	}
+	all := cgroupChildren()
+	maps.Copy(all, serviceChildren())
 	return all
 }
 
