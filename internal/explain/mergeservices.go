@@ -225,7 +225,7 @@ func addCostForCallers(rep *report.Report) {
 			if g.Service == f.Service || g.Role != report.RoleRequests {
 				continue
 			}
-			if share, ns := shareDueTo(rep, f, g, g.All()); share >= threshold.NoiseShare {
+			if share, ns := shareDueTo(f, g, g.All()); share >= threshold.NoiseShare {
 				f.AskedBy = append(f.AskedBy, report.AskedBy{Group: g.ID, Name: g.Name, Share: share, EachNS: ns / int64(max(g.Count, 1))})
 			}
 		}
@@ -234,7 +234,7 @@ func addCostForCallers(rep *report.Report) {
 
 // shareDueTo returns the share and the total ns of the requests' time in band b of group g that is due to a finding. The group
 // may be of another service than the finding.
-func shareDueTo(rep *report.Report, f *report.Finding, g *report.Group, b *report.Band) (share float64, ns int64) {
+func shareDueTo(f *report.Finding, g *report.Group, b *report.Band) (share float64, ns int64) {
 	if b == nil {
 		return 0, 0
 	}
@@ -289,7 +289,7 @@ func sortByEntryCost(rep *report.Report, entry string) {
 		f := &rep.Findings[i]
 		for k := range rep.Groups {
 			if g := &rep.Groups[k]; g.Service == entry && g.Role == report.RoleRequests {
-				share, _ := shareDueTo(rep, f, g, g.Tail())
+				share, _ := shareDueTo(f, g, g.Tail())
 				cost[f.ID] = math.Max(cost[f.ID], share)
 			}
 		}

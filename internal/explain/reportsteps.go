@@ -66,7 +66,7 @@ func (r *reading) report() (*report.Report, *predict.Model, error) {
 	work := selectWork(&r.opts, r.pass.Finder, r.groups)
 	table := r.reportGroups(sums.slowest, work, sp)
 	stats := r.process.Stats(sp)
-	measured := r.measuredReport(table, sums.moments, work, stats, &froze, sp)
+	measured := r.measuredReport(table, sums.moments, work, &froze, sp)
 	joined := r.joinHost(measured, samples, sampleErr, stats)
 	model := r.newModel(joined, table, sums.samples, stats, sp)
 	in := r.ruleInput(joined, table, sums, work, stats, model, sp)
@@ -188,7 +188,7 @@ func (r *reading) reportGroups(slowest *detailed.Sum, work *workSelection, sp *s
 
 // measuredReport returns the report with input, groups, servers, runtime, moments and warnings, but without host, findings and
 // verdicts.
-func (r *reading) measuredReport(table *groupTable, found *moments.Sum, work *workSelection, stats *process.Stats, froze *freeze.Verdict, sp *spell.Speller) *report.Report {
+func (r *reading) measuredReport(table *groupTable, found *moments.Sum, work *workSelection, froze *freeze.Verdict, sp *spell.Speller) *report.Report {
 	p := r.pass
 	rep := &report.Report{
 		Schema: report.Schema,

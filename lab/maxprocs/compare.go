@@ -76,7 +76,7 @@ func compare(c config, out, progress io.Writer) error {
 	wall := time.Since(start)
 	loadCPU := cpuTime()
 	othersCPU := machineCPU() - machineBefore - serviceCPU - loadCPU
-	writeTable(out, c, arms, cost, func(q float64, arm string) *result { return results[key(q, arm)] })
+	writeTable(out, c, arms, func(q float64, arm string) *result { return results[key(q, arm)] })
 	placement := "the load ran on the same CPUs as the service, at a higher priority"
 	if hasLoadCPU() {
 		placement = "the load had its own CPU"
@@ -87,7 +87,7 @@ func compare(c config, out, progress io.Writer) error {
 	return nil
 }
 
-func writeTable(out io.Writer, c config, arms []string, cost time.Duration, get func(float64, string) *result) {
+func writeTable(out io.Writer, c config, arms []string, get func(float64, string) *result) {
 	fmt.Fprintln(out, "| quota | set by | GOMAXPROCS | open loop, requests/s | p50 ms | p99 ms | p99.9 ms | throttled periods | closed loop, requests/s | throttled periods |")
 	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|---|")
 	ms := func(d time.Duration) string {

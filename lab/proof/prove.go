@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,7 +19,6 @@ type prover struct {
 	dir    string
 	length time.Duration
 	tries  int
-	log    io.Writer
 }
 
 // A row is a case that was run.

@@ -68,7 +68,7 @@ func joinSegments(segs []report.Segment, maxRuns int, minDuration int64) []segme
 }
 
 // chain writes a request's segments, each with a bar on the request's time scale.
-func (p *page) chain(g *report.Group, r *report.Request) {
+func (p *page) chain(r *report.Request) {
 	if len(r.Segments) == 0 {
 		return
 	}

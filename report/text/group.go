@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/verdict"
-	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
@@ -19,13 +18,11 @@ type row struct {
 	cause             report.CauseName
 	kind              string
 	site              *report.Site
-	isPipe            bool           // the poller watches a pipe, terminal or device, not a peer
 	inferred          bool           // the site is only inferred from the events before and after
 	routes            []report.Route // wait chains that lead to it, in the band by which rows are sorted, else in the first band with it
 	hasSortBandRoutes bool           // the routes are those of the band by which rows are sorted
 	running           []report.Share
 	share             float64 // in the band by which rows are sorted
-	totalNS           int64   // in the same band
 	bands             []float64
 }
 
@@ -97,13 +94,12 @@ func rowsOf(g *report.Group, sortBand *report.Band) []row {
 			if !ok {
 				rowIndex = len(rows)
 				index[key] = rowIndex
-				rows = append(rows, row{cause: c.Cause, kind: c.Kind, site: c.Site, inferred: c.SiteFrom == "bracket", isPipe: knowledge.Has(c.Call, knowledge.File), bands: make([]float64, len(g.Bands))})
+				rows = append(rows, row{cause: c.Cause, kind: c.Kind, site: c.Site, inferred: c.SiteFrom == "bracket", bands: make([]float64, len(g.Bands))})
 			}
 			r := &rows[rowIndex]
 			r.bands[i] += c.Share
 			if sorting {
 				r.share += c.Share
-				r.totalNS += c.TotalNS
 			}
 			switch {
 			case sorting && !r.hasSortBandRoutes:
@@ -203,7 +199,7 @@ func (p *page) group(g *report.Group, full bool) {
 	}
 	if full {
 		for i := range min(len(g.Slowest), p.opts.Slowest) {
-			p.chain(g, &g.Slowest[i])
+			p.chain(&g.Slowest[i])
 		}
 	}
 }

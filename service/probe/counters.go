@@ -121,7 +121,7 @@ func (s *state) updateUsualCPUs(usedCPUs float64) {
 
 // speedUpNearLimit makes ticks fast until two seconds after now (time since the start) if the process used nearly as many CPUs as procs (GOMAXPROCS)
 // and its quota allow.
-func (s *state) speedUpNearLimit(used, procs float64, now, interval time.Duration) {
+func (s *state) speedUpNearLimit(used, procs float64, now time.Duration) {
 	limit := procs
 	if s.quota > 0 {
 		limit = min(limit, s.quota)

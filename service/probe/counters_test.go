@@ -85,11 +85,11 @@ func TestStateHelpers(t *testing.T) {
 		fast               bool
 	}{{1, 2, 0, true}, {0.99, 2, 0, false}, {0.5, 2, 1, true}, {0.49, 2, 1, false}, {1, 2, 4, true}, {0.9, 2, 4, false}} {
 		s := state{quota: c.quota, fastUntil: time.Second}
-		s.speedUpNearLimit(c.used, c.procs, 5*time.Second, 0)
+		s.speedUpNearLimit(c.used, c.procs, 5*time.Second)
 		check.Equal(t, s.fastUntil, map[bool]time.Duration{true: 7 * time.Second, false: time.Second}[c.fast], "%+v: fast until", c)
 	}
 	alreadyFast := state{fastUntil: time.Minute}
-	alreadyFast.speedUpNearLimit(9, 1, 0, 0)
+	alreadyFast.speedUpNearLimit(9, 1, 0)
 	check.Equal(t, alreadyFast.fastUntil, time.Minute, "fast until")
 	o := &Options{Interval: 1, IdleInterval: 2}
 	check.True(t, (&state{tickStart: 4, fastUntil: 5}).interval(o) == 1 && (&state{tickStart: 5, fastUntil: 5}).interval(o) == 2,

@@ -25,7 +25,6 @@ type childResult struct {
 	Freezes          []timedFreeze
 	CPU              time.Duration
 	Wall             time.Duration
-	PerTick          float64
 }
 
 type timedFreeze struct {

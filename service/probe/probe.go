@@ -194,7 +194,7 @@ func (p *Probe) endTick(interval time.Duration) (Freeze, bool) {
 		if interval == p.opts.Interval {
 			s.updateUsualCPUs(usedCPUs)
 		}
-		s.speedUpNearLimit(usedCPUs, t.procs, now, interval)
+		s.speedUpNearLimit(usedCPUs, t.procs, now)
 		s.poll(&p.opts, now)
 		return Freeze{}, false
 	}

@@ -88,11 +88,10 @@ func (s *sharedLedger) startFlushing() {
 }
 
 // close waits until the last batch of outcomes is written, and leaves the group of consumers.
-func (s *sharedLedger) close() error {
+func (s *sharedLedger) close() {
 	s.stopFlushing()
 	s.flushing.Wait()
 	s.topic.client.Close() // Close commits and leaves the group
-	return nil
 }
 
 // ping returns an error if Kafka or the store of tokens does not answer.

@@ -155,7 +155,7 @@ func (s *sharedLedger) kill() {
 	partitions := slices.Collect(maps.Keys(s.topic.uncommitted))
 	s.topic.mu.Unlock()
 	s.topic.losePartitions(partitions)
-	_ = s.close()
+	s.close()
 }
 
 // testSharedQueue runs random steps of workers in a consumer group: they claim, finish, fail and release recordings, die, and
@@ -421,7 +421,7 @@ func newSharedWorker(t *testing.T) (*sharedLedger, *memoryFacts) {
 	t.Cleanup(c.Close)
 	m := &memoryFacts{states: make(map[string]recordingState), contributions: make(map[string]*contribution), written: make(map[string]int64)}
 	w := newMember(t, "kafka://"+c.ListenAddrs()[0]+"/whylate?partitions=1", m)
-	t.Cleanup(func() { _ = w.close() })
+	t.Cleanup(w.close)
 	return w, m
 }
 

@@ -226,7 +226,7 @@ func checkSchema(ctx context.Context, file string) (err error) {
 func (s *Store) Close() error {
 	var all []error
 	if shared, ok := s.Ledger.(*sharedLedger); ok {
-		all = append(all, shared.close())
+		shared.close()
 	}
 	for _, db := range []*sql.DB{s.writer, s.reader, s.clickhouse} {
 		if db != nil {

@@ -45,15 +45,14 @@ func runClient(target string) {
 // leads to backend.
 type proxyServer struct {
 	*httptest.Server
-	backend string
-	user    string // required as user:password; empty: none
+	user string // required as user:password; empty: none
 
 	mu      sync.Mutex
 	targets []string // method and target
 }
 
 func startProxy(t testing.TB, backend, user string) *proxyServer {
-	p := &proxyServer{backend: backend, user: user}
+	p := &proxyServer{user: user}
 	forward := &httputil.ReverseProxy{FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), Rewrite: func(r *httputil.ProxyRequest) { r.Out.URL.Host = backend }}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.mu.Lock()

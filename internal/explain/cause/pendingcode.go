@@ -100,15 +100,3 @@ func (s *TimeByCode) ByCause(settlement *Settlement) [Limit]int64 {
 	}
 	return out
 }
-
-// EachCode calls f for every code with time: causes first, then pending codes.
-func (s *TimeByCode) EachCode(f func(c Code, ns int64)) {
-	for c, ns := range s.decided {
-		if ns != 0 {
-			f(Code(c), ns)
-		}
-	}
-	for _, p := range s.pending {
-		f(p.code, p.ns)
-	}
-}

@@ -203,9 +203,8 @@ func (b *graphBuilder) scanPart(part *graphPart) {
 			b.addAnswer(part, wait)
 			continue
 		}
-		hooked := b.addWaker(wait.waker, part, wait)
-		if hooked || wait.kind == WaitGroup {
-			b.addSiblings(part, wait, hooked)
+		if b.addWaker(wait.waker, part, wait) || wait.kind == WaitGroup {
+			b.addSiblings(part, wait)
 		}
 	}
 }
@@ -428,8 +427,7 @@ func (b *graphBuilder) addPart(part *graphPart) {
 
 // addSiblings adds further goroutines that a wait of the part may have waited for: those with the same creator as the waker (or
 // created by the waiter) that ended before the wait did. For a WaitGroup their links are certain, for other waits soft.
-// hasOrigin reports that the waker worked for the request.
-func (b *graphBuilder) addSiblings(part *graphPart, wait *partItem, hasOrigin bool) {
+func (b *graphBuilder) addSiblings(part *graphPart, wait *partItem) {
 	creator, start := part.g, part.start
 	for _, existing := range b.parts {
 		if existing.g == wait.waker && existing.creator != 0 {

@@ -20,8 +20,7 @@ const ms = int64(1e6)
 
 // A recording is the text of samples, one each 20 ms from 1 s on the monotonic clock and 1000 s on the wall clock.
 type recording struct {
-	b     bytes.Buffer
-	lines int
+	b bytes.Buffer
 }
 
 func (x *recording) line(l host.Line) {
@@ -30,7 +29,6 @@ func (x *recording) line(l host.Line) {
 		panic(err)
 	}
 	x.b.Write(append(b, '\n'))
-	x.lines++
 }
 
 func sampleTime(i int64) (mono, wall int64) { return 1e9 + i*20*ms, 1000e9 + i*20*ms }

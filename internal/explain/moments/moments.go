@@ -53,9 +53,9 @@ type Sum struct {
 // New returns an empty Sum.
 func New() *Sum { return new(Sum) }
 
-// NewAdder implements pass.Sum: it returns an empty adder for one worker, whose requests stage walks.
-func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
-	p := &adder{stage: stage}
+// NewAdder implements pass.Sum: it returns an empty adder for one worker.
+func (s *Sum) NewAdder(*path.Stage) path.Adder {
+	p := new(adder)
 	s.adders = append(s.adders, p)
 	return p
 }
@@ -95,7 +95,6 @@ func (s *Sum) recordOf(id path.GroupID) *groupRecord {
 
 // An adder is one worker's part of a Sum.
 type adder struct {
-	stage  *path.Stage
 	groups []*groupRecord // by path.GroupID
 	spare  *slowRequest   // one that a group dropped, to reuse its memory; or nil
 }

@@ -127,7 +127,7 @@ func (c *Collector) addGC(g *timeline.Gen) {
 		if e.Begin {
 			addHeapUntil(e.Time)
 			if !e.Active {
-				s.countCycle(&e, c)
+				s.countCycle(&e)
 			}
 			continue
 		}
@@ -155,7 +155,7 @@ const minRoomDivisor = 32
 
 // countCycle counts a cycle at its beginning. With the live heap and the goal since the previous cycle it counts as measured,
 // or as full if the goal left no room.
-func (s *gcSums) countCycle(e *timeline.GCEvent, c *Collector) {
+func (s *gcSums) countCycle(e *timeline.GCEvent) {
 	s.cycles++
 	s.beginsByStack[e.Stack]++
 	if s.lastCycleEnd != 0 && s.lowestHeap != 0 && s.currentGoal != 0 {

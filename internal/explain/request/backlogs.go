@@ -111,7 +111,7 @@ func (b *backlogFinder) addMessages(list []Request) {
 
 // collectReceived stores, for each reader, the data that the reader received in a generation, and whether it woke a goroutine
 // with that data.
-func (l *loopSource) collectReceived(c *collector, g *timeline.Gen) {
+func (l *loopSource) collectReceived(c *collector) {
 	readers := l.backlogs.readers
 	if len(readers) == 0 {
 		return

@@ -167,7 +167,7 @@ func (l *loopSource) addObservations(c *collector, g *timeline.Gen) {
 			l.followIterations(c, g, goroutine)
 		}
 	}
-	l.collectReceived(c, g)
+	l.collectReceived(c)
 	l.emitUnclassified(c)
 	for _, loop := range l.loopFuncs {
 		if loop != nil && 2*loop.clientCount > loop.emittedCount {

@@ -307,7 +307,6 @@ func (r *Reader) returnBuffer(b []byte) {
 // A batchHeader is the part of a batch before its data.
 type batchHeader struct {
 	typ        EventType
-	exp        byte
 	gen, m, ts uint64
 	size       int
 	data       int // index of the data in unread
@@ -336,8 +335,7 @@ func (r *Reader) readBatchHeader() (h batchHeader, err error) {
 		if r.ensureAvailable(2) != nil {
 			return h, r.cutError()
 		}
-		h.exp = r.buffer[i]
-		i++
+		i++ // the kind of experiment
 	default:
 		return h, r.damagedError(fmt.Sprintf("a batch was expected, but there is a byte %d", h.typ))
 	}
