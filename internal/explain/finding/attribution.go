@@ -394,11 +394,7 @@ func (a *attribution) newVerdict(cand *candidate, route *causeRoute) Verdict {
 // requests, and the gain. The part of a cause that matches is the share of its time on matching routes.
 func gainWithoutRoutes(g *report.Group, match func(*report.Cause, []report.Via) bool) (share float64, gain Gain) {
 	return gainWithoutPart(g, func(c *report.Cause) float64 {
-		matching, all := routeTimes(c, match)
-		if all == 0 {
-			return 0
-		}
-		return float64(matching) / float64(all)
+		return ratio(routeTimes(c, match))
 	})
 }
 

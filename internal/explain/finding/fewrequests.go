@@ -9,7 +9,7 @@ import (
 // checkFewRequests is WL5001, few-requests: the first group has fewer than threshold.TailSample requests, so its p99 is not
 // reliable.
 func checkFewRequests(in *Input) []Verdict {
-	if len(in.Report.Groups) == 0 || len(warningTexts(in, "no-requests")) > 0 {
+	if len(in.Report.Groups) == 0 {
 		return nil
 	}
 	g := &in.Report.Groups[0]

@@ -193,11 +193,8 @@ func (in *Input) commandFor(missing *missingInput) string {
 }
 
 // MergeJudged combines the results for two services: a rule has found something if it did in one of them, else it is blind if it
-// was in one, else it is clear. It returns nil if one result is nil.
+// was in one, else it is clear.
 func MergeJudged(a, b *report.Judged) *report.Judged {
-	if a == nil || b == nil {
-		return nil
-	}
 	out := &report.Judged{Rules: a.Rules, Found: slices.Clone(a.Found), Clear: []report.RuleCode{}, Blind: []report.Blind{}, Record: cmp.Or(a.Record, b.Record)}
 	for _, c := range b.Found {
 		if !slices.Contains(out.Found, c) {

@@ -10,9 +10,6 @@ import (
 // function in which these runs end.
 func checkLongRuns(in *Input, wait *runQueueWait) []Verdict {
 	t := firstMatch(wait.occupants, func(t *occupant) bool { return ruleForOccupant(in, t) == report.RuleLongRuns })
-	if t == nil {
-		t = &wait.occupants[0]
-	}
 	var runs, ns, longest int64
 	for i := range in.Process.Runs {
 		if r := &in.Process.Runs[i]; r.Site != nil && r.Site.Func == t.site.Func {

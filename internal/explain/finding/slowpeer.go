@@ -351,7 +351,7 @@ func (in *Input) withRoundTrips(peers []string) []string {
 	return texts
 }
 
-// A knownPeer describes a peer that may be this process itself, or that has another recording.
+// A knownPeer describes a peer that may be this process itself.
 type knownPeer struct {
 	awaited, fix string
 	evidence     []report.Evidence
@@ -359,7 +359,7 @@ type knownPeer struct {
 	isElsewhere  bool // most of the wait belongs to requests of a group that has other findings
 }
 
-// describeKnownPeer returns words and evidence for a peer that answers a group: a group of this process, or another recording.
+// describeKnownPeer returns words and evidence for a group of this process that answers another one. Other recordings are not yet known to rules.
 // peerAdvice is the advice for an unknown peer, for a match that is uncertain.
 func describeKnownPeer(r *report.Report, peer *report.Peer, peerAdvice string) (out knownPeer) {
 	name, waitText, servedText := names.PeerNames(peer), words.Brief(peer.WaitNS), words.Brief(peer.ServedNS)
@@ -369,9 +369,6 @@ func describeKnownPeer(r *report.Report, peer *report.Peer, peerAdvice string) (
 	}
 	restText := textOf("phrase served-for", "served", servedText, "wait", waitText)
 	switch {
-	case peer.Recording != "":
-		out.awaited = textOf("phrase recorded-peer", "peer", name, "recording", peer.Recording)
-		out.fix = textOf("fix recorded-peer", "peer", name, "recording", peer.Recording, "rest", restText)
 	case peer.Confidence < 0.8:
 		// Only the times fit: the wait and its usual advice are certain.
 		out.awaited, out.fix, out.isUncertain = textOf("phrase perhaps-own-peer", "peer", name), peerAdvice, true

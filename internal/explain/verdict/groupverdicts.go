@@ -15,7 +15,6 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/output/names"
-	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -202,12 +201,7 @@ func nameCause(cause *report.VerdictCause, r *report.Report, g *report.Group) {
 	switch {
 	case g.Peer.Followed():
 		cause.Words = "on the way to this process's own " + peerNames + " and back, over the network"
-	case g.Peer.Recording != "" && g.Peer.Joined: // the remaining time may be for another peer
-	case g.Peer.Recording != "":
-		cause.Words = "waiting over the network for " + peerNames + " in " + termtext.Head(g.Peer.Recording, 80)
-		if g.Peer.Spent != "" {
-			cause.Words += " (which spent " + termtext.Head(g.Peer.Spent, 200) + ")"
-		}
+	case g.Peer.Recording != "": // the remaining time may be for another peer
 	case g.Peer.Confidence < 0.8:
 		cause.Words = "waiting for a peer on the network, perhaps this process's own " + peerNames
 	default:
