@@ -52,7 +52,7 @@ func reportBacklog(b *request.Backlog, durationNS int64, sp *spell.Speller) *rep
 // reportSaturated describes consumers that always have a next message for a report.
 func reportSaturated(s *request.SaturatedLoop, durationNS int64, sp *spell.Speller) *report.Saturated {
 	out := &report.Saturated{
-		Consumers: s.Goroutines, EachNS: s.EachNS, AskNS: s.AskNS,
+		Consumers: s.Goroutines, EachNS: s.EachNS, AskNS: s.FetchNS,
 		PerSecond: float64(s.Goroutines) * 1e9 / float64(max(s.EachNS, 1)),
 	}
 	if s.Frame != 0 {

@@ -206,7 +206,7 @@ func (p *worker) addWaits(w *path.WalkResult, record *servedRequest) {
 			record.leaves = append(record.leaves, leaf{followed.G, followed.Stack, true, followed.Start, followed.End})
 			continue
 		}
-		birth, _ := p.stage.Win.Born(followed.Waker, followed.End)
+		birth, _ := p.stage.Win.BirthBefore(followed.Waker, followed.End)
 		if birth.Creator == followed.G {
 			continue // it works for this waiter alone
 		}

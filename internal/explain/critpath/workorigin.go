@@ -58,7 +58,7 @@ func (b *graphBuilder) findOrigin(g uint64, part *graphPart, kind WaitKind, wait
 	if b.originSearches++; b.originSearches > maxOriginSearches || depth > 3 {
 		return 0, 0, false
 	}
-	if birth, isBorn := b.walker.window.Born(g, waitEnd); isBorn && birth.Time >= b.start && birth.Creator != 0 {
+	if birth, hasBirth := b.walker.window.BirthBefore(g, waitEnd); hasBirth && birth.Time >= b.start && birth.Creator != 0 {
 		if b.isMember(birth.Creator, birth.Time) {
 			b.addLink(birth.Creator, g, birth.Time)
 			return birth.Time, birth.Creator, true

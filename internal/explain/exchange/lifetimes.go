@@ -28,7 +28,7 @@ func (c *lifetime) merge(o lifetime) {
 // lifetimeOf returns the lifetime of the connection of a request, at the server's end: its goroutine is created when the connection is
 // accepted, and the client has closed it if the goroutine waits for the next request and then ends.
 func (f *AnswerFinder) lifetimeOf(r *request.Request) (out lifetime) {
-	if b, ok := f.window.Born(r.G, r.End); ok {
+	if b, ok := f.window.BirthBefore(r.G, r.End); ok {
 		out.opened = b.Time
 	}
 	death, ok := f.window.Death(r.G, r.End)
@@ -51,7 +51,7 @@ func (f *AnswerFinder) lifetimeOf(r *request.Request) (out lifetime) {
 // openTime returns when the goroutine that created the reader of a connection began to call the kernel for a socket; 0 if that is not
 // known, because another goroutine may have opened the connection.
 func (c *Clients) openTime(reader timeline.Birth) int64 {
-	dialer, ok := c.window.Born(reader.Creator, reader.Time)
+	dialer, ok := c.window.BirthBefore(reader.Creator, reader.Time)
 	if !ok || dialer.Time < reader.Time-maxSendNS {
 		return 0
 	}

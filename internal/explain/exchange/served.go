@@ -118,7 +118,7 @@ func HasClient(r *request.Request) bool { return r.Kind.IsServed() && r.Piece !=
 func NewRequest(r *request.Request, window *timeline.Window, answers *AnswerFinder) Request {
 	out := Request{G: r.G, Conn: r.G, Birth: r.Start, Start: r.Start, End: r.End, IsWoken: r.WokenAt != 0 || r.ArrivedAt != 0}
 	if r.Kind == request.HTTP2 || r.Kind == request.GRPC {
-		if b, ok := window.Born(r.G, r.End); ok && b.Creator != 0 {
+		if b, ok := window.BirthBefore(r.G, r.End); ok && b.Creator != 0 {
 			out.Conn, out.Birth, out.IsStream = b.Creator, b.Time, true
 		}
 	}

@@ -311,7 +311,7 @@ func (s *Stage) IsOnBehalf(r *request.Request, g uint64, t int64) bool {
 	if g == r.G {
 		return true
 	}
-	birth, ok := s.Win.Born(g, t)
+	birth, ok := s.Win.BirthBefore(g, t)
 	return ok && birth.Creator == r.G
 }
 

@@ -197,7 +197,7 @@ func (b *Builder) endsDial(out *Graph, src *critpath.Graph, n *critpath.Node) bo
 			continue
 		}
 		b.win.Children(n.G, out.Start, n.Time, func(child uint64, born int64) bool {
-			birth, ok := b.win.Born(child, born+1)
+			birth, ok := b.win.BirthBefore(child, born+1)
 			found = ok && b.stage.Sites.HasRole(birth.Start, knowledge.Connecting)
 			return !found
 		})

@@ -65,7 +65,7 @@ func (p *workerSum) addConnOpens(w *path.WalkResult, waits []critpath.FollowedWa
 	if request.ns > all.longestNS {
 		request.wait = p.stage.Sites.SiteOf(opener)
 		p.stage.Win.Children(w.Req.G, w.Req.Start, w.Req.End, func(child uint64, born int64) bool {
-			birth, ok := p.stage.Win.Born(child, born+1)
+			birth, ok := p.stage.Win.BirthBefore(child, born+1)
 			if ok = ok && p.stage.Syms.OpensConnection(birth.Stack); ok {
 				request.site = p.stage.Sites.SiteOf(birth.Stack)
 			}

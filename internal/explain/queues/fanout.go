@@ -14,7 +14,7 @@ type fanOutSum struct{ goroutines, lastNS, othersNS int64 }
 // or if they ran one after the other.
 func (p *workerSum) findFanOut(w *path.WalkResult, lastG uint64, resumed int64) (sum fanOutSum) {
 	win := p.stage.Win
-	lastBirth, ok := win.Born(lastG, resumed)
+	lastBirth, ok := win.BirthBefore(lastG, resumed)
 	if !ok || lastBirth.Creator != w.Req.G || lastBirth.Time < w.Req.Start {
 		return sum
 	}
@@ -23,7 +23,7 @@ func (p *workerSum) findFanOut(w *path.WalkResult, lastG uint64, resumed int64) 
 		if children++; children > 4*maxRequestWaits {
 			return false
 		}
-		birth, ok := win.Born(child, born+1)
+		birth, ok := win.BirthBefore(child, born+1)
 		done, ended := win.Death(child, born)
 		if ended = ended && done <= resumed; !ended {
 			done = resumed

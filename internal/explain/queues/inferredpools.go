@@ -107,7 +107,7 @@ func (p *workerSum) addHandovers(w *path.WalkResult) {
 		if p.stage.Sites.HasRole(wait.Stack, knowledge.SemaphoreAcquire) {
 			handover.release = handover.wakerSite
 		}
-		if b, ok := p.stage.Win.Born(wait.Waker, wait.End); ok {
+		if b, ok := p.stage.Win.BirthBefore(wait.Waker, wait.End); ok {
 			handover.wakerCreator, handover.wakerCreated = b.Creator, b.Time
 		}
 		for k := range waits[:min(len(waits), 4*maxRequestWaits)] {

@@ -85,7 +85,7 @@ func (p *workerSum) addLongWait(w *path.WalkResult, waits []ownWait) {
 	if longest.waitIndex >= 0 {
 		waker := w.FollowedWaits()[longest.waitIndex].Waker
 		// A goroutine without a creator runs a timer's function.
-		if birth, hasBirth := p.stage.Win.Born(waker, longest.end); waker != 0 && !(hasBirth && birth.Creator == 0) {
+		if birth, hasBirth := p.stage.Win.BirthBefore(waker, longest.end); waker != 0 && !(hasBirth && birth.Creator == 0) {
 			sum.woken++
 			p.addBatchCycle(&sum, w, longest)
 		}
@@ -106,7 +106,7 @@ func (p *workerSum) startedInCall(w *path.WalkResult, wait ownWait) bool {
 			continue
 		}
 		last = segment.G
-		if birth, ok := p.stage.Win.Born(segment.G, segment.End); ok && slices.ContainsFunc(p.stage.Syms.Stack(birth.Stack), func(f tracefmt.FrameID) bool {
+		if birth, ok := p.stage.Win.BirthBefore(segment.G, segment.End); ok && slices.ContainsFunc(p.stage.Syms.Stack(birth.Stack), func(f tracefmt.FrameID) bool {
 			return p.stage.Syms.Frame(f).Func == function
 		}) {
 			return true
@@ -198,7 +198,7 @@ func (p *workerSum) handedOver(g uint64, from, to int64) bool {
 		return true
 	}
 	p.stage.Win.Children(g, from, to, func(child uint64, created int64) bool {
-		birth, ok := p.stage.Win.Born(child, created+1)
+		birth, ok := p.stage.Win.BirthBefore(child, created+1)
 		found = ok && p.isHandover(birth.Stack)
 		return !found
 	})

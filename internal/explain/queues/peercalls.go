@@ -222,7 +222,7 @@ func (p *workerSum) awaitedCall(w *path.WalkResult, step *critpath.Step, waits [
 		return call
 	}
 	isOwn := func(g uint64, time int64) bool {
-		birth, ok := p.stage.Win.Born(g, time)
+		birth, ok := p.stage.Win.BirthBefore(g, time)
 		return g == w.Req.G || ok && birth.Time >= w.Req.Start
 	}
 	for k := step.FollowedWait; k >= 0; k = waits[k].Parent {

@@ -46,7 +46,7 @@ func (p *workerSum) isStartedBy(r *request.Request, g uint64, t int64) bool {
 		if g == r.G {
 			return true
 		}
-		birth, ok := p.stage.Win.Born(g, t)
+		birth, ok := p.stage.Win.BirthBefore(g, t)
 		if !ok || birth.Time < r.Start {
 			return false
 		}

@@ -160,7 +160,7 @@ func (r *networkReader) collectReceived(l *loopSource, c *collector, goroutine *
 // isReader reports whether goroutine id may loop and was seen to wait for the network.
 func (l *loopSource) isReader(id uint64) bool {
 	g := l.goroutines[id]
-	return g != nil && g.receives
+	return g != nil && g.waitsForNetwork
 }
 
 // readerOf returns the goroutine that reads from the network and woke this loop's goroutine for an iteration; 0 if no such

@@ -142,7 +142,7 @@ func (r *runSource) emitPieces(c *collector, g *timeline.Gen, id uint64, to int6
 	var last timeline.Span
 	spanCount := 0
 	isBenchmark, name := false, tracefmt.FrameID(0)
-	if b, isBorn := g.BirthOf(id); isBorn && b.Creator != 0 && b.Time > r.life.pieceStart && depth > 0 && depth < maxFollowed {
+	if b, hasBirth := g.BirthOf(id); hasBirth && b.Creator != 0 && b.Time > r.life.pieceStart && depth > 0 && depth < maxFollowed {
 		r.emitPieces(c, g, b.Creator, b.Time, depth+1, benchmark)
 	}
 	c.spanBuffer = c.window.EachSpans(id, r.life.pieceStart, to, c.spanBuffer, func(spans []timeline.Span) bool {
@@ -284,8 +284,8 @@ func isEndedOutsideProcess(c *collector, g *timeline.Gen, s *timeline.Span) bool
 		return true
 	}
 	reason := c.reasonOf(s.Reason)
-	b, born := g.BirthOf(s.Waker) // the runtime starts a goroutine for a context's deadline
-	return reason == reasonSleep || reason == reasonNetwork || born && b.Creator == 0 && c.stackInfo(b.Start).role == roleMachinery
+	b, hasBirth := g.BirthOf(s.Waker) // the runtime starts a goroutine for a context's deadline
+	return reason == reasonSleep || reason == reasonNetwork || hasBirth && b.Creator == 0 && c.stackInfo(b.Start).role == roleMachinery
 }
 
 // isIdle reports whether the main goroutine was idle for most of the time: it slept, accepted connections, or waited for a

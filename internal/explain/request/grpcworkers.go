@@ -36,7 +36,7 @@ func (ws *grpcWorkerSource) add(c *collector, g *timeline.Gen) {
 			if worker == nil {
 				worker = &grpcWorker{}
 				ws.workers[id] = worker
-				if _, born := g.BirthOf(id); !born {
+				if _, hasBirth := g.BirthOf(id); !hasBirth {
 					// Its stream began before the trace, or with a wake from a wait that the trace does not show.
 					worker.busy, worker.cutAtStart = true, true
 				}

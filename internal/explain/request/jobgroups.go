@@ -43,7 +43,7 @@ func (j *jobSource) groupOf(c *collector, g *timeline.Gen, b *timeline.Birth, la
 	if group := j.birthGroups[key]; group != nil {
 		return group
 	}
-	if _, isBorn := g.BirthOf(b.Creator); isBorn || j.states[g.Number(b.Creator)] != 0 || c.isServing(b.Creator, b.Stack) ||
+	if _, hasBirth := g.BirthOf(b.Creator); hasBirth || j.states[g.Number(b.Creator)] != 0 || c.isServing(b.Creator, b.Stack) ||
 		c.isAnnotatedAt(b.Creator, g.End) || len(c.annotatedSpans[b.Creator]) > 0 {
 		return nil
 	}

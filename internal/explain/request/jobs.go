@@ -157,7 +157,7 @@ func (j *jobSource) add(c *collector, g *timeline.Gen) {
 		s.beginGeneration()
 	}
 	// Goroutines that a server starts for itself, net/http one for each request, are removed before sorting.
-	isSelected := func(start tracefmt.StackID) bool { return j.selectsStart(c, start) }
+	isSelected := func(start tracefmt.StackID) bool { return j.inspectsStart(c, start) }
 	var group *birthGroup
 	g.EachBirth(isSelected, func(number uint32, b timeline.Birth) {
 		if start := c.stackInfo(b.Start); start.role != roleUnclaimed {
@@ -536,12 +536,12 @@ func (j *jobSource) visitOpen(visit func(*openRequest, Request)) {
 	}
 }
 
-// selectsStart reports whether goroutines with this start function are inspected: not those of servers, and those of the standard
+// inspectsStart reports whether goroutines with this start function are inspected: not those of servers, and those of the standard
 // library only if the function may carry requests.
-func (j *jobSource) selectsStart(c *collector, start tracefmt.StackID) bool {
+func (j *jobSource) inspectsStart(c *collector, start tracefmt.StackID) bool {
 	switch info := c.stackInfo(start); info.role {
 	case roleMachinery:
-		return info.startFunc != 0 && j.addCarrier(c, start)
+		return info.startFunc != 0 && j.carrierOf(c, start) != nil
 	case roleServer:
 		return false
 	}

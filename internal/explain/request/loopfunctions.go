@@ -27,12 +27,12 @@ type loopFunc struct {
 	isIdleWaitServed bool                             // waitStats.isServed of idleWait
 	isIdleWaitRead   bool                             // idleWait is for the next packet of a socket
 	sharesSocket     bool                             // its goroutines read one socket
-	// Of a loop that always has work: the lines at which it takes messages, the start function of the goroutines that read messages for
-	// it (0: unknown), whether its takes separate its iterations, and how often it wrote to a connection itself.
-	takes              map[tracefmt.FrameID]*takeStats
-	silentFeeder       tracefmt.StringID
-	isSeparatedByTakes bool
-	ownWrites          int
+	// Of a loop that always has work: the lines at which it receives messages, the start function of the goroutines that read messages for
+	// it (0: unknown), whether its receipts separate its iterations, and how often it wrote to a connection itself.
+	receipts              map[tracefmt.FrameID]*receiptStats
+	silentFeeder          tracefmt.StringID
+	isSeparatedByReceipts bool
+	ownWrites             int
 	// emittedCount counts the emitted iterations, clientCount those with AnswersClient.
 	emittedCount, clientCount int
 }

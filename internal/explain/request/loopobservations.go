@@ -42,16 +42,16 @@ type observationCollector struct {
 	states     chunkedList[observedState]
 	waits      chunkedList[observedWait]
 	// Since the goroutine's last wait: whether it ran, and the stacks observed last.
-	hasRun       bool
-	recentStacks [4]tracefmt.StackID // bitwise complement if the stack is the creator's
-	recentCount  int
-	isFirst      bool // no span of the goroutine was added
-	receives     bool // the goroutine waited for the network
+	hasRun          bool
+	recentStacks    [4]tracefmt.StackID // bitwise complement if the stack is the creator's
+	recentCount     int
+	isFirst         bool // no span of the goroutine was added
+	waitsForNetwork bool // the goroutine waited for the network
 }
 
 // reset prepares the collector for another goroutine.
 func (x *observationCollector) reset() {
-	x.isFirst, x.hasRun, x.recentStacks, x.receives = true, false, [4]tracefmt.StackID{}, false
+	x.isFirst, x.hasRun, x.recentStacks, x.waitsForNetwork = true, false, [4]tracefmt.StackID{}, false
 }
 
 // add appends the observations in consecutive spans of one goroutine to states and waits. It leaves out spans without a stack,
@@ -84,7 +84,7 @@ func (x *observationCollector) add(c *collector, spans []timeline.Span) {
 		state.start, state.stack, state.state, state.reason = span.Start, span.Stack, span.State, c.reasonOf(span.Reason)
 		state.woken, state.isCreatorStack = span.Woken, isCreatorStack
 		if isWait {
-			x.receives = x.receives || state.reason == reasonNetwork
+			x.waitsForNetwork = x.waitsForNetwork || state.reason == reasonNetwork
 			wait := x.waits.append()
 			wait.end, wait.waker, wait.wakerStack = span.End, span.Waker, span.WakerStack
 			x.hasRun, x.recentStacks, x.recentCount = false, [4]tracefmt.StackID{}, 0
@@ -119,7 +119,7 @@ func (l *loopSource) collectObservations(c *collector, g *timeline.Gen) {
 				return goroutine.observedUntil == g.End
 			})
 			goroutine.endObservation = collector.states.length
-			goroutine.receives = goroutine.receives || collector.receives
+			goroutine.waitsForNetwork = goroutine.waitsForNetwork || collector.waitsForNetwork
 		}
 	})
 	// Which of several goroutines waits for data on a socket makes no difference.

@@ -76,12 +76,12 @@ type loopGoroutine struct {
 	// are known.
 	commonPath []tracefmt.FrameID
 	// serviceFrame is the outermost service frame, if a library's function started the goroutine. It names the loop.
-	serviceFrame tracefmt.FrameID
-	iteration    *iterationState // nil if no idle wait was seen
-	origin       *originStats    // of its iterations
-	receives     bool            // it waits for the network
-	reads        bool            // it reads from a connection
-	takes        []take          // of the current generation, from blocked senders
+	serviceFrame    tracefmt.FrameID
+	iteration       *iterationState // nil if no idle wait was seen
+	origin          *originStats    // of its iterations
+	waitsForNetwork bool
+	readsConnection bool
+	receipts        []receipt // of the current generation, from blocked senders
 
 	// Of the current generation.
 	pieces     int
@@ -147,7 +147,7 @@ func (l *loopSource) addObservations(c *collector, g *timeline.Gen) {
 	}
 	for _, loop := range l.loopFuncs {
 		if loop != nil && loop.idleWait == 0 {
-			if loop.separateByWork(c, g) || loop.isSeparatedByTakes {
+			if loop.separateByWork(c, g) || loop.isSeparatedByReceipts {
 				continue
 			}
 			loop.chooseIdleWait(c)
@@ -157,9 +157,9 @@ func (l *loopSource) addObservations(c *collector, g *timeline.Gen) {
 		loop.separateByWork(c, g)
 	}
 	for _, goroutine := range l.candidates {
-		if len(goroutine.takes) > 0 {
-			if loop, _ := l.loopFuncAt(c, goroutine, goroutine.takes[0].stack); loop != nil && loop.isSeparatedByTakes {
-				l.followTakes(c, g, goroutine, loop)
+		if len(goroutine.receipts) > 0 {
+			if loop, _ := l.loopFuncAt(c, goroutine, goroutine.receipts[0].stack); loop != nil && loop.isSeparatedByReceipts {
+				l.followReceipts(c, g, goroutine, loop)
 				continue
 			}
 		}
@@ -272,7 +272,7 @@ func (l *loopSource) listCandidates(c *collector, g *timeline.Gen) {
 			return
 		}
 		goroutine = entry.GetOrAdd(l.goroutines, id)
-		goroutine.id, goroutine.pieces, goroutine.canIterate, goroutine.takes = id, pieces, false, goroutine.takes[:0]
+		goroutine.id, goroutine.pieces, goroutine.canIterate, goroutine.receipts = id, pieces, false, goroutine.receipts[:0]
 		l.candidates = append(l.candidates, goroutine)
 	})
 	slices.SortFunc(l.candidates, func(a, b *loopGoroutine) int { return cmp.Compare(a.id, b.id) })
@@ -302,7 +302,7 @@ func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGo
 	}
 	for obs := range goroutine.observations(addIterations) {
 		if obs.waker != 0 && obs.wakerStack != 0 {
-			l.countTake(c, g, goroutine, obs)
+			l.countReceipt(c, g, goroutine, obs)
 		}
 		if obs.stack == 0 || obs.state != timeline.Syscall && obs.state != timeline.Waiting {
 			continue
@@ -459,8 +459,8 @@ func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *
 			iteration.beginWait, earlyWait.end = earlyWait, 0
 		}
 		if iteration.start != 0 {
-			if obs.woken && !loop.isBusy && c.stackInfo(obs.stack).isFetch && len(origin.asks) < maxAskWaits {
-				origin.asks = append(origin.asks, askWait{obs.start - iteration.start, obs.end - obs.start})
+			if obs.woken && !loop.isBusy && c.stackInfo(obs.stack).isFetch && len(origin.fetchWaits) < maxFetchWaits {
+				origin.fetchWaits = append(origin.fetchWaits, fetchWait{obs.start - iteration.start, obs.end - obs.start})
 				origin.addBusy(loop, goroutine.id, iteration.start, obs.end, c.stackInfo(obs.stack).innerServiceFrame)
 			}
 			l.endIteration(c, goroutine, obs.start, obs.stack, loop, origin)

@@ -24,8 +24,8 @@ func (hs *hangingSource) finishTrace(c *collector, end int64) {
 	g := c.window.Gens[len(c.window.Gens)-1]
 	g.Goroutines(func(id uint64) {
 		_, dead := g.Death(id)
-		_, born := g.BirthOf(id) // the stack belongs to the creator until the goroutine runs
-		if dead || born || c.openAtEnd[id] || hs.messages.serves(id) {
+		_, hasBirth := g.BirthOf(id) // the stack belongs to the creator until the goroutine runs
+		if dead || hasBirth || c.openAtEnd[id] || hs.messages.serves(id) {
 			return
 		}
 		spans := c.spans(id, end-1, end)

@@ -13,16 +13,16 @@ import (
 )
 
 // A SaturatedLoop is a loop of consumers that always have a next message: they never wait for one, so no idle wait separates their
-// iterations, and messages queue where no event shows them. What shows that they take messages:
+// iterations, and messages queue where no event shows them. What shows that they receive messages:
 //
 //   - A goroutine that passes messages to them is blocked, because the channel is full, and a receive by the loop wakes it. As long
 //     as a sender is blocked, each receive wakes one.
 //   - Their call of a library for the next message wakes a goroutine of that library, which fetches more.
 //   - They read a client's connection without a wait.
 //   - A goroutine of their library receives data and wakes none with it, and no other loop works all the time.
-//   - They ask a library for each message, and hardly wait longer than asking takes.
+//   - They fetch each message from a library, and hardly wait longer than the fetch takes without a queue.
 type SaturatedLoop struct {
-	// Frame takes a message: a line of the loop, or the function that a library calls with it.
+	// Frame receives a message: a line of the loop, or the function that a library calls with it.
 	Frame tracefmt.FrameID
 	// Feeder is the start function of the goroutines that pass messages to the loop, 0 if there are none. BlockedNS is how long these
 	// FeederCount goroutines were blocked in all.
@@ -30,31 +30,31 @@ type SaturatedLoop struct {
 	FeederCount int
 	BlockedNS   int64
 	Goroutines  int   // that handle messages at the same time
-	EachNS      int64 // mean time for one message, AskNS included
-	AskNS       int64 // mean wait for a message that the loop asks for, 0 if it does not ask for each
+	EachNS      int64 // mean time for one message, FetchNS included
+	FetchNS     int64 // mean wait for a message that the loop fetches from a library, 0 if it does not fetch each
 }
 
-// maxAskWaits bounds the waits of a loop that are stored.
-const maxAskWaits = 1 << 12
+// maxFetchWaits bounds the waits of a loop that are stored.
+const maxFetchWaits = 1 << 12
 
-// A take is the moment at which a loop took a message from a goroutine, or from one that it had waited for.
-type take struct {
+// A receipt is the moment at which a loop received a message from a goroutine, or from one that it had waited for.
+type receipt struct {
 	time   int64
 	stack  tracefmt.StackID // of the receive
 	isRest bool             // the loop began to wait for a message
 }
 
-// takeStats counts the takes of a loop at one line.
-type takeStats struct {
+// receiptStats counts the receipts of a loop at one line.
+type receiptStats struct {
 	feederTimes
 	count  int
 	isCall bool // of a library, which may return several messages
 	isRead bool // of a connection
 }
 
-// takenAt returns the line of the service that takes a message by waking a goroutine, 0 if the wake takes none. isCall says that it
-// calls a library, which may return several messages.
-func (c *collector) takenAt(woken *loopGoroutine, obs *observation) (frame tracefmt.FrameID, isCall bool) {
+// receiptLine returns the line of the service that receives a message by waking a goroutine, 0 if the wake is no receipt. isCall says
+// that it calls a library, which may return several messages.
+func (c *collector) receiptLine(woken *loopGoroutine, obs *observation) (frame tracefmt.FrameID, isCall bool) {
 	switch info := c.stackInfo(obs.wakerStack); {
 	case info.innerServiceFrame == 0:
 		return 0, false
@@ -71,34 +71,34 @@ func endsSend(waker *stackInfo, obs *observation) bool {
 	return waker.isReceive && obs.reason != reasonCond && obs.reason != reasonSync || obs.reason == reasonSend && waker.isSelect
 }
 
-// countTake counts a wake by which a loop takes a message from the woken goroutine, or by which a job that ends lets the woken
+// countReceipt counts a wake by which a loop receives a message from the woken goroutine, or by which a job that ends lets the woken
 // goroutine start the next.
-func (l *loopSource) countTake(c *collector, g *timeline.Gen, woken *loopGoroutine, obs *observation) {
+func (l *loopSource) countReceipt(c *collector, g *timeline.Gen, woken *loopGoroutine, obs *observation) {
 	if info := c.stackInfo(obs.wakerStack); obs.state != timeline.Waiting || !info.isFetch && !info.isReceive && !info.isSelect {
 		return
 	}
-	taker := l.goroutines[obs.waker]
-	if taker == nil || taker.collector == nil {
+	receiver := l.goroutines[obs.waker]
+	if receiver == nil || receiver.collector == nil {
 		if _, _, _, kind := l.jobs.jobStateOf(g, obs.waker); kind != nil && endsSend(c.stackInfo(obs.wakerStack), obs) {
 			kind.addFeeder(woken.id, obs, c.traceStart)
 		}
 		return
 	}
-	frame, isCall := c.takenAt(woken, obs)
-	if frame == 0 || taker == woken {
+	frame, isCall := c.receiptLine(woken, obs)
+	if frame == 0 || receiver == woken {
 		return
 	}
-	loop, _ := l.loopFuncAt(c, taker, obs.wakerStack)
+	loop, _ := l.loopFuncAt(c, receiver, obs.wakerStack)
 	if wokenLoop, _ := l.loopFuncAt(c, woken, obs.stack); loop == nil || loop == wokenLoop {
 		return // a place of a semaphore
 	}
-	stats := loop.takesAt(frame)
+	stats := loop.receiptsAt(frame)
 	if !stats.addFeeder(woken.id, obs, c.traceStart) {
 		return
 	}
 	stats.count++
 	if stats.isCall = isCall; !isCall {
-		taker.takes, taker.canIterate = append(taker.takes, take{time: obs.end, stack: obs.wakerStack}), true
+		receiver.receipts, receiver.canIterate = append(receiver.receipts, receipt{time: obs.end, stack: obs.wakerStack}), true
 	}
 }
 
@@ -129,15 +129,15 @@ func (t *feederTimes) blockedNS() (ns int64) {
 	return ns
 }
 
-// takesAt returns the statistics of a line at which the loop takes messages, created on first use.
-func (r *loopFunc) takesAt(frame tracefmt.FrameID) *takeStats {
-	if r.takes == nil {
-		r.takes = make(map[tracefmt.FrameID]*takeStats)
+// receiptsAt returns the statistics of a line at which the loop receives messages, created on first use.
+func (r *loopFunc) receiptsAt(frame tracefmt.FrameID) *receiptStats {
+	if r.receipts == nil {
+		r.receipts = make(map[tracefmt.FrameID]*receiptStats)
 	}
-	stats := r.takes[frame]
+	stats := r.receipts[frame]
 	if stats == nil {
-		stats = new(takeStats)
-		r.takes[frame] = stats
+		stats = new(receiptStats)
+		r.receipts[frame] = stats
 	}
 	return stats
 }
@@ -148,9 +148,9 @@ func (c *collector) isAtLine(id tracefmt.StackID, frame tracefmt.FrameID) bool {
 	return inner == frame || inner != 0 && c.syms.Frame(inner).Func == c.syms.Frame(frame).Func && c.syms.Frame(inner).Line == c.syms.Frame(frame).Line
 }
 
-// mainTake returns the line at which a loop takes most of its messages, nearly always without a wait; nil if there is none.
-func (r *loopFunc) mainTake(c *collector) (main tracefmt.FrameID, stats *takeStats) {
-	for frame, s := range r.takes {
+// mainReceiptLine returns the line at which a loop receives most of its messages, nearly always without a wait; nil if there is none.
+func (r *loopFunc) mainReceiptLine(c *collector) (main tracefmt.FrameID, stats *receiptStats) {
+	for frame, s := range r.receipts {
 		if stats == nil || cmp.Or(cmp.Compare(s.count, stats.count), cmp.Compare(main, frame)) > 0 {
 			main, stats = frame, s
 		}
@@ -170,10 +170,10 @@ func (r *loopFunc) mainTake(c *collector) (main tracefmt.FrameID, stats *takeSta
 	return main, stats
 }
 
-// separateByWork chooses what separates the iterations of a loop that always has work: its takes, if a sender is always blocked
+// separateByWork chooses what separates the iterations of a loop that always has work: its receipts, if a sender is always blocked
 // or the work has no waits, or the wait that its work has most often. It returns whether the loop has that.
 func (r *loopFunc) separateByWork(c *collector, g *timeline.Gen) bool {
-	main, stats := r.mainTake(c)
+	main, stats := r.mainReceiptLine(c)
 	if main == 0 && r.silentFeeder == 0 {
 		return false
 	}
@@ -185,10 +185,10 @@ func (r *loopFunc) separateByWork(c *collector, g *timeline.Gen) bool {
 		}
 	}
 	if stats != nil {
-		r.isSeparatedByTakes = !stats.isCall && !stats.isRead && (len(waits) == 0 || float64(stats.blockedNS()) > threshold.MostShare*float64(g.End-c.traceStart))
+		r.isSeparatedByReceipts = !stats.isCall && !stats.isRead && (len(waits) == 0 || float64(stats.blockedNS()) > threshold.MostShare*float64(g.End-c.traceStart))
 	}
-	r.isBusy = r.isSeparatedByTakes || len(waits) > 0
-	if r.restWaits = make(map[tracefmt.StackID]bool); r.isSeparatedByTakes || len(waits) == 0 {
+	r.isBusy = r.isSeparatedByReceipts || len(waits) > 0
+	if r.restWaits = make(map[tracefmt.StackID]bool); r.isSeparatedByReceipts || len(waits) == 0 {
 		return r.isBusy
 	}
 	r.idleWait = slices.MinFunc(waits, func(a, b tracefmt.StackID) int {
@@ -201,19 +201,19 @@ func (r *loopFunc) separateByWork(c *collector, g *timeline.Gen) bool {
 	return true
 }
 
-// followTakes begins and ends the iterations of a goroutine that takes messages from blocked senders: an iteration is from one
-// take to the next, or to a wait for a message.
-func (l *loopSource) followTakes(c *collector, g *timeline.Gen, goroutine *loopGoroutine, loop *loopFunc) {
-	takes, line := goroutine.takes, c.stackInfo(goroutine.takes[0].stack).innerServiceFrame
+// followReceipts begins and ends the iterations of a goroutine that receives messages from blocked senders: an iteration is
+// from one receipt to the next, or to a wait for a message.
+func (l *loopSource) followReceipts(c *collector, g *timeline.Gen, goroutine *loopGoroutine, loop *loopFunc) {
+	receipts, line := goroutine.receipts, c.stackInfo(goroutine.receipts[0].stack).innerServiceFrame
 	for obs := range goroutine.observations(nil) {
 		if obs.state == timeline.Waiting && obs.stack != 0 && c.isAtLine(obs.stack, line) {
-			if takes = append(takes, take{obs.start, obs.stack, true}); obs.woken {
-				takes = append(takes, take{obs.end, obs.stack, false})
+			if receipts = append(receipts, receipt{obs.start, obs.stack, true}); obs.woken {
+				receipts = append(receipts, receipt{obs.end, obs.stack, false})
 			}
 		}
 	}
-	slices.SortFunc(takes, func(a, b take) int { return cmp.Compare(a.time, b.time) })
-	for i, t := range takes {
+	slices.SortFunc(receipts, func(a, b receipt) int { return cmp.Compare(a.time, b.time) })
+	for i, t := range receipts {
 		origin := goroutine.origin
 		if i == 0 {
 			origin = l.originOf(c, g, goroutine, t.stack)
@@ -235,10 +235,10 @@ func (l *loopSource) followTakes(c *collector, g *timeline.Gen, goroutine *loopG
 // loop, with silentFeeder set, or nil.
 func (l *loopSource) findSilentFeeder(c *collector, g *timeline.Gen) (hungry *loopFunc) {
 	for _, loop := range l.loopFuncs {
-		if loop == nil || loop.isBenchmark || loop.idleWait != 0 && !loop.isBusy || loop.isSeparatedByTakes || loop.silentFeeder != 0 || !loop.isAtWork() {
+		if loop == nil || loop.isBenchmark || loop.idleWait != 0 && !loop.isBusy || loop.isSeparatedByReceipts || loop.silentFeeder != 0 || !loop.isAtWork() {
 			continue
 		}
-		if main, _ := loop.mainTake(c); main != 0 {
+		if main, _ := loop.mainReceiptLine(c); main != 0 {
 			continue
 		}
 		if hungry != nil {
@@ -283,7 +283,7 @@ func (r *loopFunc) maxCount() (n int) {
 func (l *loopSource) silentReader(c *collector, g *timeline.Gen) (startFunc tracefmt.StringID, received int) {
 	readers := make(map[uint64]*readerStats)
 	for _, goroutine := range l.candidates {
-		if !goroutine.receives {
+		if !goroutine.waitsForNetwork {
 			continue
 		}
 		stats := readerStats{}
@@ -336,16 +336,16 @@ type readerStats struct {
 	reads, writes, wakes int
 }
 
-// countSocketCall counts a read of a client's connection as a take, or a write to it.
+// countSocketCall counts a read of a client's connection as a receipt, or a write to it.
 func (l *loopSource) countSocketCall(c *collector, loop *loopFunc, goroutine *loopGoroutine, stack tracefmt.StackID) {
 	info := c.stackInfo(stack)
-	goroutine.reads = goroutine.reads || info.isRead
+	goroutine.readsConnection = goroutine.readsConnection || info.isRead
 	switch {
 	case info.isInLibrary || info.innerServiceFrame == 0 || !l.isUnknownServer:
 	case info.isWrite:
 		loop.ownWrites++
 	case info.isRead:
-		stats := loop.takesAt(info.innerServiceFrame)
+		stats := loop.receiptsAt(info.innerServiceFrame)
 		stats.count++
 		stats.isRead = true
 	}
@@ -361,8 +361,8 @@ func (o *originStats) addBusy(loop *loopFunc, goroutine uint64, start, end int64
 	o.consumers[goroutine] += end - start
 }
 
-// An askWait is a wait for a message that a loop asked a library for, and the time since the wait before.
-type askWait struct{ workNS, waitNS int64 }
+// A fetchWait is a wait for a message that a loop fetches from a library, and the time since the wait before.
+type fetchWait struct{ workNS, waitNS int64 }
 
 // SaturatedLoop returns the loop or the jobs of a name if their consumers always have a next message, else nil. It may be called after
 // the last generation only.
@@ -382,7 +382,7 @@ func (f *Finder) findSaturated() map[originKey]*SaturatedLoop {
 		}
 		s := &SaturatedLoop{Goroutines: len(origin.consumers), Frame: origin.busyFrame}
 		switch {
-		case key.kind == Goroutine && f.describeLimited(s, origin), key.kind == Loop && origin.describeAsking(s), key.kind == Loop && f.describeBusy(s, origin):
+		case key.kind == Goroutine && f.describeLimited(s, origin), key.kind == Loop && origin.describeFetching(s), key.kind == Loop && f.describeBusy(s, origin):
 			s.EachNS += origin.emittedNS / int64(origin.inspected)
 			out[key] = s
 		}
@@ -390,44 +390,44 @@ func (f *Finder) findSaturated() map[originKey]*SaturatedLoop {
 	return out
 }
 
-// describeAsking sets s.AskNS, which must be 0, and s.EachNS to the mean time that a loop waits for each message of a library,
+// describeFetching sets s.FetchNS, which must be 0, and s.EachNS to the mean time that a loop waits for each message of a library,
 // and reports whether there is always a next message: the waits beyond their median take a minor part of the loop's time. Where
 // all waits take more than a minor part, at most half of the time, they must not depend on the work before them: messages that
 // come at regular times are waited for less after longer work. With too few waits it returns false and sets nothing.
-func (o *originStats) describeAsking(s *SaturatedLoop) bool {
-	n := len(o.asks)
+func (o *originStats) describeFetching(s *SaturatedLoop) bool {
+	n := len(o.fetchWaits)
 	if n < threshold.MedianSample {
 		return false
 	}
 	waits, sumNS, idleNS := make([]int64, n), int64(0), int64(0)
-	for i, ask := range o.asks {
-		waits[i], sumNS, s.AskNS = ask.waitNS, sumNS+ask.workNS+ask.waitNS, s.AskNS+ask.waitNS
+	for i, wait := range o.fetchWaits {
+		waits[i], sumNS, s.FetchNS = wait.waitNS, sumNS+wait.workNS+wait.waitNS, s.FetchNS+wait.waitNS
 	}
 	slices.Sort(waits)
 	medianNS := waits[n/2]
 	for _, waitNS := range waits {
 		idleNS += max(0, waitNS-medianNS)
 	}
-	s.AskNS /= int64(n)
-	s.EachNS = s.AskNS
+	s.FetchNS /= int64(n)
+	s.EachNS = s.FetchNS
 	minorNS := int64(threshold.MinorShare * float64(sumNS))
-	return idleNS <= minorNS && (medianNS*int64(n) <= minorNS || 2*medianNS*int64(n) <= sumNS && areIndependent(o.asks, waits[n-1-n/50]))
+	return idleNS <= minorNS && (medianNS*int64(n) <= minorNS || 2*medianNS*int64(n) <= sumNS && areIndependent(o.fetchWaits, waits[n-1-n/50]))
 }
 
 // areIndependent reports whether waits do not depend on the work before them: whether the slope of their regression is nearer to 0
 // than to -1, by more than two standard errors. Very long work says nothing, because messages queue during it in any case; nor does
 // work that always takes equally long. A few waits are longer than maxWaitNS.
-func areIndependent(asks []askWait, maxWaitNS int64) bool {
-	asks = slices.Clone(asks)
-	slices.SortFunc(asks, func(a, b askWait) int { return cmp.Compare(a.workNS, b.workNS) })
-	asks = asks[:len(asks)*4/5]
-	n, meanWork, meanWait := float64(len(asks)), 0.0, 0.0
-	for _, ask := range asks {
-		meanWork, meanWait = meanWork+float64(ask.workNS)/n, meanWait+float64(min(ask.waitNS, maxWaitNS))/n
+func areIndependent(waits []fetchWait, maxWaitNS int64) bool {
+	waits = slices.Clone(waits)
+	slices.SortFunc(waits, func(a, b fetchWait) int { return cmp.Compare(a.workNS, b.workNS) })
+	waits = waits[:len(waits)*4/5]
+	n, meanWork, meanWait := float64(len(waits)), 0.0, 0.0
+	for _, wait := range waits {
+		meanWork, meanWait = meanWork+float64(wait.workNS)/n, meanWait+float64(min(wait.waitNS, maxWaitNS))/n
 	}
 	var covariance, workVariance, waitVariance float64
-	for _, ask := range asks {
-		x, y := float64(ask.workNS)-meanWork, float64(min(ask.waitNS, maxWaitNS))-meanWait
+	for _, wait := range waits {
+		x, y := float64(wait.workNS)-meanWork, float64(min(wait.waitNS, maxWaitNS))-meanWait
 		covariance, workVariance, waitVariance = covariance+x*y/n, workVariance+x*x/n, waitVariance+y*y/n
 	}
 	slope, standardError := covariance/workVariance, math.Sqrt(waitVariance/workVariance/n)
@@ -461,10 +461,10 @@ func (f *Finder) describeBusy(s *SaturatedLoop, origin *originStats) bool {
 	if 2*seenNS < f.traceEnd-f.traceStart || float64(ns) < (1-threshold.MinorShare)*float64(n*seenNS) {
 		return false
 	}
-	switch main, stats := loop.mainTake(&f.collector); {
+	switch main, stats := loop.mainReceiptLine(&f.collector); {
 	case main == 0:
 		s.Feeder = loop.silentFeeder
-		// No event shows that the loop takes the feeder's messages: a library that has both shows it. A reader of the service may only count.
+		// No event shows that the loop receives the feeder's messages: a library that has both shows it. A reader of the service may only count.
 		library := modules.Package(f.syms.String(origin.startFunc))
 		return s.Feeder != 0 && modules.Package(f.syms.String(s.Feeder)) == library && modules.Package(f.syms.String(f.syms.Frame(s.Frame).Func)) != library
 	case stats.isRead:
@@ -502,9 +502,9 @@ func (f *Finder) addFeeders(s *SaturatedLoop, times *feederTimes) (isFed bool) {
 const maxFeederSteps = 4
 
 // isFedFromNetwork reports whether a goroutine reads what it passes on from the network: itself, by another goroutine of its
-// library, or by those whose messages it takes, at most maxFeederSteps of them in a row. steps is how many precede this one.
+// library, or by those whose messages it receives, at most maxFeederSteps of them in a row. steps is how many precede this one.
 func (l *loopSource) isFedFromNetwork(c *collector, goroutine *loopGoroutine, steps int) bool {
-	if goroutine.receives || goroutine.reads {
+	if goroutine.waitsForNetwork || goroutine.readsConnection {
 		return true
 	}
 	if steps == maxFeederSteps {
@@ -522,7 +522,7 @@ func (l *loopSource) isFedFromNetwork(c *collector, goroutine *loopGoroutine, st
 	if loop == nil {
 		return false
 	}
-	for _, stats := range loop.takes {
+	for _, stats := range loop.receipts {
 		for id := range stats.feeders {
 			if g := l.goroutines[id]; g != nil && l.isFedFromNetwork(c, g, steps+1) {
 				return true

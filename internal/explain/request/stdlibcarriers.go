@@ -14,9 +14,9 @@ type carrier struct {
 	starters        map[uint64]bool // goroutines that started one in this generation
 }
 
-// addCarrier reports whether goroutines with this start function of the standard library may run handlers of requests, as those
-// of net/rpc's server do. It creates the function's carrier on first use.
-func (j *jobSource) addCarrier(c *collector, start tracefmt.StackID) bool {
+// carrierOf returns the carrier for goroutines with this start function of the standard library, created on first use; nil if they
+// cannot run handlers of requests, as those of net/rpc's server do.
+func (j *jobSource) carrierOf(c *collector, start tracefmt.StackID) *carrier {
 	frames := c.syms.Stack(start)
 	fn := c.syms.Frame(frames[0]).Func
 	found, ok := j.carriers[fn]
@@ -26,10 +26,10 @@ func (j *jobSource) addCarrier(c *collector, start tracefmt.StackID) bool {
 		}
 		j.carriers[fn] = found
 	}
-	return found != nil
+	return found
 }
 
-// addCarriedJob records a goroutine with a carrier's start function (see addCarrier) as a job if it may be a request: the
+// addCarriedJob records a goroutine with a carrier's start function (see carrierOf) as a job if it may be a request: the
 // creator reads from the network and started such a goroutine before, and is in no task, region or mark.
 func (j *jobSource) addCarriedJob(c *collector, g *timeline.Gen, number uint32, birth *timeline.Birth) {
 	carrier := j.carriers[c.syms.Frame(c.syms.Stack(birth.Start)[0]).Func]

@@ -65,9 +65,9 @@ type originStats struct {
 	busyFrame   tracefmt.FrameID
 	consumers   map[uint64]int64
 	busySince   int64
-	feederTimes           // of the goroutines that start jobs, while too many run
-	asks        []askWait // for the next message
-	isFeeder    bool      // it only passes messages on to another loop
+	feederTimes             // of the goroutines that start jobs, while too many run
+	fetchWaits  []fetchWait // for the next message
+	isFeeder    bool        // it only passes messages on to another loop
 }
 
 // Limits of inspection.

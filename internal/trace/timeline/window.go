@@ -141,9 +141,9 @@ func (w *Window) Death(id uint64, t int64) (endTime int64, ok bool) {
 	return 0, false
 }
 
-// Born returns the creation of a goroutine that was alive at time t. ok is false if the creation is not in the window or is later
+// BirthBefore returns the creation of a goroutine that was alive at time t. ok is false if the creation is not in the window or is later
 // than t.
-func (w *Window) Born(id uint64, t int64) (birth Birth, ok bool) {
+func (w *Window) BirthBefore(id uint64, t int64) (birth Birth, ok bool) {
 	if len(w.Gens) == 0 {
 		return Birth{}, false
 	}
