@@ -11,9 +11,9 @@ import "time"
 // failed since the receiver accepted one: if it is down, requests become rare
 // however many recordings wait.
 //
-// A barred recording is not sent again until the token changes or the receiver has
-// accepted another recording. If it is then barred again with the same token, the
-// receiver does not want this recording, and it counts as refused.
+// If the receiver refuses the sender, a recording is not sent again until the token
+// changes or the receiver has accepted another one. If the sender is then refused
+// again with the same token, the receiver does not want this recording: it is refused.
 type sendQueue struct {
 	byName            map[string]*sendState
 	failingRecordings int // different recordings that failed since one was accepted
@@ -23,13 +23,13 @@ type sendQueue struct {
 
 // A sendState is the state of a recording that was sent at least once.
 type sendState struct {
-	failures           int
-	retryAt            time.Time
-	countedAsFailing   bool // in failingRecordings
-	barred             bool
-	barredToken        string  // the token with which it was barred
-	acceptedWhenBarred int     // acceptedCount at that time
-	result             outcome // accepted or refused if it is not sent any more
+	failures            int
+	retryAt             time.Time
+	countedAsFailing    bool // in failingRecordings
+	isSenderRefused     bool
+	refusedToken        string  // the token with which the sender was refused
+	acceptedWhenRefused int     // acceptedCount at that time
+	result              outcome // accepted or refused if it is not sent any more
 }
 
 // nextRecording returns the recording to send now, or "" if there is none: the first of those with the fewest failures. waiting has the recordings
@@ -62,12 +62,12 @@ func (q *sendQueue) result(name string) outcome {
 	return retryLater
 }
 
-// isHeld reports whether a barred recording must still wait.
+// isHeld reports whether a recording must still wait because its sender was refused.
 func (q *sendQueue) isHeld(state *sendState, token string) bool {
-	return state.barred && state.barredToken == token && state.acceptedWhenBarred == q.acceptedCount
+	return state.isSenderRefused && state.refusedToken == token && state.acceptedWhenRefused == q.acceptedCount
 }
 
-// countHeld returns how many of the waiting recordings are held back because they were barred with this token.
+// countHeld returns how many of the waiting recordings are held back because their sender was refused with this token.
 func (q *sendQueue) countHeld(waiting []string, token string) (n int) {
 	for _, name := range waiting {
 		if state := q.byName[name]; state != nil && q.isHeld(state, token) {
@@ -78,7 +78,7 @@ func (q *sendQueue) countHeld(waiting []string, token string) (n int) {
 }
 
 // handleAnswer updates the queue by the outcome o of sending the recording name with this token, and returns the outcome that counts, which is
-// refused for a recording that was barred twice. retryAfter is the wait that the answer demands, 0 for none, and jitter, in [0, 1), spreads the times
+// refused for a recording whose sender was refused twice. retryAfter is the wait that the answer demands, 0 for none, and jitter, in [0, 1), spreads the times
 // of the next attempts.
 func (q *sendQueue) handleAnswer(name, token string, o outcome, retryAfter time.Duration, now time.Time, jitter float64) outcome {
 	if q.byName == nil {
@@ -89,11 +89,11 @@ func (q *sendQueue) handleAnswer(name, token string, o outcome, retryAfter time.
 		state = new(sendState)
 		q.byName[name] = state
 	}
-	if o == barred {
-		if state.barred && state.barredToken == token {
-			o = refused // it was barred before, and the receiver has accepted another one since
+	if o == senderRefused {
+		if state.isSenderRefused && state.refusedToken == token {
+			o = refused // the sender was refused before, and the receiver has accepted another one since
 		} else {
-			state.barred, state.barredToken, state.acceptedWhenBarred = true, token, q.acceptedCount
+			state.isSenderRefused, state.refusedToken, state.acceptedWhenRefused = true, token, q.acceptedCount
 		}
 	}
 	switch o {

@@ -11,13 +11,13 @@ import (
 type outcome int
 
 const (
-	retryLater outcome = iota // send it again
-	accepted                  // the receiver has stored it
-	refused                   // the receiver will never store it
-	barred                    // the receiver accepts nothing from this sender at present
+	retryLater    outcome = iota // send it again
+	accepted                     // the receiver has stored it
+	refused                      // the receiver will never store it
+	senderRefused                // the receiver accepts nothing from this sender at present
 )
 
-// outcomeOf returns the outcome of an HTTP status: accepted, refused (this recording never), barred (not with this token), or retryLater for a status
+// outcomeOf returns the outcome of an HTTP status: accepted, refused (this recording never), senderRefused (nothing with this token), or retryLater for a status
 // that is not final: a proxy's 502, a redirect (never followed, because the token is for one host), no answer (0).
 func outcomeOf(status int) outcome {
 	switch status {
@@ -26,7 +26,7 @@ func outcomeOf(status int) outcome {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
 		return refused
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
-		return barred
+		return senderRefused
 	}
 	if status/100 == 2 {
 		return accepted
