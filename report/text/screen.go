@@ -137,9 +137,25 @@ func (p *page) shortForm() {
 		head = span{}
 	}
 	last := p.render((*page).next)
+	shown, omitted := selectBlocks(blocks, bytes.Count(last, []byte{'\n'}))
+	for i := range blocks {
+		if b := &blocks[i]; shown[i] && b.note == "also" {
+			p.out.Write(p.render(lesserBlock(omitted)))
+			omitted = ""
+		} else if shown[i] {
+			p.out.Write(b.text)
+		}
+	}
+	if omitted != "" {
+		p.paragraph(span{dim, "also"}, indent, span{dim, omitted + ": --full"})
+	}
+	p.out.Write(last)
+}
 
-	used := bytes.Count(last, []byte{'\n'})
-	shown, isCompared := make([]bool, len(blocks)), false
+// selectBlocks returns which blocks fit on the screen in addition to used lines, and counts the omitted findings and notes in words.
+func selectBlocks(blocks []block, used int) (shown []bool, omittedText string) {
+	shown = make([]bool, len(blocks))
+	isCompared, hidden := false, map[string]int{}
 	for rank := range maxRank + 1 {
 		for i := range blocks {
 			if b := &blocks[i]; b.rank == rank && (rank == 0 || used+b.lines() <= screenLines) && (b.note != inComparison || !isCompared) {
@@ -147,7 +163,6 @@ func (p *page) shortForm() {
 			}
 		}
 	}
-	hidden := map[string]int{}
 	for i := range blocks {
 		if !shown[i] {
 			hidden[blocks[i].note]++
@@ -160,19 +175,7 @@ func (p *page) shortForm() {
 	if n := hidden["note"]; n > 0 {
 		omitted = append(omitted, words.Count(n, "note", "notes"))
 	}
-	omittedText := strings.Join(omitted, " and ")
-	for i := range blocks {
-		if b := &blocks[i]; shown[i] && b.note == "also" {
-			p.out.Write(p.render(lesserBlock(omittedText)))
-			omittedText = ""
-		} else if shown[i] {
-			p.out.Write(b.text)
-		}
-	}
-	if omittedText != "" {
-		p.paragraph(span{dim, "also"}, indent, span{dim, omittedText + ": --full"})
-	}
-	p.out.Write(last)
+	return shown, strings.Join(omitted, " and ")
 }
 
 // outcome writes the conclusion if no finding is a reason to change the service.
