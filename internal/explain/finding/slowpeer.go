@@ -53,22 +53,7 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 	top := &cand.routes[0]
 	calls, opens, observed := attr.peerCallsAt(top), attr.connOpensOf(cand), observedPeerOf(cand)
 	asksOnce := calls != nil && 2*calls.Calls < 3*calls.Requests && float64(calls.AnswerNS) >= threshold.MostShare*float64(calls.TotalNS)
-	awaited, fix, isAnswer, assumption := answerText(top), textOf("fix slow-peer", "peer", attr.in.peerText(top)), false, textKey("")
-	if asksOnce {
-		fix = textOf("fix asked-once", "peer", attr.in.peerText(top))
-		if attr.asksElsewhere(calls) {
-			fix = textOf("fix asked-elsewhere", "peer", attr.in.peerText(top))
-		} else if n := attr.parallelCallsBeside(calls); n > 0 {
-			fix = textOf("fix asked-beside-parallel", "peer", attr.in.peerText(top), "n", math.Round(n))
-		}
-	}
-	if l := peerAdviceOf(top); l != nil {
-		advice := l.peerAdvice
-		if asksOnce {
-			advice = cmp.Or(l.answerAdvice, advice)
-		}
-		fix = textOf("fix in-library", "library", l.name, "advice", advice)
-	}
+	awaited, fix, isAnswer, assumption := answerText(top), attr.peerFix(top, calls, asksOnce), false, textKey("")
 	sharing := cand.sharingLibrary()
 	if sharing != nil {
 		fix = textOf("fix in-library", "library", sharing.name, "advice", sharing.shareAdvice)
@@ -110,21 +95,7 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 		awaited, confidence, isUnknownPeer = textOf("phrase perhaps-own-peer", "peer", name), 0.45, false
 		fix = textOf("fix own-subscriber", "peer", name, "time", words.Brief(subscriber.MeanNS))
 	}
-	gain := attr.peerGain(cand)
-	if delay := cand.readDelay(attr.group.Tail()); delay.NS*10 > cand.gain.Slow.NS {
-		peer.evidence = append(peer.evidence, evidenceOf("evidence reader-late", delay.NS, "ns"))
-		// The trace does not show the sender, which was probably as late.
-		gain.All = gain.All.minus(cand.readDelay(attr.group.All()))
-		gain.Slow = gain.Slow.minus(delay)
-		gain.OtherTail = gain.OtherTail.minus(cand.readDelay(otherTail(attr.group)))
-	}
-	if lostShare := retransmitWaitShare(attr.group, attr.in.Report.Host); lostShare > 0 && slices.ContainsFunc(attr.in.Report.Host.Network.Requests, func(w report.HostWait) bool {
-		return w.Group == attr.group.ID && slices.ContainsFunc(cand.routes, func(p causeRoute) bool { return p.Site.Matches(w.Site) })
-	}) {
-		peer.evidence = append(peer.evidence, evidenceOf("evidence peer-retransmission", lostShare, "share"))
-		withoutLost := func(l Loss) Loss { return l.minus(l.scaled(lostShare)) }
-		gain.All, gain.Slow, gain.OtherTail = withoutLost(gain.All), withoutLost(gain.Slow), withoutLost(gain.OtherTail)
-	}
+	gain, delayEvidence := attr.peerGain(cand)
 	v := attr.newVerdict(cand, top)
 	v.Gain, v.Fact, v.Fix, v.Cause = gain, peer.isElsewhere, fix, report.CauseNetwork
 	if attr.group.Kind == report.KindLoop && knowledge.Has(top.Call, knowledge.ConnectionWrite) && len(top.via) == 0 {
@@ -141,6 +112,7 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 	}
 	attr.addSlowMean(&v, "evidence slow-wait-on", cand, top, top.via)
 	v.addEvidence(peer.evidence...)
+	v.addEvidence(delayEvidence...)
 	v.addEvidence(libraryCallEvidence(cand, top)...)
 	if isUnknownPeer && sharing == nil {
 		attr.setUsualAnswer(&v, cand, top)
@@ -248,6 +220,26 @@ func raiseSecondAnswers(all []Verdict) {
 			v.Predicted.ChangeText = textOf("phrase change-kept")
 		}
 	}
+}
+
+// peerFix returns the advice on waits for a peer at a route: fewer calls, unless requests make only one (asksOnce), or what its library
+// offers.
+func (a *attribution) peerFix(top *causeRoute, calls *queues.PeerCalls, asksOnce bool) string {
+	peer := a.in.peerText(top)
+	if l := peerAdviceOf(top); l != nil && asksOnce {
+		return textOf("fix in-library", "library", l.name, "advice", cmp.Or(l.answerAdvice, l.peerAdvice))
+	} else if l != nil {
+		return textOf("fix in-library", "library", l.name, "advice", l.peerAdvice)
+	}
+	if !asksOnce {
+		return textOf("fix slow-peer", "peer", peer)
+	}
+	if a.asksElsewhere(calls) {
+		return textOf("fix asked-elsewhere", "peer", peer)
+	} else if n := a.parallelCallsBeside(calls); n > 0 {
+		return textOf("fix asked-beside-parallel", "peer", peer, "n", math.Round(n))
+	}
+	return textOf("fix asked-once", "peer", peer)
 }
 
 // setUsualAnswer changes the prediction of a verdict on answers of which some take far longer than usual. It assumes that each
@@ -555,9 +547,11 @@ func (c *candidate) readDelay(band *report.Band) Loss {
 
 // peerGain returns what a fix of waits for a peer can save. If at least half of the requests wait for it, only the time beyond
 // the mean wait counts, because the mean is taken for the usual time of an answer. Outliers that fall into few separate moments
-// are rare (a pause of the peer or the machine), however many requests were open.
-func (a *attribution) peerGain(cand *candidate) Gain {
-	gain, usualNS := cand.gain, cand.usualNS(a.group)
+// are rare (a pause of the peer or the machine), however many requests were open. Delays that are not the peer's, a late reader and
+// lost segments, do not count either and are returned as evidence.
+func (a *attribution) peerGain(cand *candidate) (gain Gain, evidence []report.Evidence) {
+	gain = cand.gain
+	usualNS := cand.usualNS(a.group)
 	excess := func(l Loss) Loss {
 		if l.NS > 0 {
 			l.Share *= float64(max(0, l.NS-usualNS)) / float64(l.NS)
@@ -574,7 +568,21 @@ func (a *attribution) peerGain(cand *candidate) Gain {
 		}
 	}
 	gain.ThresholdFactor = threshold.FarFactor
-	return gain
+	if delay := cand.readDelay(a.group.Tail()); delay.NS*10 > cand.gain.Slow.NS {
+		evidence = append(evidence, evidenceOf("evidence reader-late", delay.NS, "ns"))
+		// The trace does not show the sender, which was probably as late.
+		gain.All = gain.All.minus(cand.readDelay(a.group.All()))
+		gain.Slow = gain.Slow.minus(delay)
+		gain.OtherTail = gain.OtherTail.minus(cand.readDelay(otherTail(a.group)))
+	}
+	if lostShare := retransmitWaitShare(a.group, a.in.Report.Host); lostShare > 0 && slices.ContainsFunc(a.in.Report.Host.Network.Requests, func(w report.HostWait) bool {
+		return w.Group == a.group.ID && slices.ContainsFunc(cand.routes, func(p causeRoute) bool { return p.Site.Matches(w.Site) })
+	}) {
+		evidence = append(evidence, evidenceOf("evidence peer-retransmission", lostShare, "share"))
+		withoutLost := func(l Loss) Loss { return l.minus(l.scaled(lostShare)) }
+		gain.All, gain.Slow, gain.OtherTail = withoutLost(gain.All), withoutLost(gain.Slow), withoutLost(gain.OtherTail)
+	}
+	return gain, evidence
 }
 
 // usualNS returns the mean time for which requests of the candidate's group wait, if at least half of them do; else 0.
