@@ -125,6 +125,7 @@ var graphs = []struct {
 		{[]string{"long=gone"}, 200 + 5000 + 700 + 1000, 6900, 6900},
 		{[]string{"sleep@main.handle=gone"}, 200 + 700 + 1000, 1900, 1900}, // all sleeps for which it waits there
 		{[]string{"sleep@main.two=gone"}, 1900, 1900, 1900},
+		{[]string{"sleep@main.*=gone"}, 1900, 1900, 1900}, // of a package
 		{[]string{"sleep@main.long from main.handle=gone"}, 6900, 6900, 6900},
 		{[]string{"long=70%"}, 200 + 7000 + 700 + 1000, 8900, 8900},
 	}},

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -24,7 +25,7 @@ type siteMatcher struct {
 	caller      *siteMatcher               // the caller's site; nil: any
 }
 
-// parseSite parses the site of a Change: a function, or FILE:LINE or FUNCTION:LINE, optionally followed by " from " and the
+// parseSite parses the site of a Change: a function, all functions of a package (PACKAGE.*), FILE:LINE or FUNCTION:LINE, optionally followed by " from " and the
 // caller. Empty text matches any site.
 func (m *Model) parseSite(text string) *siteMatcher {
 	text, caller, limited := strings.Cut(text, callerSeparator)
@@ -68,7 +69,12 @@ func (m *Model) matchesFrame(matcher *siteMatcher, f tracefmt.FrameID) bool {
 	}
 	matched, ok := matcher.matchByFunc[fr.Func]
 	if !ok {
-		matched = hasNameSuffix(m.syms.String(fr.Func), matcher.function)
+		fn := m.syms.String(fr.Func)
+		if pkg, isPackage := strings.CutSuffix(matcher.function, ".*"); isPackage {
+			matched = hasNameSuffix(stdlib.Package(fn), pkg)
+		} else {
+			matched = hasNameSuffix(fn, matcher.function)
+		}
 		matcher.matchByFunc[fr.Func] = matched
 	}
 	return matched
