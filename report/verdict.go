@@ -28,7 +28,7 @@ type VerdictCause struct {
 	Service string `json:"service,omitempty"`
 	WayTo   string `json:"way_to,omitempty"`
 	// Kind is as in Cause, or pipe, or no-cpu (goroutines show as running, but their threads have no CPU), or one kind of sleep:
-	// deadline (a context's, or net/http's), timer (or ticker), limiter, database-lock or batch-due.
+	// deadline (a context's, or net/http's), timer (or ticker), limiter, database-lock, batch-due, shared-lock or no-continue.
 	Kind string `json:"kind,omitempty"`
 	// Queue is set if requests were queued and requests ahead of them spent the time on the cause. A finding names the same queue. It
 	// is nil if the requests spent the time themselves.

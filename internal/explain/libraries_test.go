@@ -1,6 +1,7 @@
 package explain_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/whylate/whylate"
@@ -91,6 +92,44 @@ func TestLimiterOfLibrary(t *testing.T) {
 	rep := s.explain(t)
 	check.True(t, len(rep.Verdict) != 0 && len(rep.Verdict[0].Causes) != 0 && rep.Verdict[0].Causes[0].Kind == "limiter",
 		"verdict %+v", rep.Verdict)
+}
+
+// TestContinueOfServer: a client of HTTP waits for a 100 Continue before it sends a body. It fails if the report shows any time-out.
+func TestContinueOfServer(t *testing.T) {
+	s := newServer()
+	const writer = uint64(9)
+	write := []string{"runtime.selectgo", "net/http.(*persistConn).writeLoop.(*persistConn).waitForContinue.func1", "net/http.(*Request).write", "net/http.(*persistConn).writeLoop:2655"}
+	for clock := int64(10 * ms); clock < 400*ms; clock += 10 * ms {
+		s.begin(clock, firstConn, "select", "runtime.selectgo", "net/http.(*persistConn).roundTrip", "main.store@/src/main.go:20")
+		s.thread.Create(clock+5*us, writer+uint64(clock), "net/http.(*persistConn).writeLoop", "net/http.(*Transport).dialConn")
+		s.thread.Start(clock+6*us, writer+uint64(clock))
+		s.thread.Block(clock+7*us, "select", write...)
+		s.wake(clock+5*ms, writer+uint64(clock))
+		s.thread.Unblock(clock+5*ms+5*us, firstConn)
+		s.thread.Destroy(clock + 5*ms + 6*us)
+		s.thread.Start(clock+5*ms+7*us, firstConn)
+		s.awaitRequest(clock+5*ms+10*us, firstConn)
+	}
+	rep := s.explain(t)
+	must.True(t, len(rep.Findings) != 0, "no findings")
+	check.True(t, strings.Contains(rep.Findings[0].Title, "100 Continue that does not come") && strings.HasPrefix(rep.Findings[0].Fix, "in net/http: do not send Expect: 100-continue"), "%+v", rep.Findings[0])
+}
+
+// TestSharedLockOfLibrary: requests try repeatedly to take a lock that other processes share. It fails if the report advises shorter
+// pauses and names no holder.
+func TestSharedLockOfLibrary(t *testing.T) {
+	s := newServer()
+	lock := []string{"github.com/go-redsync/redsync/v4.(*Mutex).lockContext@/mod/github.com/go-redsync/redsync/v4@v4.18.1/mutex.go:94", "main.reserve@/src/main.go:20", "main.get@/src/main.go:9"}
+	for clock := int64(10 * ms); clock < 400*ms; clock += 10 * ms {
+		s.begin(clock, firstConn, "select", append([]string{"runtime.selectgo"}, lock...)...)
+		s.wake(clock+5*ms, firstConn)
+		s.thread.Block(clock+5*ms+5*us, "sleep", "time.Sleep", "main.book@/src/main.go:40", "main.reserve@/src/main.go:22", "main.get@/src/main.go:9", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", connFunc)
+		s.wake(clock+8*ms, firstConn)
+		s.awaitRequest(clock+8*ms+10*us, firstConn)
+	}
+	rep := s.explain(t)
+	must.True(t, len(rep.Findings) != 0, "no findings")
+	check.True(t, strings.Contains(rep.Findings[0].Title, "queue for a lock of redsync, at main.reserve (main.go:20), while its holder sleeps at main.book (main.go:40)"), "%+v", rep.Findings[0])
 }
 
 // TestWebSocketOfLibrary: a handler reads from a WebSocket, whose other end is its client. It fails if the client is taken

@@ -89,6 +89,7 @@ const (
 	CCallback
 	File
 	FileWrite
+	DirectoryRead
 	FileSync
 	FileLock
 	DatabaseLock
@@ -128,6 +129,8 @@ const (
 	EventLoop
 	Errgroup
 	RateLimiter
+	SharedLock
+	ContinueWait
 	BatchInterval
 	Pause
 	Deadline

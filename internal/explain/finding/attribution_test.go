@@ -235,9 +235,14 @@ func TestFindingTextsOfWaits(t *testing.T) {
 		{"a full channel", report.Cause{Cause: "sleep", Site: site("fetch@5"), Call: "time.Sleep", Via: via("chan send gather@7"), TotalNS: ms(3000)},
 			"another goroutine sleeps at main.fetch", "or do not wait for it at main.gather (main.go:7)"},
 		{"the lock of a file", report.Cause{Cause: "syscall", Site: site("claim@4"), Call: "syscall.Flock", TotalNS: ms(3000)},
-			"waits for the lock of a file", "its holder opened the file separately"},
+			"wait at main.claim (main.go:4) for the lock of a file that another process holds", "find the process that holds the lock"},
 		{"a library's lock of a file", report.Cause{Cause: "syscall", Site: site("golang.org/x/sys/unix.FcntlFlock@30"), TotalNS: ms(3000)},
-			"waits for the lock of a file", "its holder opened the file separately"},
+			"for the lock of a file that another process holds", "find the process that holds the lock"},
+		{"names of a directory", report.Cause{Cause: "syscall", Site: site("list@4"), Call: "path/filepath.Glob", TotalNS: ms(3000)},
+			"reads a directory in path/filepath.Glob", "keep an index of the names, or a directory for each key"},
+		{"a message of a library that waits for its subscribers", report.Cause{Cause: "network", Kind: "outbound", Site: site("confirm@9"),
+			Via: []report.Via{{Wait: report.WaitLock, Call: "sync.(*Mutex).Lock", Site: inModule("github.com/ThreeDotsLabs/watermill/pubsub/gochannel.(*GoChannel).Publish@108", "github.com/ThreeDotsLabs/watermill")}}, TotalNS: ms(3000)},
+			"for watermill's lock while its holder waits for the network at main.confirm", "leave BlockPublishUntilSubscriberAck of gochannel.Config unset"},
 		{"a library's sync", report.Cause{Cause: "syscall", Site: site("golang.org/x/sys/unix.Fdatasync@747"), TotalNS: ms(3000)},
 			"syncs to disk", "group commit"},
 		{"a client's handshake", report.Cause{Cause: "network", Kind: "inbound", Site: site("crypto/tls.(*Conn).HandshakeContext@1516"), Call: "crypto/tls.(*Conn).HandshakeContext", TotalNS: ms(3000)},
@@ -267,6 +272,13 @@ func TestFindingTextsOfWaits(t *testing.T) {
 		check.True(t, len(found) == 1 && strings.Contains(found[0].Title, c.title) && strings.Contains(found[0].Fix, c.fix),
 			"%s: %d findings: %+v", c.name, len(found), found)
 	}
+}
+
+// TestFileLock: where requests do more than wait for a file's lock, they may hold it themselves.
+func TestFileLock(t *testing.T) {
+	rep := oneGroup(report.Cause{Cause: "syscall", Site: site("claim@4"), Call: "syscall.Flock", TotalNS: ms(3000)}, report.Cause{Cause: "network", Site: site("send@9"), TotalNS: ms(100)})
+	found := findAll(t, &Input{Report: rep, Process: &process.Stats{}}, rulesByCode(report.RuleBlockingSyscall))
+	check.True(t, len(found) == 1 && strings.Contains(found[0].Fix, "its holder opened the file separately"), "%+v", found)
 }
 
 // TestFewReceivers: requests that wait until one of few goroutines receives what they send need more receivers; a larger buffer runs

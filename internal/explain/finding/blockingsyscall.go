@@ -17,6 +17,7 @@ type syscallKind struct{ activity, fix textKey }
 // Kinds of system calls that rules distinguish.
 var (
 	diskSync        = syscallKind{"phrase syncs", "fix sync"}
+	directoryRead   = syscallKind{"phrase reads-directory", "fix directory-read"}
 	pageFault       = syscallKind{"phrase waits-for-page", "fix page-fault"}
 	otherSystemCall = syscallKind{"phrase is-in-system-call", "fix system-call"}
 )
@@ -35,6 +36,8 @@ func syscallKindOf(cause *report.Cause) syscallKind {
 		return diskSync
 	case either.Has(knowledge.FileLock):
 		return syscallKind{"phrase waits-for-file-lock", "fix file-lock"}
+	case either.Has(knowledge.DirectoryRead):
+		return directoryRead
 	case call.Has(knowledge.ChildProcess):
 		return syscallKind{"phrase waits-for-child", "fix child-process"}
 	case either.Has(knowledge.DNS):
@@ -78,6 +81,28 @@ func (a *attribution) isGroupCommit(route *causeRoute) bool {
 		float64(service.Servers) <= threshold.MajorShare*float64(service.Requests)
 }
 
+// isHeldElsewhere reports whether slow requests wait for a file's lock for longer than all that they do otherwise: a request that holds
+// the lock for so long is slow itself, and so are those that hold it one after the other. Then the holder is another process, or a
+// goroutine that serves no request.
+func (a *attribution) isHeldElsewhere(cand *candidate, top *causeRoute) bool {
+	isWait := func(c *report.Cause) bool {
+		return c.Cause == top.Cause.Cause && c.Site != nil && c.Site.LineKey() == top.Site.LineKey()
+	}
+	otherNS := int64(0)
+	for i := range a.in.Report.Groups {
+		group := &a.in.Report.Groups[i]
+		if firstMatch(group.All().Causes, isWait) == nil {
+			continue
+		}
+		for k := range group.Tail().Causes {
+			if c := &group.Tail().Causes[k]; !isWait(c) {
+				otherNS += c.TotalNS
+			}
+		}
+	}
+	return 2*otherNS < cand.gain.Slow.NS
+}
+
 // childDelay is the Cmd.WaitDelay that a prediction assumes.
 const childDelay = 10 * time.Millisecond
 
@@ -102,8 +127,18 @@ func checkBlockingSyscall(attr *attribution, cand *candidate) Verdict {
 	case k == diskSync && call != "":
 		v.Fix, v.Changes = textOf("fix sync-in-library", "call", call, "site", top.ownLine()), []predict.Change{} // the last write of a batch waits for its sync
 	}
+	if k == directoryRead { // the names are sorted and compared at the same line
+		line := top.ownLine().LineKey()
+		v.Share, v.Gain = gainWithoutRoutes(attr.group, func(c *report.Cause, via []report.Via) bool {
+			return (c.Cause == v.Cause || c.Cause == report.CauseCPU) && len(via) == 0 && c.Site != nil && c.Site.OwnLine().LineKey() == line
+		})
+		v.Changes = []predict.Change{predict.Remove("", predict.SiteText(line.Site(), ""))}
+	}
 	if k == otherSystemCall {
 		v.doubt(0.6, textOf("phrase doubt-system-call"))
+	}
+	if k.fix == "fix file-lock" && attr.isHeldElsewhere(cand, top) {
+		v.Title, v.Fix = textOf("title file-lock-elsewhere", "site", top.ownLine()), textOf("fix file-lock-elsewhere")
 	}
 	switch isPipe := top.Cause.Cause == report.CauseNetwork; {
 	case isPipe && knowledge.Has(top.Cause.Call, knowledge.FileWrite):

@@ -1,6 +1,8 @@
 package finding
 
 import (
+	"strings"
+
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/explain/verdict"
@@ -43,6 +45,13 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 		Title: textOf(title, "function", funcText), Fix: textOf("fix computes", "function", ownFunc), Cause: report.CauseCPU, Site: site, Group: group.ID, Share: share, Confidence: 0.8,
 	}}
 	v.addSlowEvidence(evidenceOf("evidence computing", gain.Slow.NS, "ns"))
+	if costly := costlyLibrary(group, isOwn); costly != nil {
+		v.Title = textOf("title computes-costly", "library", costly.name, "setting", costly.costSetting)
+		v.Fix = textOf("fix in-library", "library", costly.name, "advice", costly.costAdvice)
+		v.Changes = []predict.Change{predict.Remove(report.CauseCPU, costly.functions+"*")}
+		v.scaleTo(costly.costLeft)
+		return []Verdict{v}
+	}
 	if heaviest.SiteFrom == inferredSource {
 		v.doubt(0.6, textOf("evidence line-inferred"))
 		v.addEvidence(statementOf("evidence line-inferred"))
@@ -94,6 +103,24 @@ func heaviestWork(group *report.Group, match func(*report.Cause) bool) (most *re
 		}
 	}
 	return most
+}
+
+// costlyLibrary returns the library whose setting makes it compute for half of the group's slow requests' time or more, as functions
+// show that run only with that setting; nil if there is none. Only causes that match count.
+func costlyLibrary(group *report.Group, match func(*report.Cause) bool) *library {
+	band := group.Tail()
+	return firstMatch(libraries(), func(l *library) bool {
+		libraryNS, isCostly := int64(0), false
+		for i := range band.Causes {
+			c := &band.Causes[i]
+			if l.costAdvice == "" || c.Site == nil || !match(c) || !strings.HasPrefix(c.Site.Func, l.functions) {
+				continue
+			}
+			libraryNS += c.TotalNS
+			isCostly = isCostly || hasFunction([]*report.Site{c.Site}, l.costlyCalls)
+		}
+		return isCostly && float64(libraryNS) >= threshold.HalfShare*float64(band.TotalNS())
+	})
 }
 
 // totalRequestNS returns the time of all requests of all groups.

@@ -3,6 +3,7 @@ package finding
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -16,22 +17,26 @@ import (
 // a section of rules/libraries.txt, whose lines are the fields. An empty advice means that the rule's own advice applies.
 type library struct {
 	name         string
-	version      string // whose sources the names and defaults are from
-	functions    string // prefixes of its functions, separated by spaces
-	poolAdvice   string // how to enlarge its pool; with {n}, how to have n times as many slots
-	slotNoun     string // what a slot of its pool is; empty: a connection
-	peerAdvice   string // how to shorten waits for its peer
-	answerAdvice string // the same where each request asks its peer once; empty: peerAdvice
-	batchCalls   string // prefixes of the functions that send several things at once, separated by spaces; peerAdvice is to use them
-	server       string // the kind of server that it is a client for
-	pauseAdvice  string // which options set its intended pauses; {length} is that of the first, {shorter} a better one
-	retryAdvice  string // the same for its pauses before it tries again what has failed
-	pauseLength  string // how long that one is unless set
-	burstOption  string // which option sets how many requests a rate limiter admits at once
-	rateOption   string // which one sets its rate
-	setUpAdvice  string // how to do its set-up work once
-	lockAdvice   string // how to avoid waits for its own lock
-	shareAdvice  string // how to avoid waits for a call of another request
+	version      string  // whose sources the names and defaults are from
+	functions    string  // prefixes of its functions, separated by spaces
+	poolAdvice   string  // how to enlarge its pool; with {n}, how to have n times as many slots
+	slotNoun     string  // what a slot of its pool is; empty: a connection
+	peerAdvice   string  // how to shorten waits for its peer
+	answerAdvice string  // the same where each request asks its peer once; empty: peerAdvice
+	batchCalls   string  // prefixes of the functions that send several things at once, separated by spaces; peerAdvice is to use them
+	server       string  // the kind of server that it is a client for
+	pauseAdvice  string  // which options set its intended pauses; {length} is that of the first, {shorter} a better one
+	retryAdvice  string  // the same for its pauses before it tries again what has failed
+	pauseLength  string  // how long that one is unless set
+	burstOption  string  // which option sets how many requests a rate limiter admits at once
+	rateOption   string  // which one sets its rate
+	setUpAdvice  string  // how to do its set-up work once
+	lockAdvice   string  // how to avoid waits for its own lock
+	shareAdvice  string  // how to avoid waits for a call of another request
+	costAdvice   string  // which setting makes its computing cheap
+	costSetting  string  // the setting with which it costs most
+	costLeft     float64 // the share of that which costs with the advised one
+	costlyCalls  string  // prefixes of functions that run only with that setting, separated by spaces
 
 	// The pool of a package of the standard library:
 	slotFunc     string // the function in which a request waits for a slot
@@ -57,11 +62,15 @@ var libraries = sync.OnceValue(func() (out []library) {
 	for _, s := range sections {
 		l := library{name: s.Title}
 		fields := map[string]*string{
-			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "slot": &l.slotNoun, "peer": &l.peerAdvice, "answer": &l.answerAdvice, "batches": &l.batchCalls, "pause": &l.pauseAdvice, "retry": &l.retryAdvice, "pause length": &l.pauseLength, "server": &l.server, "burst": &l.burstOption, "rate": &l.rateOption, "set-up": &l.setUpAdvice, "lock": &l.lockAdvice, "share": &l.shareAdvice, "slot function": &l.slotFunc,
+			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "slot": &l.slotNoun, "peer": &l.peerAdvice, "answer": &l.answerAdvice, "batches": &l.batchCalls, "pause": &l.pauseAdvice, "retry": &l.retryAdvice, "pause length": &l.pauseLength, "server": &l.server, "burst": &l.burstOption, "rate": &l.rateOption, "set-up": &l.setUpAdvice, "lock": &l.lockAdvice, "share": &l.shareAdvice, "cost": &l.costAdvice, "cost setting": &l.costSetting, "costly": &l.costlyCalls, "slot function": &l.slotFunc,
 			"slot wait": &l.slotWait, "pool name": &l.poolName, "size": &l.sizeAdvice, "reuse": &l.reuseAdvice, "unused": &l.unusedAdvice, "leak": &l.leakAdvice,
 		}
 		for _, line := range strings.Split(strings.ReplaceAll(s.Text, "\n  ", " "), "\n") {
 			name, value, _ := strings.Cut(line, ": ")
+			if name == "cost left" {
+				l.costLeft, _ = strconv.ParseFloat(value, 64)
+				continue
+			}
 			*fields[name] = value
 		}
 		out = append(out, l)

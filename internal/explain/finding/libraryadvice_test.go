@@ -45,6 +45,12 @@ func TestLibraries(t *testing.T) {
 		{"a batch of bbolt",
 			report.Cause{Cause: "sleep", Call: "time.Sleep", Site: in("go.etcd.io/bbolt.(*batch).trigger", "go.etcd.io/bbolt.(*DB).Batch"), TotalNS: ms(3000)},
 			nil, "lower DB.MaxBatchDelay from 10ms (the default) to 1ms", "retry"},
+		{"a batch of dataloader",
+			report.Cause{Cause: "sleep", Call: "runtime.selectgo", Site: in("github.com/graph-gophers/dataloader/v7.(*Loader[...]).sleeper", ""), TotalNS: ms(3000)},
+			nil, "lower dataloader.WithWait from 16ms (the default) to 1ms", "retry"},
+		{"brotli of quality 11",
+			report.Cause{Cause: "cpu", SiteFrom: "sample", Site: in("github.com/andybalholm/brotli.updateNodes", ""), TotalNS: ms(3000)},
+			nil, "lower the writer's quality to 4 or 5", "make"},
 		{"a limiter of go.uber.org/ratelimit",
 			report.Cause{Cause: "sleep", Call: "time.Sleep", Site: in("go.uber.org/ratelimit.(*atomicInt64Limiter).Take", "go.uber.org/ratelimit.(*atomicInt64Limiter).Take"), TotalNS: ms(3000)},
 			nil, "give each client a limiter of its own", "retry"},
@@ -58,7 +64,7 @@ func TestLibraries(t *testing.T) {
 		for i := range c.turns {
 			c.turns[i].Cause, c.turns[i].Site = string(c.cause.Cause), c.cause.Site
 		}
-		found := findAll(t, &Input{Report: oneGroup(c.cause), Process: &process.Stats{}, Services: c.turns}, rulesWithPrefix("WL2"))
+		found := findAll(t, &Input{Report: oneGroup(c.cause), Process: &process.Stats{}, Services: c.turns}, append(rulesWithPrefix("WL2"), rulesByCode(report.RuleComputes)...))
 		if len(found) != 1 || !strings.Contains(found[0].Fix, c.fix) || c.unwanted != "" && strings.Contains(found[0].Fix, c.unwanted) {
 			t.Errorf("%s: %d findings: %+v", c.name, len(found), found)
 		}

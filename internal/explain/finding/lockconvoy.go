@@ -199,6 +199,8 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix lock-writes-file-in-dependency")
 	case isInDependency(top.nonStdSite(), lock):
 		v.Fix = textOf("fix lock-in-dependency", "module", lock.Module)
+	case lock != nil:
+		v.Fix = textOf("fix lock-of-dependency", "site", top.ownLine(), "module", lock.Module)
 	case isBehindReader(top.via) && isPeerWait(top.Cause):
 		v.Fix = textOf("fix lock-reader-calls", "site", attr.movableWork(cand, top))
 	case isBehindReader(top.via):
@@ -251,7 +253,7 @@ func (a *attribution) setConvoyChanges(v *Verdict, cand *candidate, top *causeRo
 		isAll("", cand.wait.site.Site(), "phrase change-earlier")
 	case held.isReceiver:
 		isAll(top.Cause.Cause, top.Site, "phrase change-not-awaited")
-	case isInDependency(v.Site, dependencyLock(cand)) || lockAdviserOf(cand, top) != nil: // its callers share the lock; with the call, all that it takes goes
+	case dependencyLock(cand) != nil: // its callers share the lock; with the call, all that it takes goes
 		isAll("", v.Site.LineKey().Site(), "phrase change-not-awaited")
 	case work != nil:
 		isAll("", work, "phrase change-ahead")

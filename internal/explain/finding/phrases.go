@@ -110,6 +110,10 @@ func timerActivity(c *report.Cause) textKey {
 		return "phrase waits-for-limiter"
 	case verdict.DatabaseLock:
 		return "phrase waits-for-database-lock"
+	case verdict.SharedLock:
+		return "phrase waits-for-shared-lock"
+	case verdict.NoContinue:
+		return "phrase waits-for-continue"
 	case verdict.BatchDue:
 		return "phrase waits-for-batch"
 	}

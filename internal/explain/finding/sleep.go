@@ -47,7 +47,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	case verdict.KindOf(top.Cause) == verdict.Deadline:
 		attr.rewriteForDeadline(&v, top, pauses)
 	case top.Site != nil && top.Site.Module != "":
-		if v.Fix = textOf("fix sleep-in-dependency", "site", v.Site); verdict.KindOf(top.Cause) != verdict.DatabaseLock {
+		if v.Fix = textOf("fix sleep-in-dependency", "site", v.Site); !slices.Contains(lockKinds, verdict.KindOf(top.Cause)) {
 			v.scaleTo(remainingPause)
 		}
 	case knowledge.Has(top.Call, knowledge.SleepWait):
@@ -75,6 +75,9 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		if shorter > 0 {
 			v.shortenTo(shorter, textOf("phrase change-shorter", "time", words.Brief(int64(shorter)), "default", present))
 		}
+	}
+	if verdict.KindOf(top.Cause) == verdict.SharedLock {
+		attr.rewriteForSharedLock(&v, top)
 	}
 	if attr.spansTrace() {
 		v.MaxSeverity = report.SeverityLow
@@ -240,6 +243,35 @@ func rewriteForTransactions(in *Input, v *Verdict, top *causeRoute) bool {
 	}
 	v.Title, v.Fix, v.ChangeText = title, fix, textOf("phrase change-not-locked")
 	return true
+}
+
+// lockKinds are the kinds of pauses that end when a lock is free: no option sets how long that takes.
+var lockKinds = []string{verdict.DatabaseLock, verdict.SharedLock}
+
+// rewriteForSharedLock rewrites a verdict on pauses between tries to take a library's lock, which other processes share: requests
+// queue for it. The title and the fix name the longest work of holders, if they are requests of this process.
+func (a *attribution) rewriteForSharedLock(v *Verdict, top *causeRoute) {
+	l := libraryOfFunc(top.Site)
+	if l == nil || l.lockAdvice == "" {
+		return
+	}
+	v.Title, v.ChangeText = textOf("title shared-lock", "library", l.name, "site", top.ownLine()), textOf("phrase change-no-queue")
+	v.Fix = textOf("fix in-library", "library", l.name, "advice", l.lockAdvice)
+	var longest *report.Cause
+	for i := range a.group.All().Causes {
+		c := &a.group.All().Causes[i]
+		isHeld := func(u *queues.HolderLine) bool {
+			return u.WaitSite.OwnLine().LineKey() == top.ownLine().LineKey() && u.HolderSite.Matches(c.Site)
+		}
+		if (longest == nil || c.TotalNS > longest.TotalNS) && firstMatch(a.in.HolderLines, isHeld) != nil {
+			longest = c
+		}
+	}
+	if longest != nil {
+		work := &causeRoute{Cause: longest, via: longest.Via}
+		v.Title = textOf("title shared-lock-held", "library", l.name, "site", top.ownLine(), "activity", work.activity())
+		v.Fix = textOf("fix shared-lock", "library", l.name, "advice", l.lockAdvice, "work", work.ownLine())
+	}
 }
 
 // computingNear returns the line after begin, in the same function, at which requests compute longest, and the mean time there

@@ -9,6 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -54,6 +55,27 @@ func (p *workerSum) addHolderLines(w *path.WalkResult, waits []critpath.Followed
 				}
 			}
 			g, stack = wait.G, wait.Stack
+		}
+	}
+}
+
+// addSharedLockLines does so for locks that processes share, which requests try to take repeatedly: all of their holders in this process
+// have taken the lock on their own path, and hold it below later lines of that function, until they call the library again.
+func (p *workerSum) addSharedLockLines(w *path.WalkResult, waits []critpath.FollowedWait) {
+	lock := tracefmt.StackID(0) // of the last try
+	for i := range w.Steps {
+		step := &w.Steps[i]
+		stack := step.Stack
+		for index := step.FollowedWait; index >= 0; index = waits[index].Parent {
+			stack = waits[index].Stack
+		}
+		switch {
+		case p.stage.Sites.HasRole(stack, knowledge.SharedLock):
+			lock = stack
+		case lock != 0 && step.Kind != critpath.CPU && step.Kind != critpath.Runnable:
+			if position := p.divergingPosition(lock, stack); position.line != 0 {
+				p.holderLines[holderLineKey{p.stage.Sites.SiteOf(lock), p.stage.Sites.SiteOf(step.Stack), position}] += (step.End - step.Start) * w.Weight
+			}
 		}
 	}
 }

@@ -171,6 +171,7 @@ func (p *workerSum) Add(w *path.WalkResult) {
 	p.addPeerCalls(w, w.FollowedWaits())
 	p.addConnOpens(w, w.FollowedWaits())
 	p.addHolderLines(w, w.FollowedWaits())
+	p.addSharedLockLines(w, w.FollowedWaits())
 	p.addLockedWaits(w)
 	p.addLimiterWaits(w)
 	p.addHeldAnswers(w)

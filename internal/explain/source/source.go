@@ -44,12 +44,15 @@ func LocalCache() Cache {
 	return c
 }
 
+// advisedElsewhere are the roles of functions whose waits no option sets, or whose option a finding names.
+var advisedElsewhere = []knowledge.Role{knowledge.DatabaseLock, knowledge.SharedLock, knowledge.BatchInterval}
+
 // AddWaitLengths adds the duration expression to the advice of findings about waits on purpose in a dependency.
 func (c Cache) AddWaitLengths(r *report.Report) {
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		if f.Cause != report.CauseSleep || f.Site == nil || knowledge.Has(f.Site.Func, knowledge.DatabaseLock) {
-			continue // no option sets how long a database stays locked
+		if f.Cause != report.CauseSleep || f.Site == nil || slices.ContainsFunc(advisedElsewhere, knowledge.Of(f.Site.Func).Has) {
+			continue
 		}
 		if length := c.WaitLength(f.Site); length != "" {
 			f.Remedy = "lower " + length + ", for which it waits there (source of " + f.Site.Module + " " + f.Site.Version + ")"

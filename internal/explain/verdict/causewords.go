@@ -50,6 +50,8 @@ func activity(cause *report.VerdictCause) string {
 		return "waiting for a child process"
 	case cause.Cause == report.CauseSyscall && cause.Kind == DiskSync:
 		return "syncing to disk"
+	case cause.Cause == report.CauseSyscall && cause.Kind == DirectoryRead:
+		return "reading a directory"
 	case cause.Cause == report.CauseSleep && cause.Kind == Deadline:
 		return "waiting for a deadline"
 	case cause.Cause == report.CauseSleep && cause.Kind == Timer:
@@ -60,6 +62,10 @@ func activity(cause *report.VerdictCause) string {
 		return "waiting for a locked database"
 	case cause.Cause == report.CauseSleep && cause.Kind == BatchDue:
 		return "waiting until a batch is due (linger)"
+	case cause.Cause == report.CauseSleep && cause.Kind == SharedLock:
+		return "queueing for a lock that processes share"
+	case cause.Cause == report.CauseSleep && cause.Kind == NoContinue:
+		return "waiting for a 100 Continue that does not come"
 	}
 	if w, ok := causeWords[cause.Cause]; ok {
 		return w.text

@@ -15,10 +15,13 @@ const (
 	Timer      = "timer"       // a timer or ticker, but not time.Sleep
 	Limiter    = "limiter"     // a rate limiter delays the request
 	// DatabaseLock is a sleep until a transaction no longer locks a database.
-	DatabaseLock = "database-lock"
-	BatchDue     = "batch-due"     // a library waits until a batch is due
-	ChildProcess = "child-process" // the system calls of a cause wait for a child process
-	DiskSync     = "disk-sync"     // they sync a file
+	DatabaseLock  = "database-lock"
+	BatchDue      = "batch-due"      // a library waits until a batch is due
+	SharedLock    = "shared-lock"    // pauses between tries to take a lock that other processes share
+	NoContinue    = "no-continue"    // a client waits for a 100 Continue that the server does not send
+	ChildProcess  = "child-process"  // the system calls of a cause wait for a child process
+	DiskSync      = "disk-sync"      // they sync a file
+	DirectoryRead = "directory-read" // they read a directory
 )
 
 // systemCalls returns the kind of a cause's system calls, by what nine tenths of their time is for; the rows' own kind if it has no name.
@@ -34,6 +37,8 @@ func systemCalls(parts []rowPart) string {
 			kind = DiskSync
 		case call.Has(knowledge.ChildProcess):
 			kind = ChildProcess
+		case call.Has(knowledge.DirectoryRead):
+			kind = DirectoryRead
 		}
 		nsByKind[kind] += parts[i].ns
 		allNS += parts[i].ns
@@ -64,8 +69,12 @@ func KindOf(cause *report.Cause) string {
 			return Limiter
 		case call.Has(knowledge.DatabaseLock), cause.Site != nil && knowledge.Has(cause.Site.Func, knowledge.DatabaseLock):
 			return DatabaseLock
+		case cause.Site != nil && knowledge.Has(cause.Site.Func, knowledge.SharedLock):
+			return SharedLock
 		case cause.Site != nil && knowledge.Has(cause.Site.Func, knowledge.BatchInterval):
 			return BatchDue
+		case call.Has(knowledge.ContinueWait):
+			return NoContinue
 		case call.Has(knowledge.Deadline):
 			return Deadline
 		case cause.Call != "" && !call.Has(knowledge.SleepWait):
