@@ -11,10 +11,8 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -22,11 +20,11 @@ import (
 	"net/http"
 	_ "net/http/pprof"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/whylate/whylate/lab/internal/child"
 )
 
 func main() {
@@ -45,7 +43,7 @@ func main() {
 		run = func() error { return recordPython(*out) }
 	}
 	if *pageRole == "record" {
-		run = func() error { return recordPage(filepath.Join(*out, "page.trace"), 1200*time.Millisecond) }
+		run = func() error { return recordPage(*out, 1200*time.Millisecond) }
 	} else if *pageRole != "" {
 		run = func() error { return page(*pageRole) }
 	}
@@ -98,10 +96,7 @@ func side(role string, takes time.Duration) error {
 		return fmt.Errorf("listening: %w", err)
 	}
 	fmt.Printf("http://%s\n", ln.Addr())
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(0)
-	}()
+	child.EndWithParent()
 	return http.Serve(ln, nil)
 }
 
@@ -129,12 +124,12 @@ func ask(ctx context.Context, url string) error {
 }
 
 func record(dir string, d, takes time.Duration) (err error) {
-	server, end, err := start("server", takes)
+	server, end, err := child.Start("-serve", "server", "-takes", takes.String())
 	if err != nil {
 		return err
 	}
 	defer end()
-	gateway, end, err := start(server, takes)
+	gateway, end, err := child.Start("-serve", server, "-takes", takes.String())
 	if err != nil {
 		return err
 	}
@@ -154,25 +149,15 @@ func record(dir string, d, takes time.Duration) (err error) {
 	sides := map[string]string{"server": server, "gateway": gateway}
 	truth := map[string]Sum{}
 	for _, url := range sides {
-		if _, err := get(url + "/sum"); err != nil {
+		if _, err := child.Get(url + "/sum"); err != nil {
 			return err
 		}
 	}
-	errs := make(chan error, 2)
-	for name, url := range sides {
-		go func() {
-			b, err := get(fmt.Sprintf("%s/debug/pprof/trace?seconds=%g", url, d.Seconds()))
-			if err == nil {
-				err = os.WriteFile(filepath.Join(dir, name+".trace"), b, 0o666)
-			}
-			errs <- err
-		}()
-	}
-	if err := errors.Join(<-errs, <-errs); err != nil {
+	if err := child.SaveTraces(dir, d, sides); err != nil {
 		return err
 	}
 	for name, url := range sides {
-		b, err := get(url + "/sum")
+		b, err := child.Get(url + "/sum")
 		if err != nil {
 			return err
 		}
@@ -189,45 +174,4 @@ func record(dir string, d, takes time.Duration) (err error) {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, "truth.json"), append(b, '\n'), 0o666)
-}
-
-// start starts one of the two processes and returns its address.
-func start(role string, takes time.Duration) (url string, end func(), err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return "", nil, err
-	}
-	cmd := exec.Command(self, "-serve", role, "-takes", takes.String())
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return "", nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return "", nil, err
-	}
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		return "", nil, fmt.Errorf("starting %s: %w", role, err)
-	}
-	end = func() { in.Close(); _ = cmd.Wait() }
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		end()
-		return "", nil, fmt.Errorf("%s did not say where it is: %w", role, err)
-	}
-	return strings.TrimSpace(line), end, nil
-}
-
-func get(url string) ([]byte, error) {
-	resp, err := http.Get(url)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", url, resp.Status)
-	}
-	return b, err
 }

@@ -5,10 +5,10 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
 	"sync"
 	"time"
+
+	"github.com/whylate/whylate/lab/internal/child"
 )
 
 // The page makes four parallel calls that take 20 ms each: two to a backend in another process, one to its own process over the
@@ -42,6 +42,7 @@ func page(role string) error {
 	}
 	self := "http://" + l.Addr().String()
 	fmt.Println(self)
+	child.EndWithParent()
 	mux := http.DefaultServeMux // it has pprof
 	if role == "backend" {
 		mux.HandleFunc("/answer", func(w http.ResponseWriter, _ *http.Request) { inner(w) })
@@ -56,31 +57,17 @@ func page(role string) error {
 }
 
 // recordPage starts both, loads pages, and writes a trace of the service.
-func recordPage(file string, d time.Duration) error {
-	startProcess := func(what string) (url string, stop func(), err error) {
-		cmd := exec.Command(os.Args[0], "-page", what)
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			return "", nil, err
-		}
-		cmd.Stderr = os.Stderr
-		if err := cmd.Start(); err != nil {
-			return "", nil, err
-		}
-		stop = func() { cmd.Process.Kill(); cmd.Wait() }
-		_, err = fmt.Fscanln(out, &url)
-		return url, stop, err
-	}
-	backend, stop, err := startProcess("backend")
+func recordPage(dir string, d time.Duration) error {
+	backend, end, err := child.Start("-page", "backend")
 	if err != nil {
 		return err
 	}
-	defer stop()
-	service, stop, err := startProcess(backend)
+	defer end()
+	service, end, err := child.Start("-page", backend)
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer end()
 	done := make(chan struct{})
 	var load sync.WaitGroup
 	load.Go(func() {
@@ -102,17 +89,5 @@ func recordPage(file string, d time.Duration) error {
 	defer load.Wait()
 	defer close(done)
 	time.Sleep(300 * time.Millisecond) // connections are open then
-	resp, err := http.Get(fmt.Sprintf("%s/debug/pprof/trace?seconds=%g", service, d.Seconds()))
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	if _, err := io.Copy(f, resp.Body); err != nil {
-		return err
-	}
-	return f.Close()
+	return child.SaveTraces(dir, d, map[string]string{"page": service})
 }

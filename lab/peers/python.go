@@ -13,6 +13,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/kernelprobe"
 	capture "github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/lab/internal/child"
 )
 
 // pythonRequests is the number of requests in the recording of a peer in Python.
@@ -36,7 +37,7 @@ func recordPython(dir string) error {
 	if _, err := fmt.Fscanln(out, &url); err != nil {
 		return err
 	}
-	gateway, end, err := start(url, 0)
+	gateway, end, err := child.Start("-serve", url, "-takes", "0s")
 	if err != nil {
 		return err
 	}

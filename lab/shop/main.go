@@ -13,7 +13,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -37,6 +36,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/whylate/whylate/lab/internal/child"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -264,10 +264,7 @@ func serve(role string, peers []string, fault, protocol string, idle int) error 
 		go func() { _ = server.Serve(calls) }()
 	}
 	fmt.Println(url, called)
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(0)
-	}()
+	child.EndWithParent()
 	server := &http.Server{Protocols: new(http.Protocols)}
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
@@ -282,7 +279,7 @@ func record(dir, whylate, fault, protocol string, d time.Duration, rate float64,
 	urls, called := map[string]string{}, map[string]string{}
 	for _, role := range []string{"ledger", "stock", "price", "gateway", "audit", "loner"} {
 		peers := map[string]string{"stock": called["ledger"], "gateway": called["stock"] + " " + called["price"], "audit": called["stock"]}[role]
-		addresses, end, err := start(role, peers, fault, protocol, idle)
+		addresses, end, err := child.Start("-role", role, "-peers", peers, "-fault", fault, "-protocol", protocol, "-idle", strconv.Itoa(idle))
 		if err != nil {
 			return err
 		}
@@ -317,11 +314,11 @@ func record(dir, whylate, fault, protocol string, d time.Duration, rate float64,
 	defer close(done)
 	time.Sleep(500 * time.Millisecond)
 	for _, url := range urls {
-		if _, err := get(url + "/log"); err != nil {
+		if _, err := child.Get(url + "/log"); err != nil {
 			return err
 		}
 	}
-	save := saveTraces
+	save := child.SaveTraces
 	if whylate != "" {
 		save = func(dir string, d time.Duration, urls map[string]string) error {
 			return saveRecording(whylate, dir, d, urls)
@@ -332,7 +329,7 @@ func record(dir, whylate, fault, protocol string, d time.Duration, rate float64,
 	}
 	truth := map[string]json.RawMessage{}
 	for role, url := range urls {
-		b, err := get(url + "/log")
+		b, err := child.Get(url + "/log")
 		if err != nil {
 			return err
 		}
@@ -345,26 +342,6 @@ func record(dir, whylate, fault, protocol string, d time.Duration, rate float64,
 	return os.WriteFile(filepath.Join(dir, "truth.json"), append(b, '\n'), 0o666)
 }
 
-// saveTraces saves a trace of each service.
-func saveTraces(dir string, d time.Duration, urls map[string]string) error {
-	errs := make(chan error, len(urls))
-	for role, url := range urls {
-		go func() {
-			b, err := get(fmt.Sprintf("%s/debug/pprof/trace?seconds=%g", url, d.Seconds()))
-			if err == nil {
-				err = os.WriteFile(filepath.Join(dir, role+".trace"), b, 0o666)
-			}
-			errs <- err
-		}()
-	}
-	for range urls {
-		if err := <-errs; err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // saveRecording records all services into one file.
 func saveRecording(whylate, dir string, d time.Duration, urls map[string]string) error {
 	args := []string{"record", "-d", d.String(), "-o", filepath.Join(dir, "shop.whylate")}
@@ -375,41 +352,4 @@ func saveRecording(whylate, dir string, d time.Duration, urls map[string]string)
 		return fmt.Errorf("recording: %w: %s", err, out)
 	}
 	return nil
-}
-
-// start starts a service and returns its addresses: for all, and for the services that call it.
-func start(role, peers, fault, protocol string, idle int) (addresses string, end func(), err error) {
-	cmd := exec.Command(os.Args[0], "-role", role, "-peers", peers, "-fault", fault, "-protocol", protocol, "-idle", strconv.Itoa(idle))
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return "", nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return "", nil, err
-	}
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		return "", nil, fmt.Errorf("starting %s: %w", role, err)
-	}
-	end = func() { in.Close(); _ = cmd.Wait() }
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		end()
-		return "", nil, fmt.Errorf("%s did not print its address: %w", role, err)
-	}
-	return strings.TrimSpace(line), end, nil
-}
-
-func get(url string) ([]byte, error) {
-	resp, err := http.Get(url)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", url, resp.Status)
-	}
-	return b, err
 }

@@ -468,14 +468,7 @@ func throttledBy(t *T, holder, leaf *Group, surroundings Surroundings) Spun {
 	c := leaf.Start(t, surroundings, nil, "spin", "2")
 	var word string
 	c.Receive(t, &word)
-	before := stat(t, holder, "nr_throttled")
-	deadline := time.Now().Add(30 * time.Second)
-	for stat(t, holder, "nr_throttled") < before+6 {
-		if time.Now().After(deadline) {
-			t.Skipf("the machine is too busy: two spinning threads did not use up %s's quota six times in 30 s", holder.Path())
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	awaitThrottling(t, holder, 6)
 	c.Send(t, "sample")
 	var s Spun
 	c.Receive(t, &s)
@@ -483,23 +476,29 @@ func throttledBy(t *T, holder, leaf *Group, surroundings Surroundings) Spun {
 	return s
 }
 
-// stat reads one counter of a group's cpu.stat from outside.
-func stat(t *T, g *Group, key string) int64 {
+// awaitThrottling waits until the kernel has throttled a group, in which a child spins, so many times more.
+func awaitThrottling(t *T, g *Group, times int64) {
+	deadline := time.Now().Add(time.Minute)
+	for before := throttledPeriods(t, g); throttledPeriods(t, g) < before+times; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Skipf("the machine is too busy: two spinning threads did not use up %s's quota %d times in a minute", g.Path(), times)
+		}
+	}
+}
+
+// throttledPeriods reads from outside how often a group was throttled.
+func throttledPeriods(t *T, g *Group) int64 {
 	b, err := os.ReadFile(filepath.Join(g.Dir("cpu"), "cpu.stat"))
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	for line := range strings.Lines(string(b)) {
-		if k, v, ok := strings.Cut(strings.TrimSpace(line), " "); ok && k == key {
-			n, err := strconv.ParseInt(v, 10, 64)
-			if err != nil {
-				t.Fatalf("%s of %s: %v", key, g.Path(), err)
-			}
-			return n
-		}
+	_, value, _ := strings.Cut(string(b), "nr_throttled ")
+	value, _, _ = strings.Cut(value, "\n")
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		t.Fatalf("nr_throttled of %s: %v", g.Path(), err)
 	}
-	t.Fatalf("cpu.stat of %s has no %s", g.Path(), key)
-	return 0
+	return n
 }
 
 func verdictOwn(e *Env, t *T, surroundings Surroundings) {

@@ -156,14 +156,7 @@ func probed(t *T, holder, leaf *Group, surroundings Surroundings) Frozen {
 	c := leaf.Start(t, surroundings, nil, "frozen", "2")
 	var word string
 	c.Receive(t, &word)
-	before := stat(t, holder, "nr_throttled")
-	deadline := time.Now().Add(60 * time.Second)
-	for stat(t, holder, "nr_throttled") < before+10 {
-		if time.Now().After(deadline) {
-			t.Skipf("the machine is too busy: two spinning threads did not use up %s's quota ten times in a minute", holder.Path())
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	awaitThrottling(t, holder, 10)
 	c.Send(t, "stop")
 	var f Frozen
 	c.Receive(t, &f)
