@@ -33,7 +33,7 @@ type slowRequest struct {
 
 // A groupRecord stores the slowest requests of one group, and when its requests began and waited.
 type groupRecord struct {
-	slowest                 *sample.TopN[*slowRequest]
+	slowest                 *sample.TopN[slowRequest]
 	beganByInterval         map[int64]int64 // requests that began, by interval; nil after an overflow
 	hasOverflowed           bool            // there were more than maxIntervals intervals
 	lastInterval, lastCount int64           // lastCount further requests began in lastInterval; flushBegins adds them to beganByInterval
@@ -96,7 +96,6 @@ func (s *Sum) recordOf(id path.GroupID) *groupRecord {
 // An adder is one worker's part of a Sum.
 type adder struct {
 	groups []*groupRecord // by path.GroupID
-	spare  *slowRequest   // one that a group dropped, to reuse its memory; or nil
 }
 
 // recordOf returns the worker's record of a group.
@@ -137,12 +136,7 @@ func (p *adder) Add(w *path.WalkResult) {
 			top = s
 		}
 	}
-	r := p.spare
-	if r == nil {
-		r = new(slowRequest)
-	}
-	*r = slowRequest{w.Start, w.Req.End, w.Req.G, w.Weight, top.Cause}
-	p.spare, _ = k.slowest.Add(r)
+	k.slowest.Add(slowRequest{w.Start, w.Req.End, w.Req.G, w.Weight, top.Cause})
 }
 
 // countBegin counts n requests that began in an interval, given by its number. Counts of one interval are held until another is
@@ -174,7 +168,7 @@ func (k *groupRecord) flushBegins() {
 
 // slowerFirst orders requests, the slowest first. No two requests are equal, so their order of arrival has no effect
 // on which are stored.
-func slowerFirst(a, b *slowRequest) int {
+func slowerFirst(a, b slowRequest) int {
 	if x, y := a.end-a.start, b.end-b.start; x != y {
 		return cmp.Compare(y, x)
 	}

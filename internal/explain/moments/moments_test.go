@@ -34,18 +34,18 @@ func testGroup() (*groupRecord, *report.Group) {
 func TestMoments(t *testing.T) {
 	k, g := testGroup()
 	for i := range int64(6) {
-		k.slowest.Add(&slowRequest{start: 2000*ms + i*2*ms, end: 2080 * ms, weight: 1})
-		k.slowest.Add(&slowRequest{start: 7000*ms + i*ms, end: 7100 * ms, weight: 1})
+		k.slowest.Add(slowRequest{start: 2000*ms + i*2*ms, end: 2080 * ms, weight: 1})
+		k.slowest.Add(slowRequest{start: 7000*ms + i*ms, end: 7100 * ms, weight: 1})
 	}
 	for i := range int64(8) {
-		k.slowest.Add(&slowRequest{start: 300*ms + i*1100*ms, end: 300*ms + i*1100*ms + 40*ms, weight: 1})
+		k.slowest.Add(slowRequest{start: 300*ms + i*1100*ms, end: 300*ms + i*1100*ms + 40*ms, weight: 1})
 	}
 	got, _ := slowClusters(k, g, 10_000*ms)
 	must.True(t, len(got) == 2 && got[0][0].start == 2000*ms && len(got[0]) == 6 && got[1][5].start == 7005*ms, "the clusters are %+v", got)
 
 	k, g = testGroup()
 	for i := range int64(20) {
-		k.slowest.Add(&slowRequest{start: i * 500 * ms, end: i*500*ms + 40*ms, weight: 1})
+		k.slowest.Add(slowRequest{start: i * 500 * ms, end: i*500*ms + 40*ms, weight: 1})
 	}
 	if got, _ := slowClusters(k, g, 10_000*ms); len(got) != 0 {
 		t.Errorf("slow requests that are spread over the trace: %+v", got)
@@ -54,7 +54,7 @@ func TestMoments(t *testing.T) {
 	k, g = testGroup()
 	k.beganByInterval = map[int64]int64{200: 1200, 500: 800} // all requests begin where the slow ones do
 	for i := range int64(20) {
-		k.slowest.Add(&slowRequest{start: 2000*ms + i*ms/10, end: 2080 * ms, weight: 1})
+		k.slowest.Add(slowRequest{start: 2000*ms + i*ms/10, end: 2080 * ms, weight: 1})
 	}
 	if got, _ := slowClusters(k, g, 10_000*ms); len(got) != 0 {
 		t.Errorf("where all requests begin: %+v", got)
@@ -68,7 +68,7 @@ func TestTwoOrThreeAreNoMoment(t *testing.T) {
 		k, g := testGroup()
 		for i := range int64(20) {
 			start := i/n*900*ms + i%n*ms
-			k.slowest.Add(&slowRequest{start: start, end: start + 40*ms, weight: 1})
+			k.slowest.Add(slowRequest{start: start, end: start + 40*ms, weight: 1})
 		}
 		if got, _ := slowClusters(k, g, 10_000*ms); len(got) != want {
 			t.Errorf("twenty slow requests, of which %d begin together each time: %d moments, want %d", n, len(got), want)
@@ -81,7 +81,7 @@ func TestTwoOrThreeAreNoMoment(t *testing.T) {
 func TestCountOpenIntervals(t *testing.T) {
 	k, _ := testGroup()
 	for _, r := range [][2]int64{{100, 130}, {101, 115}, {120, 131}, {132, 133}, {500, 520}, {519, 540}, {541, 560}} {
-		k.slowest.Add(&slowRequest{start: r[0] * ms, end: r[1] * ms, weight: 1})
+		k.slowest.Add(slowRequest{start: r[0] * ms, end: r[1] * ms, weight: 1})
 	}
 	for minLatency, want := range map[int64]int{10 * ms: 3, 20 * ms: 2, ms: 4, 100 * ms: 0} {
 		if got := k.countOpenIntervals(minLatency); got != want {
@@ -188,7 +188,7 @@ func TestNoMomentOfAShortTrace(t *testing.T) {
 	g.Role = report.RoleRequests
 	for i := range int64(20) { // over 171 ms
 		start := clock + 1000*ms + i*9*ms
-		k.slowest.Add(&slowRequest{start: start, end: start + 40*ms, weight: 1})
+		k.slowest.Add(slowRequest{start: start, end: start + 40*ms, weight: 1})
 	}
 	if got, _ := slowClusters(k, g, 10_000*ms); len(got) != 1 {
 		t.Fatalf("in ten seconds: %+v", got)

@@ -41,12 +41,12 @@ func (s *Sum) Find(id path.GroupID, g *report.Group, ids *path.IDs, sp *spell.Sp
 // slowClusters returns clusters of slow requests that begin close together (within threshold.TimeSliceNS of the next one), in
 // order of time, and the number of slow requests. It returns no cluster if the clusters contain too few of the slow requests,
 // cover too much of the trace's time, or if requests of any latency begin mostly there.
-func slowClusters(record *groupRecord, g *report.Group, durationNS int64) (found [][]*slowRequest, total int64) {
+func slowClusters(record *groupRecord, g *report.Group, durationNS int64) (found [][]slowRequest, total int64) {
 	list, total := record.selectSlowest(g)
 	if total < threshold.MedianSample/2 {
 		return nil, total
 	}
-	slices.SortFunc(list, func(a, b *slowRequest) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g)) })
+	slices.SortFunc(list, func(a, b slowRequest) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g)) })
 	for i := 0; i < len(list); {
 		j := i + 1
 		for j < len(list) && list[j].start-list[j-1].start <= threshold.TimeSliceNS {
@@ -57,7 +57,7 @@ func slowClusters(record *groupRecord, g *report.Group, durationNS int64) (found
 		}
 		i = j
 	}
-	slices.SortStableFunc(found, func(a, b []*slowRequest) int { return cmp.Compare(totalWeight(b), totalWeight(a)) })
+	slices.SortStableFunc(found, func(a, b []slowRequest) int { return cmp.Compare(totalWeight(b), totalWeight(a)) })
 	found = found[:min(len(found), maxMoments)]
 	var slowCount, began, lengthNS int64
 	for _, cluster := range found {
@@ -69,14 +69,14 @@ func slowClusters(record *groupRecord, g *report.Group, durationNS int64) (found
 	if share < threshold.MajorShare || float64(lengthNS) > threshold.MinorShare*float64(durationNS) || share < threshold.FarFactor*float64(began)/float64(g.Count) {
 		return nil, total
 	}
-	slices.SortFunc(found, func(a, b []*slowRequest) int { return cmp.Compare(a[0].start, b[0].start) })
+	slices.SortFunc(found, func(a, b []slowRequest) int { return cmp.Compare(a[0].start, b[0].start) })
 	return found, total
 }
 
 // selectSlowest returns the slow requests that are examined, the slowest first: the slowest percent (at least
 // threshold.MedianSample requests), as far as they are far slower than the median. total is the number of requests that they
 // represent.
-func (k *groupRecord) selectSlowest(g *report.Group) (list []*slowRequest, total int64) {
+func (k *groupRecord) selectSlowest(g *report.Group) (list []slowRequest, total int64) {
 	n := max(int64(threshold.MedianSample), int64(g.Count/100))
 	for _, r := range k.slowest.Sorted() {
 		if total >= n || r.end-r.start < threshold.FarFactor**g.LatencyNS.P50 {
@@ -100,8 +100,8 @@ func (k *groupRecord) countOpenIntervals(leastNS int64) (n int) {
 	if k == nil {
 		return 0
 	}
-	list := slices.DeleteFunc(slices.Clone(k.slowest.Sorted()), func(r *slowRequest) bool { return r.end-r.start < leastNS })
-	slices.SortFunc(list, func(a, b *slowRequest) int { return cmp.Compare(a.start, b.start) })
+	list := slices.DeleteFunc(slices.Clone(k.slowest.Sorted()), func(r slowRequest) bool { return r.end-r.start < leastNS })
+	slices.SortFunc(list, func(a, b slowRequest) int { return cmp.Compare(a.start, b.start) })
 	end := int64(0)
 	for i, r := range list {
 		if i == 0 || r.start > end {
@@ -113,7 +113,7 @@ func (k *groupRecord) countOpenIntervals(leastNS int64) (n int) {
 }
 
 // totalWeight returns the number of requests that a list represents.
-func totalWeight(list []*slowRequest) (n int64) {
+func totalWeight(list []slowRequest) (n int64) {
 	for i := range list {
 		n += list[i].weight
 	}
@@ -129,7 +129,7 @@ func (k *groupRecord) beganBetween(from, to int64) (n int64) {
 }
 
 // mainCause returns the cause that is the largest one of most requests, and the share of the requests for which it is.
-func mainCause(list []*slowRequest, ids *path.IDs, sp *spell.Speller) (report.CauseName, float64) {
+func mainCause(list []slowRequest, ids *path.IDs, sp *spell.Speller) (report.CauseName, float64) {
 	sums := map[cause.Cause]int64{}
 	for _, r := range list {
 		sums[ids.Cause(r.cause).WithSettledCause(sp.Settlement).Code.Cause()] += r.weight
