@@ -193,26 +193,28 @@ func logOdds(k, n int, window, period int64, tried float64) float64 {
 }
 
 // logOddsBound returns a fast upper bound of testPeriod's score for a period (ns) and the same ends (ns) and tried: no window
-// contains more ends than two adjacent intervals of its width.
+// contains more ends than six adjacent intervals of a quarter of its width, of which the last one of the period may be shorter.
 func logOddsBound(ends []int64, period int64, tried float64) float64 {
 	window := windowOf(period)
-	var counts [maxWindows]int32
-	last := (period - 1) / window
+	width := (window + 3) / 4
+	n := (period + width - 1) / width
+	var counts [maxIntervals]int32
 	for _, e := range ends {
-		counts[e%period/window]++
+		counts[e%period/width]++
 	}
-	endCount := counts[last] + counts[0]
-	if last > 0 {
-		endCount += counts[last-1] // the last interval may be shorter
-	}
-	for i := range last {
-		endCount = max(endCount, counts[i]+counts[i+1])
+	copy(counts[n:], counts[:5])
+	sum, endCount := int32(0), int32(0)
+	for i := range n + 5 {
+		if sum += counts[i]; i >= 6 {
+			sum -= counts[i-6]
+		}
+		endCount = max(endCount, sum)
 	}
 	return logOdds(min(int(endCount), len(ends)), len(ends), window, period, tried)
 }
 
-// maxWindows bounds how many windows a period has: 1000 ms with windows of 6 ms.
-const maxWindows = 168
+// maxIntervals bounds the intervals of logOddsBound: those of a period of 1000 ms with windows of 6 ms, and the first ones again.
+const maxIntervals = 672
 
 // divergence returns the Kullback-Leibler divergence between two coins with the probabilities p and q; 0 unless p is above q.
 func divergence(p, q float64) float64 {
