@@ -35,10 +35,11 @@ type plan struct {
 	history map[path.GroupKey]*latencyCounts
 }
 
-// latencyCounts are numbers of requests by latency.
+// latencyCounts are numbers of requests by latency. isAwaited reports that a client waits for some of them.
 type latencyCounts struct {
-	total  int
-	counts [latencyBuckets]int32
+	total     int
+	counts    [latencyBuckets]int32
+	isAwaited bool
 }
 
 // A plannedChunk is a part of a series. Its candidates begin at an index.
@@ -55,6 +56,7 @@ type candidate struct {
 	latency       int64
 	stratum       int32 // index in strata; -1 if the request must be walked; before countStrata the stage's group id
 	overlapsMark  bool  // a mark phase of the collector overlaps the request
+	isAwaited     bool  // a client waits for the request, or the user selected it
 	inWalkedGroup bool  // all requests of its group are walked
 }
 
@@ -91,12 +93,19 @@ func (g *plannedGroup) hasFewOverlaps() bool {
 
 // thinning returns by how much the samples of the group are smaller, and its exact share, because it had many requests so far.
 func (g *plannedGroup) thinning() float64 {
-	return min(max(1, float64(g.history.total)/manyInTrace), maxThinning)
+	many, most := manyUnawaited, maxUnawaitedThinning
+	if g.history.isAwaited {
+		many, most = manyInTrace, maxThinning
+	}
+	return min(max(1, float64(g.history.total)/float64(many)), float64(most))
 }
 
-// setSampleSize sets the sample size to one in so many requests, but at least a minimum.
-func (s *stratum) setSampleSize(minimum int32, oneIn float64) {
-	s.sampleSize = max(minimum, int32(float64(s.count)/oneIn))
+// setSampleSize sets the sample size of a stratum to one in so many requests, more if it is thinned, but at least a minimum.
+func (g *plannedGroup) setSampleSize(s *stratum, minimum int32, oneIn float64) {
+	if !g.history.isAwaited {
+		minimum = max(4, int32(float64(minimum)/g.thinning()))
+	}
+	s.sampleSize = max(minimum, int32(float64(s.count)/(oneIn*g.thinning())))
 }
 
 // Bounds of sampling.
@@ -121,9 +130,11 @@ const (
 	oneInLower     = 64
 	minSampleLower = 8
 	// The more requests a group had beyond manyInTrace, the smaller is the part of them that is walked: the number of walked
-	// requests decides the errors of shares.
-	manyInTrace = 50_000
-	maxThinning = 8
+	// requests decides the errors of shares. Of work for which no client waits, fewer are many.
+	manyInTrace          = 50_000
+	maxThinning          = 8
+	manyUnawaited        = 10_000
+	maxUnawaitedThinning = 32
 	// Requests that overlap a mark phase are all walked if they are at most this share of their group. Mark assists
 	// and stops of the world are long and rare, so a sample estimates their time badly: rows of 1 % were wrong by a
 	// tenth of their value.
@@ -169,6 +180,7 @@ func (pl *plan) divideSeries(p *Pass, n int, series []*request.Series) int {
 func (pl *plan) findUnits(p *Pass, needs func(*request.Request) bool) {
 	p.shareChunks(func(_ *worker, chunk *plannedChunk) {
 		var r request.Request
+		chunk.series.SetRequest(&r, &chunk.units[0])
 		candidates := pl.candidates[chunk.firstCandidate:][:len(chunk.units)]
 		for i := range chunk.units {
 			unit, candidate := &chunk.units[i], &candidates[i]
@@ -176,7 +188,7 @@ func (pl *plan) findUnits(p *Pass, needs func(*request.Request) bool) {
 			r.Start, r.End, r.G = unit.Start, unit.End, unit.G
 			if !needs(&r) {
 				candidate.chance, candidate.latency = chance(&r), r.End-r.Start
-				candidate.stratum, candidate.overlapsMark = 0, pl.overlapsMarkPhase(&r)
+				candidate.stratum, candidate.overlapsMark, candidate.isAwaited = 0, pl.overlapsMarkPhase(&r), r.IsServed()
 			}
 		}
 	})
@@ -270,6 +282,7 @@ func (pl *plan) findQuickGroups(p *Pass, reqs []request.Request, needs func(*req
 				}
 				candidate.chance, candidate.latency = chance(r), r.End-r.Start
 				candidate.stratum, candidate.overlapsMark = int32(lastGroup), pl.overlapsMarkPhase(r)
+				candidate.isAwaited = r.IsServed() || r.Kind == request.Func
 			}
 		})
 	}
@@ -329,6 +342,7 @@ func (pl *plan) countCandidate(id int32, candidate *candidate) {
 	bucket := min(loglinear.Bucket(candidate.latency, path.StratumBits), latencyBuckets-1)
 	group.history.total++
 	group.history.counts[bucket]++
+	group.history.isAwaited = group.history.isAwaited || candidate.isAwaited
 	stratumNumber := &group.strata[bucket]
 	if *stratumNumber == 0 {
 		pl.strata = append(pl.strata, stratum{group: id, bucket: bucket, lowestChance: ^uint64(0)})
@@ -355,18 +369,17 @@ func (pl *plan) findSlowBuckets() {
 		stratum := &pl.strata[i]
 		group := &pl.groups[stratum.group]
 		group.isWalkedWhole = group.count <= smallGroup || group.history.total <= smallGroupInTrace
-		thinning := group.thinning()
 		switch slowerShare := float64(group.slowerCount) / float64(group.count); {
-		case group.isWalkedWhole || slowerShare < exactShare/thinning:
+		case group.isWalkedWhole || slowerShare < exactShare/group.thinning():
 			group.exactBucket = stratum.bucket
 		case slowerShare < exactShare:
-			stratum.setSampleSize(minSample, thinning/2)
+			group.setSampleSize(stratum, minSample, 0.5)
 		case slowerShare < upperShare:
-			stratum.setSampleSize(minSample, oneInUpper*thinning)
+			group.setSampleSize(stratum, minSample, oneInUpper)
 		case slowerShare < middleShare:
-			stratum.setSampleSize(minSample, oneInMiddle*thinning)
+			group.setSampleSize(stratum, minSample, oneInMiddle)
 		default:
-			stratum.setSampleSize(minSampleLower, oneInLower*thinning)
+			group.setSampleSize(stratum, minSampleLower, oneInLower)
 		}
 		group.slowerCount += stratum.count
 	}
@@ -416,7 +429,7 @@ func (pl *plan) assignWeights() {
 			candidate.stratum = -1
 			continue
 		}
-		if stratum.bucket >= group.exactBucket || stratum.count <= minSample {
+		if stratum.bucket >= group.exactBucket || stratum.count <= minSample && group.history.isAwaited {
 			stratum.walked++
 			continue
 		}
