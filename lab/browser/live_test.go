@@ -67,7 +67,7 @@ func (p *tab) waitUntil(expr string) {
 	p.t.Helper()
 	got := runAction(p, chromedp.Evaluate[string](`new Promise(done => { const until = performance.now() + 40000; const look = () => { let v; try { v = `+expr+`; } catch (err) { v = false; } if (v) done('yes'); else if (performance.now() > until) done('no'); else setTimeout(look, 30); }; look(); })`, chromedp.EvalAwaitPromise))
 	if got != "yes" {
-		p.t.Fatalf("never true: %s\n%s", expr, runAction(p, chromedp.Evaluate[string](`(t => t && t.tiles ? JSON.stringify({frames: t.frames.count, waiting: t.waiting, known: t.tiles.known.size, running: [...t.tiles.running].map(r => [r.level, r.index, r.lanes.length]), queue: t.tiles.queue.length, partial: [...t.tiles.known].filter(x => x[1].partial).map(x => x[0]).slice(0, 5), overview: t.overviewAsked, weight: t.tiles.weight, spent: t.tiles.spent.slice(-5)}) : 'no timelines')(`+lanes+`)`)))
+		p.t.Fatalf("never true: %s\n%s", expr, runAction(p, chromedp.Evaluate[string](`(t => t && t.tiles ? JSON.stringify({frames: t.frames.count, waiting: t.waiting, known: t.tiles.known.size, running: [...t.tiles.running].map(r => [r.level, r.index, r.lanes.length]), queue: t.tiles.queue.length, partial: [...t.tiles.known].filter(x => x[1].partial).map(x => x[0]).slice(0, 5), overview: t.overviewTimer, size: t.tiles.cacheSize, spent: t.tiles.spent.slice(-5)}) : 'no timelines')(`+lanes+`)`)))
 	}
 }
 
@@ -93,9 +93,9 @@ const lanes = `document.querySelector('.lanes').timelines`
 // waitForTiles waits until the timelines have all tiles that they requested.
 func (p *tab) waitForTiles() {
 	p.t.Helper()
-	p.waitUntil(`(t => t.width && !t.waiting && !t.asking && !t.tiles.busy && t.lastWanted && t.tiles.known.size > 0 && !t.overviewAsked)(` + lanes + `)`)
+	p.waitUntil(`(t => t.width && !t.waiting && !t.requestTimer && !t.tiles.busy && t.lastWanted && t.tiles.known.size > 0 && !t.overviewTimer)(` + lanes + `)`)
 	p.settle()
-	p.waitUntil(`(t => !t.waiting && !t.asking && !t.tiles.busy)(` + lanes + `)`)
+	p.waitUntil(`(t => !t.waiting && !t.requestTimer && !t.tiles.busy)(` + lanes + `)`)
 }
 
 // TestLive goes from the table of all requests to one of them and to the timelines around it, and compares the page with the

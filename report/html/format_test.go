@@ -50,9 +50,9 @@ func TestPageFormats(t *testing.T) {
 		"package.json": []byte(`{"type":"module"}`),
 		"main.js": []byte(`import * as format from './format.js';
 import { readFileSync } from 'node:fs';
-const said = {};
-for (const [name, cases] of Object.entries(JSON.parse(readFileSync(0, 'utf8')))) said[name] = cases.map(c => format[name](c[0]));
-process.stdout.write(JSON.stringify(said));`),
+const results = {};
+for (const [name, cases] of Object.entries(JSON.parse(readFileSync(0, 'utf8')))) results[name] = cases.map(c => format[name](c[0]));
+process.stdout.write(JSON.stringify(results));`),
 	} {
 		must.Do(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
 	}

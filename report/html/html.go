@@ -177,13 +177,13 @@ func Style() string { return string(embedded("page/style.css")) }
 
 // modules are the page's scripts, each after those from which it imports.
 var modules = [...]string{
-	"format", "causes", "dom", "how", "model", "state", "listing", "said", "sourcelinks", "site", "verdict", "findings", "groups", "distribution", "waterfall", "requests", "flame", "moments", "capacity", "compared", "overtime",
+	"format", "causes", "dom", "how", "model", "state", "listing", "sentence", "sourcelinks", "site", "verdict", "findings", "groups", "distribution", "waterfall", "requests", "flame", "moments", "capacity", "compared", "overtime",
 	"host", "method", "keys", "main",
 }
 
 // liveModules are the modules that only the page of a server has, in order. They
 // run after the others.
-var liveModules = [...]string{"ask", "picked", "allrequests", "tiles", "paint", "area", "areaflame", "timelines", "functions", "live"}
+var liveModules = [...]string{"server", "openedrequest", "allrequests", "tiles", "paint", "area", "areaflame", "timelines", "functions", "live"}
 
 // Write writes r as a page to w. Names in r never become markup, whatever their
 // characters. It fails if a number of r is not finite or if writing fails.

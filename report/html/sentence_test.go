@@ -16,7 +16,7 @@ import (
 	"github.com/whylate/whylate/report/text"
 )
 
-// pageVerdict is the result of page/said.js for a verdict.
+// pageVerdict is the result of page/sentence.js for a verdict.
 type pageVerdict struct {
 	Lead, Range string
 	Causes      []struct{ Share, Each, Words, Rest string }
@@ -32,14 +32,14 @@ func TestPageSaysWhatTheTextSays(t *testing.T) {
 		t.Skip("the page's module is run by node, which is not installed; lab/browser tests the page itself")
 	}
 	dir := t.TempDir()
-	for _, name := range []string{"said.js", "format.js"} {
+	for _, name := range []string{"sentence.js", "format.js"} {
 		must.Do(t, os.WriteFile(filepath.Join(dir, name), mustRead(t, "page/"+name), 0o644))
 	}
 	for name, data := range map[string]string{
 		"package.json": `{"type":"module"}`,
-		"main.js": `import { saidOf } from './said.js';
+		"main.js": `import { sentenceOf } from './sentence.js';
 import { readFileSync } from 'node:fs';
-process.stdout.write(JSON.stringify(JSON.parse(readFileSync(0, 'utf8')).map(saidOf)));`,
+process.stdout.write(JSON.stringify(JSON.parse(readFileSync(0, 'utf8')).map(sentenceOf)));`,
 	} {
 		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(data), 0o644))
 	}

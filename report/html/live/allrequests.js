@@ -2,11 +2,11 @@
 
 import { h, replace, add } from './dom.js';
 import { duration, number, percent, count, clean, groupName, brief } from './format.js';
-import { about, causeClass, order } from './causes.js';
+import { causeInfo, causeClass, order } from './causes.js';
 import { report, groupByID } from './model.js';
 import { bar } from './verdict.js';
-import { asked } from './how.js';
-import { ask, parseTime, latest, soon } from './ask.js';
+import { explainButton } from './how.js';
+import { fetchAnswer, parseTime, latest, debounce } from './server.js';
 
 const rowHeight = 30, pageRows = 100;
 // tallest bounds the height of the scrolled area in pixels, because browsers limit it. Beyond it, scrolling skips rows.
@@ -37,7 +37,7 @@ export function allRequests(options) {
     replace(head, tableColumns.map(c => h('span', { role: 'columnheader', class: 'vcell c-' + (c.key || 'causes'), 'aria-sort': c.key === state.sort ? state.desc ? 'descending' : 'ascending' : null },
       c.key ? h('button', { type: 'button', class: 'plain', 'data-sort': c.key, onclick: () => sortBy(c.key) }, c.text, c.key === state.sort ? state.desc ? ' ↓' : ' ↑' : '') : [c.text, ' ',
         h('select', { 'aria-label': 'Sort by the time of a cause', onchange: ev => sortBy(ev.target.value || 'latency', true) }, h('option', { value: '' }, 'sort by cause …'),
-          present.map(k => h('option', { value: k, selected: k === state.sort }, about(k).short)))])));
+          present.map(k => h('option', { value: k, selected: k === state.sort }, causeInfo(k).short)))])));
   }
   // present are the causes that the requests have.
   let present = [];
@@ -57,20 +57,20 @@ export function allRequests(options) {
     body.setAttribute('aria-busy', 'true');
     sum.classList.add('busy');
     try {
-      const p = await ask('requests', { ...query(), limit: pageRows }, signal);
+      const p = await fetchAnswer('requests', { ...query(), limit: pageRows }, signal);
       total = p.total;
       pages.set(0, p.rows);
       problem.hidden = true;
       if (!present.length) {
         present = p.causes.map(c => c.cause).sort((a, b) => order.indexOf(a) - order.indexOf(b));
-        for (const k of present) if (k !== state.filter.cause) causeChoice.append(h('option', { value: k }, about(k).short));
+        for (const k of present) if (k !== state.filter.cause) causeChoice.append(h('option', { value: k }, causeInfo(k).short));
       }
       chosen = -1;
       header();
       space.style.height = height() + 'px';
       grid.setAttribute('aria-rowcount', total);
       body.scrollTop = 0;
-      replace(sum, h('span', null, h('strong', null, count(total, 'request')), ', ', duration(p.total_ns), ' in all ', asked('share')),
+      replace(sum, h('span', null, h('strong', null, count(total, 'request')), ', ', duration(p.total_ns), ' in all ', explainButton('share')),
         p.causes.length ? bar(p.causes.map(c => [c.cause, c.ns]).sort((a, b) => order.indexOf(a[0]) - order.indexOf(b[0])), 'What these requests spent their time on') : null);
       draw();
     } catch (err) {
@@ -90,7 +90,7 @@ export function allRequests(options) {
     wanted.add(k);
     const mine = generation;
     try {
-      const p = await ask('requests', { ...query(), offset: k * pageRows, limit: pageRows });
+      const p = await fetchAnswer('requests', { ...query(), offset: k * pageRows, limit: pageRows });
       if (mine !== generation) return;
       pages.set(k, p.rows);
       // Pages far from the view are dropped: the server can send them again.
@@ -104,7 +104,7 @@ export function allRequests(options) {
   }
 
   const rowAt = i => { const p = pages.get(Math.floor(i / pageRows)); return p ? p[i % pageRows] : undefined; };
-  const asking = soon(() => {
+  const fetchVisible = debounce(() => {
     const from = Math.floor(first() / pageRows), to = Math.floor(Math.min(total - 1, first() + visible() + 1) / pageRows);
     for (let k = from; k <= to; k++) if (!pages.has(k)) fetchPage(k);
   }, 40);
@@ -120,7 +120,7 @@ export function allRequests(options) {
     rows.style.transform = `translateY(${body.scrollTop - (top - from) * rowHeight}px)`;
     replace(rows, list);
     if (!total) replace(rows, h('div', { class: 'vrow none' }, 'No requests match.'));
-    if (missing) asking();
+    if (missing) fetchVisible();
   }
 
   function rowNode(i, r) {
@@ -130,12 +130,12 @@ export function allRequests(options) {
       h('span', { role: 'gridcell', class: 'vcell num c-time' }, duration(r.start_ns)),
       h('span', { role: 'gridcell', class: 'vcell num c-latency' }, duration(r.latency_ns), r.open ? h('span', { class: 'kind', title: 'not over when the trace ended' }, 'open') : null),
       h('span', { role: 'gridcell', class: 'vcell c-group' }, g ? groupName(g) : brief(r.group)),
-      h('span', { role: 'gridcell', class: 'vcell c-causes' }, mini(r), spent ? h('span', { class: 'dim' }, `${about(spent.cause).short} ${percent(spent.ns / r.latency_ns)}`) : null),
+      h('span', { role: 'gridcell', class: 'vcell c-causes' }, causeBar(r), spent ? h('span', { class: 'dim' }, `${causeInfo(spent.cause).short} ${percent(spent.ns / r.latency_ns)}`) : null),
       h('span', { role: 'gridcell', class: 'vcell num c-goroutine' }, `G${r.goroutine}`));
   }
 
-  // mini returns a bar of a row's causes.
-  function mini(r) {
+  // causeBar returns a bar of a row's causes.
+  function causeBar(r) {
     return h('span', { class: 'mini', 'aria-hidden': 'true' }, [...r.causes].sort((a, b) => order.indexOf(a.cause) - order.indexOf(b.cause)).map(c => h('i', { class: causeClass(c.cause), style: { flexGrow: String(c.ns / Math.max(1, r.latency_ns)) } })));
   }
 
@@ -165,7 +165,7 @@ export function allRequests(options) {
 
   // The filters.
   const filters = ['group', 'cause', 'share', 'min', 'max', 'from', 'to', 'function', 'open'];
-  const changed = soon(() => load(), 250);
+  const changed = debounce(() => load(), 250);
   const set = (k, v) => { if (v === '' || v === 0 || v === false) delete state.filter[k]; else state.filter[k] = v; changed(); };
   const timeField = (k, label, hint) => h('label', { class: 'field' }, label, h('input', { type: 'text', size: 8, placeholder: hint, 'data-filter': k, oninput: ev => {
     const ns = parseTime(ev.target.value);
@@ -196,7 +196,7 @@ export function allRequests(options) {
         const field = form.querySelector(`[data-filter=${k}]`);
         if (k === 'open') field.checked = true;
         // The first answer of the server contains the present causes.
-        else if (k === 'cause' && ![...field.options].some(o => o.value === v)) field.append(h('option', { value: v, selected: true }, about(v).short));
+        else if (k === 'cause' && ![...field.options].some(o => o.value === v)) field.append(h('option', { value: v, selected: true }, causeInfo(v).short));
         else field.value = ['min', 'max', 'from', 'to'].includes(k) ? duration(state.filter[k]) : v;
       }
       const sort = get('sort');
@@ -217,7 +217,7 @@ export function allRequests(options) {
 export function functionInput(label, mark, use) {
   const id = 'fns' + functionInput.next++, list = h('datalist', { id });
   const suggest = latest(async (signal, text) => {
-    const found = await ask('functions', { q: text, limit: 20 }, signal);
+    const found = await fetchAnswer('functions', { q: text, limit: 20 }, signal);
     replace(list, found.functions.map(f => h('option', { value: f.name })));
   });
   const field = h('input', { type: 'search', size: 22, list: id, placeholder: 'part of its name', maxlength: 400, autocomplete: 'off', spellcheck: 'false', [mark]: 'function', oninput: ev => {

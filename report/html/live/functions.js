@@ -3,7 +3,7 @@
 import { h, replace } from './dom.js';
 import { duration, number, count, clean, shortFunc } from './format.js';
 import { report } from './model.js';
-import { ask, latest } from './ask.js';
+import { fetchAnswer, latest } from './server.js';
 
 const functionColumns = [['name', 'Started with'], ['goroutines', 'Goroutines'], ['running', 'Running'], ['runnable', 'Ready to run'], ['syscall', 'In system calls'], ['waiting', 'Waiting']];
 const mostFunctions = 40, mostGoroutines = 50;
@@ -35,7 +35,7 @@ export function functionsTable(options) {
     body.setAttribute('aria-busy', 'true');
     if (!body.firstChild) note.textContent = 'adding up …';
     try {
-      const answer = await ask('byfunction', { from, to, sort: state.sort, desc: state.desc, limit: state.limit }, signal);
+      const answer = await fetchAnswer('byfunction', { from, to, sort: state.sort, desc: state.desc, limit: state.limit }, signal);
       problem.hidden = true;
       replace(body, answer.rows.map(row));
       more.hidden = answer.rows.length >= answer.total;
@@ -60,7 +60,7 @@ export function functionsTable(options) {
       if (!open || inside.firstChild) return;
       const [from, to] = range();
       try {
-        const list = await ask('goroutines', { function: f.name, exact: true, from, to, sort: 'run', desc: true, limit: mostGoroutines });
+        const list = await fetchAnswer('goroutines', { function: f.name, exact: true, from, to, sort: 'run', desc: true, limit: mostGoroutines });
         replace(inside,
           f.waits.length ? h('p', null, 'Waiting: ', f.waits.slice(0, 6).map((w, i) => [i ? ', ' : '', `${clean(w.reason) || 'not known'} ${duration(w.ns)}`])) : null,
           h('p', null, h('button', { type: 'button', onclick: () => options.lanes(f.name) }, 'Show them in the timelines'), list.total > list.rows.length ? ` the ${number(list.rows.length)} that ran most of ${number(list.total)}:` : ''),

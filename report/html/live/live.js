@@ -2,12 +2,12 @@
 
 import { h, add, typing } from './dom.js';
 import { number, bytes, clean } from './format.js';
-import { ask, latest, soon, readAgain } from './ask.js';
-import { about_, report } from './model.js';
+import { fetchAnswer, latest, debounce, requestRecording } from './server.js';
+import { pageData, report } from './model.js';
 import { beside, withBeside, onChange, linked } from './state.js';
 import { requestTable } from './listing.js';
 import { allRequests } from './allrequests.js';
-import { picked } from './picked.js';
+import { openedRequest } from './openedrequest.js';
 import { Timelines } from './timelines.js';
 import { functionsTable } from './functions.js';
 
@@ -17,7 +17,7 @@ function begin() {
   const note = text => { document.getElementById('all').querySelector('.warn').hidden = !text; document.getElementById('all').querySelector('.warn').textContent = clean(text); };
   const open = latest(async (signal, n, q, stay) => {
     try {
-      const answer = await ask('request', { ...(q || query), n }, signal);
+      const answer = await fetchAnswer('request', { ...(q || query), n }, signal);
       if (q) query = q;
       note('');
       left = false;
@@ -32,7 +32,7 @@ function begin() {
   // The address contains the whole view: all.* the table, lanes.* the lanes, open the opened request. It is not written before it has
   // been read once.
   let reading = true;
-  const write = soon(() => {
+  const write = debounce(() => {
     for (const [part, of] of [['all', list], ['fn', table], ['lanes', lanes]]) for (const [k, v] of Object.entries(of.shown())) beside.set(`${part}.${k}`, v === true ? '1' : String(v));
     beside.set('open', one.request && !left ? one.request.id : '');
     const a = withBeside(location.hash);
@@ -46,7 +46,7 @@ function begin() {
     open: n => { open(n, null, true); list.el.scrollIntoView(); },
     requestsIn: (from, to) => { list.setTimes(from, to); list.el.scrollIntoView(); },
   });
-  const one = picked({ move: n => open(n, null, true), timeline: r => lanes.around(r) });
+  const one = openedRequest({ move: n => open(n, null, true), timeline: r => lanes.around(r) });
   const list = allRequests({ changed, open: (n, q) => open(n, q, true) });
   const table = functionsTable({ changed, view: () => [lanes.from, lanes.to], lane: g => { lanes.goTo(g); lanes.el.scrollIntoView(); lanes.box.focus({ preventScroll: true }); }, lanes: name => lanes.only(name) });
   list.el.append(one.el);
@@ -60,9 +60,9 @@ function begin() {
   for (const [el, text] of [[lanes.el, 'Timelines'], [list.el, 'All requests'], [table.el, 'Functions']]) {
     nav.insertBefore(h('button', { type: 'button', class: 'plain', 'data-goto': el.id, onclick: () => { el.scrollIntoView(); el.querySelector('.vbody, .lanes, .functions button').focus({ preventScroll: true }); } }, text), nav.querySelector('[data-goto=requests]'));
   }
-  if (about_.services) document.querySelector('.tools').prepend(h('select', { id: 'service', 'aria-label': 'Service', onchange: ev => readAgain(ev.target.value).catch(err => note(err.message)) },
-    about_.services.map(name => h('option', { selected: report.input.name.endsWith('#' + name) || null }, name))));
-  else if (about_.recording) document.querySelector('.tools').prepend(h('button', { type: 'button', id: 'again', class: 'accent', onclick: () => readAgain().catch(err => note(err.message)) }, 'Record again'));
+  if (pageData.services) document.querySelector('.tools').prepend(h('select', { id: 'service', 'aria-label': 'Service', onchange: ev => requestRecording(ev.target.value).catch(err => note(err.message)) },
+    pageData.services.map(name => h('option', { selected: report.input.name.endsWith('#' + name) || null }, name))));
+  else if (pageData.recording) document.querySelector('.tools').prepend(h('button', { type: 'button', id: 'again', class: 'accent', onclick: () => requestRecording().catch(err => note(err.message)) }, 'Record again'));
   addEventListener('keydown', ev => {
     if (typing(ev)) return;
     const to = !lanes.box.contains(ev.target) && { a: list.el, l: lanes.el, u: table.el }[ev.key], by = { n: 'after', p: 'before' }[ev.key], search = ev.key === '/' && (lanes.el.contains(ev.target) ? lanes.el : list.el);
@@ -82,7 +82,7 @@ function begin() {
     const p = new URLSearchParams(location.hash.slice(1)), id = p.get('open');
     if (!id || one.request && one.request.id === id) return;
     try {
-      const answer = await ask('request', { id, ...list.query() });
+      const answer = await fetchAnswer('request', { id, ...list.query() });
       one.show(answer);
       list.mark(answer.n);
       one.el.scrollIntoView();
@@ -104,9 +104,9 @@ function begin() {
     changed();
   });
   restore().finally(() => { reading = false; });
-  ask('facts').then(f => {
+  fetchAnswer('facts').then(f => {
     lanes.annotated = f.annotations > 0;
-    lanes.soon();
+    lanes.requestDraw();
     lanes.showCPUs(f.cpus || []);
     list.el.querySelector('h2').append(h('span', { class: 'dim' }, ` ${number(f.requests)}${f.requests_seen > f.requests ? ` slowest of ${number(f.requests_seen)}` : ''}`));
     document.getElementById('method')?.append(h('p', { class: 'dim' }, `This page is served by whylate view. Its index of ${number(f.requests)} requests takes ${bytes(f.request_bytes)}, that of ${number(f.goroutines)} goroutines ${bytes(f.goroutine_bytes)}; of ${number(f.generations)} generations with ${number(f.events)} events, ${number(f.decoded)} are decoded (${bytes(f.decoded_bytes)} of at most ${bytes(f.generation_bytes)}).`));

@@ -1,10 +1,10 @@
 // Requests to the server of this page. It answers with plain data, which never becomes markup.
 
-import { about_ } from './model.js';
+import { pageData } from './model.js';
 
-// ask returns one answer. It omits empty parameters; an error has the server's text.
-export async function ask(what, parameters, signal) {
-  const p = new URLSearchParams(about_.recording ? { recording: about_.recording } : {});
+// fetchAnswer returns one answer. It omits empty parameters; an error has the server's text.
+export async function fetchAnswer(what, parameters, signal) {
+  const p = new URLSearchParams(pageData.recording ? { recording: pageData.recording } : {});
   for (const [k, v] of Object.entries(parameters || {})) if (v !== '' && v !== null && v !== undefined && v !== false) p.set(k, v === true ? '1' : v);
   let answer;
   try {
@@ -18,8 +18,8 @@ export async function ask(what, parameters, signal) {
   return body;
 }
 
-// readAgain asks the server for a new recording, or for that of another service, and shows its progress.
-export async function readAgain(service) {
+// requestRecording asks the server for a new recording, or for that of another service, and shows its progress.
+export async function requestRecording(service) {
   const answer = await fetch('api/again?' + new URLSearchParams(service ? { service } : {}), { method: 'POST' });
   if (!answer.ok) throw new Error((await answer.json()).error);
   if (service) history.replaceState(null, '', location.pathname); // the address names requests of the one before
@@ -59,8 +59,8 @@ export function latest(f) {
   };
 }
 
-// soon returns a function that calls f once, ms after the last of many calls.
-export function soon(f, ms) {
+// debounce returns a function that calls f once, ms after the last of many calls.
+export function debounce(f, ms) {
   let timer = 0;
   return () => {
     clearTimeout(timer);

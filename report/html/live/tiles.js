@@ -1,13 +1,13 @@
 // The contents of lanes, from the server, in tiles: a tile of level k is 512 buckets of 2^k ns, as spans if there are few, else as the
 // share of each state in each bucket. Tiles are cached; while one is loading, others of the same time replace it.
 
-import { ask } from './ask.js';
+import { fetchAnswer } from './server.js';
 
 export const tileBuckets = 512;
 // levels of tiles: from buckets of 64 ns to more than a day in one.
 const lowest = 6, highest = 36;
-// keepWeight bounds the cache: a weight of 1 is about 2.5 kB.
-const keepWeight = 20000, atOnce = 2;
+// maxCacheSize bounds the cache: a size of 1 is about 2.5 kB.
+const maxCacheSize = 20000, atOnce = 2;
 // An answer about few lanes arrives soon, and can be decoded between two frames.
 const lanesAtOnce = 16;
 
@@ -16,20 +16,20 @@ export function levelFor(nsPerPixel) { return Math.max(lowest, Math.min(highest,
 
 export function tileSpan(level) { return tileBuckets * 2 ** level; }
 
-// decode returns the tile in the server's answer about one lane.
-function decode(answer, strip) {
+// decodeTile returns the tile in the server's answer about one lane (strip), whose pieces have start, length, state, goroutine, text and site.
+function decodeTile(answer, strip) {
   const from = answer.from, tile = { from, to: answer.to, bucket: answer.bucket_ns, span: tileBuckets * answer.bucket_ns };
   if (strip.sums !== undefined) {
     const raw = atob(strip.sums), n = raw.length / 4, bytes = new Uint8Array(raw.length);
     for (let i = 0; i < bytes.length; i++) bytes[i] = raw.charCodeAt(i);
-    return { ...tile, sums: [0, 1, 2, 3].map(k => bytes.subarray(k * n, (k + 1) * n)), weight: 1 };
+    return { ...tile, sums: [0, 1, 2, 3].map(k => bytes.subarray(k * n, (k + 1) * n)), size: 1 };
   }
   const p = strip.pieces, n = p.length / 6, pieces = new Array(n);
   for (let i = 0; i < n; i++) {
     const at = from + p[i * 6];
     pieces[i] = { from: at, to: at + p[i * 6 + 1], state: p[i * 6 + 2], g: p[i * 6 + 3], text: answer.texts[p[i * 6 + 4]], site: answer.sites[p[i * 6 + 5]] };
   }
-  return { ...tile, pieces, weight: 1 + n / 32 };
+  return { ...tile, pieces, size: 1 + n / 32 };
 }
 
 export class Tiles {
@@ -38,10 +38,10 @@ export class Tiles {
     this.arrived = arrived;
     this.failed = failed;
     this.known = new Map(); // "level index lane": a tile
-    this.asked = new Map(); // by the same key: its request
+    this.pending = new Map(); // by the same key: its request
     this.running = new Set();
     this.queue = [];
-    this.weight = 0;
+    this.cacheSize = 0;
     this.frame = 0; // the drawing's frame: trim keeps the tiles that the last one used
     this.spent = []; // the durations of answers, for measurements
   }
@@ -54,9 +54,9 @@ export class Tiles {
 
   put(key, tile) {
     const old = this.known.get(key);
-    if (old) this.weight -= old.weight;
+    if (old) this.cacheSize -= old.size;
     tile.used = this.frame;
-    this.weight += tile.weight;
+    this.cacheSize += tile.size;
     this.known.set(key, tile);
   }
 
@@ -104,7 +104,7 @@ export class Tiles {
     for (const index of order) {
       const missing = lanes.filter(l => {
         const key = `${level} ${index} ${l}`, t = this.known.get(key);
-        return (!t || t.partial) && !this.asked.has(key);
+        return (!t || t.partial) && !this.pending.has(key);
       });
       for (let i = 0; i < missing.length; i += lanesAtOnce) this.queue.push({ level, index, lanes: missing.slice(i, i + lanesAtOnce) });
     }
@@ -118,14 +118,14 @@ export class Tiles {
     const span = tileSpan(q.level), run = { ...q, stop: new AbortController() }, began = performance.now();
     this.running.add(run);
     const keys = q.lanes.map(l => `${q.level} ${q.index} ${l}`);
-    for (const k of keys) this.asked.set(k, run);
+    for (const k of keys) this.pending.set(k, run);
     let partial = false;
     try {
       const of = kind => q.lanes.filter(l => l[0] === kind).map(l => l.slice(1)).join(',');
-      const answer = await ask('strips', { from: q.index * span, to: (q.index + 1) * span, buckets: tileBuckets, p: of('p'), g: of('g'), t: of('t'), c: of('c') }, run.stop.signal);
+      const answer = await fetchAnswer('strips', { from: q.index * span, to: (q.index + 1) * span, buckets: tileBuckets, p: of('p'), g: of('g'), t: of('t'), c: of('c') }, run.stop.signal);
       partial = !!answer.missing;
       for (const strip of answer.strips) {
-        const tile = decode(answer, strip);
+        const tile = decodeTile(answer, strip);
         tile.partial = partial;
         tile.missing = answer.missing || [];
         this.put(`${q.level} ${q.index} ${['p', 'g', 't', 'c'].filter(k => strip[k] !== undefined).map(k => k + strip[k])}`, tile);
@@ -136,19 +136,19 @@ export class Tiles {
       if (err.name !== 'AbortError') this.failed(err.message);
     }
     this.running.delete(run);
-    for (const k of keys) this.asked.delete(k);
+    for (const k of keys) this.pending.delete(k);
     if (!run.stop.signal.aborted) this.arrived();
     this.pump();
   }
 
   // trim removes the least recently used tiles.
   trim() {
-    if (this.weight <= keepWeight) return;
+    if (this.cacheSize <= maxCacheSize) return;
     const old = [...this.known].filter(([, t]) => t.used < this.frame - 1).sort((a, b) => a[1].used - b[1].used);
     for (const [key, t] of old) {
-      if (this.weight <= keepWeight * 0.8) break;
+      if (this.cacheSize <= maxCacheSize * 0.8) break;
       this.known.delete(key);
-      this.weight -= t.weight;
+      this.cacheSize -= t.size;
     }
   }
 

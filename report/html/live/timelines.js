@@ -3,11 +3,11 @@
 
 import { h, replace, add, tip, untip, ticks, cut } from './dom.js';
 import { duration, count, clean, shortFunc, place, brief, number, siteText, exact, groupName } from './format.js';
-import { about } from './causes.js';
+import { causeInfo } from './causes.js';
 import { report, groupByID } from './model.js';
 import { siteButton } from './site.js';
 import { tickText, threadWords, threadStates } from './waterfall.js';
-import { ask, latest, soon } from './ask.js';
+import { fetchAnswer, latest, debounce } from './server.js';
 import { functionInput } from './allrequests.js';
 import { areaNode, procNode, momentText, copies, kindOf, stateWords, marksTable } from './area.js';
 import { areaFlame } from './areaflame.js';
@@ -52,7 +52,7 @@ export class Timelines {
     this.pictures = new Pictures();
     this.down = true; // the list was last scrolled down
     this.out = false; // the view was last zoomed out
-    this.tiles = new Tiles(() => this.soon(), text => this.say(text));
+    this.tiles = new Tiles(() => this.requestDraw(), text => this.say(text));
     this.build();
     this.reload = latest(signal => this.loadLanes(signal));
   }
@@ -70,12 +70,12 @@ export class Timelines {
     const sorts = [['run', 'most active here first'], ['pieces', 'most active in the trace first'], ['id', 'by number'], ['born', 'by birth'], ['name', 'by function']];
     this.sortChoice = h('select', { onchange: ev => this.sortBy(ev.target.value) }, sorts.map(([v, t]) => h('option', { value: v }, t)));
     const onStack = h('input', { type: 'checkbox', onchange: ev => { this.order.stack = ev.target.checked; if (this.order.function) this.reload(); } });
-    const filter = soon(() => this.reload(), 250);
+    const filter = debounce(() => this.reload(), 250);
     this.onStack = onStack;
     this.tools = h('div', { class: 'filters' },
       h('label', { class: 'field' }, 'Goroutines', this.sortChoice),
       functionInput('Started with', 'data-lanes', t => { this.order.function = t; filter(); }), h('label', { class: 'inline' }, onStack, ' or has it on a stack'),
-      h('span', { class: 'zoom' }, this.where, h('button', { type: 'button', 'aria-label': 'zoom in', onclick: () => this.zoom(0.5) }, '+'), h('button', { type: 'button', 'aria-label': 'zoom out', onclick: () => this.zoom(2) }, '−'), h('button', { type: 'button', onclick: () => this.look(0, this.end) }, 'all'),
+      h('span', { class: 'zoom' }, this.where, h('button', { type: 'button', 'aria-label': 'zoom in', onclick: () => this.zoom(0.5) }, '+'), h('button', { type: 'button', 'aria-label': 'zoom out', onclick: () => this.zoom(2) }, '−'), h('button', { type: 'button', onclick: () => this.showInterval(0, this.end) }, 'all'),
         h('button', { type: 'button', id: 'torequests', onclick: () => this.options.requestsIn(this.from, this.to), title: 'list the requests that began in the time in view' }, 'requests in view'), h('button', { type: 'button', id: 'sumup', onclick: () => this.select(this.from, this.to, this.lanesBetween(0, this.height)), title: 'add up what the lanes in sight did in the time in view (m)' }, 'sum up')));
     const keys = [['running', 'cpu', 'tk-run'], ['ready to run', 'sched', 'tk-ready'], ['in a system call', 'syscall', 'tk-call'], ['waiting: network', 'network', 'tk-wait'], ['sleep', 'sleep', 'tk-wait'], ['lock', 'lock', 'tk-wait'], ['channel', 'chan', 'tk-wait'], ['other', 'hatch', 'tk-wait']];
     this.legend = h('ul', { class: 'legend', 'aria-label': 'Marks of the timelines' }, keys.map(([t, v, cls]) => h('li', null, h('i', { class: 'tkey ' + cls, style: { '--k': `var(--${v})` } }), t)), h('li', { class: 'dim' }, 'on a P: a colour for each function that goroutines started with'));
@@ -103,12 +103,12 @@ export class Timelines {
       return h('li', null, key, words);
     });
     this.legend.append(h('li', { class: 'dim' }, 'below a goroutine, its thread:'), ...keys, h('li', { class: 'dim' }, 'or, while it waits for a process of this host, what that does'), h('li', { class: 'dim' }, 'on a CPU: the service’s threads, and other processes while one of these waited'));
-    this.soon();
+    this.requestDraw();
   }
 
   recolour() {
     this.colors = null;
-    this.soon();
+    this.requestDraw();
   }
 
   say(text) {
@@ -175,14 +175,14 @@ export class Timelines {
     this.pending.add(k);
     const o = this.order, pages = this.pages;
     try {
-      const answer = await ask('goroutines', { sort: o.sort, desc: o.sort === 'run' || o.sort === 'pieces', function: o.function, stack: o.stack, from: o.sort === 'run' ? o.from : '', to: o.sort === 'run' ? o.to : '', offset: k * 100, limit: 100 }, signal);
+      const answer = await fetchAnswer('goroutines', { sort: o.sort, desc: o.sort === 'run' || o.sort === 'pieces', function: o.function, stack: o.stack, from: o.sort === 'run' ? o.from : '', to: o.sort === 'run' ? o.to : '', offset: k * 100, limit: 100 }, signal);
       if (pages !== this.pages) return;
       this.total = answer.total;
       pages.set(k, answer.rows);
       for (const g of answer.rows) this.names.set(g.id, g.name);
       this.say('');
       this.lanesInfo.textContent = `${count(this.procs, 'P')} and ${count(this.total, 'goroutine')}${o.sort === 'run' ? ' alive in the time that was in view' : ''}${o.function ? ` with ${brief(o.function)}` : ''}.`;
-      this.soon();
+      this.requestDraw();
     } catch (err) {
       if (err.name !== 'AbortError') this.say(err.message);
     }
@@ -202,12 +202,12 @@ export class Timelines {
     for (const g of [r.goroutine, ...r.segments.map(x => x.goroutine), ...(r.lanes || []).map(l => l.goroutine)]) if (!ids.includes(g) && ids.length < 60) ids.push(g);
     this.focus = new Set([r.goroutine]);
     const pad = Math.max(r.latency_ns * 0.15, 2000);
-    this.look(r.start_ns - pad, r.start_ns + r.latency_ns + pad);
+    this.showInterval(r.start_ns - pad, r.start_ns + r.latency_ns + pad);
     this.scroll = 0;
     this.el.scrollIntoView();
     this.box.focus({ preventScroll: true });
     try {
-      const answer = await ask('goroutines', { ids: ids.join(',') });
+      const answer = await fetchAnswer('goroutines', { ids: ids.join(',') });
       this.first = answer.rows;
       for (const g of answer.rows) this.names.set(g.id, g.name);
     } catch (err) {
@@ -215,7 +215,7 @@ export class Timelines {
     }
     this.sortBy('run');
     this.box.dataset.around = r.id;
-    this.soon();
+    this.requestDraw();
   }
 
   // The view.
@@ -224,22 +224,22 @@ export class Timelines {
 
   at(px) { return this.from + (px - this.gut) / (this.width - this.gut) * (this.to - this.from); }
 
-  look(from, to) {
+  showInterval(from, to) {
     const span = Math.min(this.end, Math.max(closest, to - from)), was = this.to - this.from;
     if (Math.abs(span - was) > was * 1e-6) this.out = span > was;
     this.from = Math.max(0, Math.min(from, this.end - span));
     this.to = this.from + span;
     this.options.changed();
-    this.soon();
+    this.requestDraw();
   }
 
   zoom(factor, around) {
     const c = around === undefined ? (this.from + this.to) / 2 : around, span = Math.min(this.end, Math.max(closest, (this.to - this.from) * factor));
     const from = c - (c - this.from) / (this.to - this.from) * span;
-    this.look(from, from + span);
+    this.showInterval(from, from + span);
   }
 
-  pan(ns) { this.look(this.from + ns, this.to + ns); }
+  pan(ns) { this.showInterval(this.from + ns, this.to + ns); }
 
   contentHeight() { return this.rows().reduce((n, r) => n + r.height, 0) + this.laneCount() * this.laneStep + 8; }
 
@@ -248,7 +248,7 @@ export class Timelines {
   scrollBy(px) {
     this.scroll = Math.max(0, Math.min(this.scroll + px, this.contentHeight() - this.viewHeight()));
     if (px) this.down = px > 0;
-    this.soon();
+    this.requestDraw();
   }
 
   wheel(ev) {
@@ -282,7 +282,7 @@ export class Timelines {
       if (inOverview) this.jump(e);
       else if (marking) {
         this.band = { from: this.at(ev.clientX - box.left), to: this.at(e.clientX - box.left), top: Math.min(y, e.clientY - box.top), bottom: Math.max(y, e.clientY - box.top) };
-        this.soon();
+        this.requestDraw();
       } else if (onBar) this.scrollBy((e.clientY - lastY) / this.viewHeight() * this.contentHeight());
       else {
         this.pan(-(e.clientX - lastX) / (this.width - this.gut) * (this.to - this.from));
@@ -298,7 +298,7 @@ export class Timelines {
         const b = this.band;
         this.band = null;
         if (b && e.type === 'pointerup') this.select(Math.min(b.from, b.to), Math.max(b.from, b.to), this.lanesBetween(b.top, b.bottom));
-        this.soon();
+        this.requestDraw();
       } else if (!moved && !inOverview && !onBar && e.type === 'pointerup') this.choose(ev.clientX - box.left, y);
     };
     addEventListener('pointermove', move);
@@ -309,7 +309,7 @@ export class Timelines {
   // jump moves the view to the time at which the overview was clicked.
   jump(ev) {
     const t = (ev.clientX - this.left() - this.gut) / (this.width - this.gut) * this.end, span = this.to - this.from;
-    this.look(t - span / 2, t + span / 2);
+    this.showInterval(t - span / 2, t + span / 2);
   }
 
   key(ev) {
@@ -318,11 +318,11 @@ export class Timelines {
     const act = {
       w: () => this.zoom(0.5), s: () => this.zoom(2), a: () => this.pan(-span / 6), d: () => this.pan(span / 6),
       ArrowLeft: () => this.pan(-span / 6), ArrowRight: () => this.pan(span / 6), '[': () => this.pan(-span / 2), ']': () => this.pan(span / 2),
-      '+': () => this.zoom(0.5), '=': () => this.zoom(0.5), '-': () => this.zoom(2), '0': () => this.look(0, this.end),
+      '+': () => this.zoom(0.5), '=': () => this.zoom(0.5), '-': () => this.zoom(2), '0': () => this.showInterval(0, this.end),
       ArrowDown: () => this.step(1), ArrowUp: () => this.step(-1), PageDown: () => this.scrollBy(this.viewHeight() * 0.9), PageUp: () => this.scrollBy(-this.viewHeight() * 0.9),
       Home: () => this.scrollBy(-1e12), End: () => this.scrollBy(1e12),
       m: () => this.select(this.from, this.to, this.lanesBetween(0, this.height)),
-      Enter: () => this.chosen && this.tell(this.chosen, (this.from + this.to) / 2),
+      Enter: () => this.chosen && this.showDetails(this.chosen, (this.from + this.to) / 2),
       Escape: () => this.release(),
     }[ev.key];
     if (!act) return;
@@ -333,11 +333,11 @@ export class Timelines {
 
   // release clears the selection and its text.
   release() {
-    this.chosen = this.focus = this.mark = this.told = this.area = null;
+    this.chosen = this.focus = this.mark = this.detailsAt = this.area = null;
     replace(this.details);
     this.box.focus({ preventScroll: true });
     this.options.changed();
-    this.soon();
+    this.requestDraw();
   }
 
   // shown returns the lanes' parameters of the address; show sets them.
@@ -345,21 +345,21 @@ export class Timelines {
     const o = this.order;
     return {
       time: this.from === 0 && this.to === this.end ? '' : `${Math.round(this.from)}-${Math.round(this.to)}`, sort: o.sort === 'run' ? '' : o.sort,
-      function: o.function, stack: o.stack ? '1' : '', first: this.first.map(g => g.id).join(','), at: this.told || '',
+      function: o.function, stack: o.stack ? '1' : '', first: this.first.map(g => g.id).join(','), at: this.detailsAt || '',
       area: this.area ? `${this.area.from}-${this.area.to}:${this.area.lanes.join(',')}` : '',
     };
   }
 
   async show(get) {
     const time = /^(\d+)-(\d+)$/.exec(get('time') || ''), at = /^([gp]\d+)@(-?\d+)$/.exec(get('at') || ''), ids = get('first');
-    if (time) this.look(Number(time[1]), Number(time[2]));
+    if (time) this.showInterval(Number(time[1]), Number(time[2]));
     if (get('function')) this.order.function = this.el.querySelector('[data-lanes=function]').value = get('function');
     if (get('stack')) this.order.stack = this.onStack.checked = true;
     if (get('sort')) this.order.sort = this.sortChoice.value = get('sort');
     this.reload();
     if (/^\d+(,\d+)*$/.test(ids || '')) {
       try {
-        this.first = (await ask('goroutines', { ids })).rows;
+        this.first = (await fetchAnswer('goroutines', { ids })).rows;
         for (const g of this.first) this.names.set(g.id, g.name);
       } catch (err) {
         this.say(err.message);
@@ -369,9 +369,9 @@ export class Timelines {
     if (area) this.select(Number(area[1]), Number(area[2]), area[3].split(','));
     if (at) {
       this.chosen = at[1];
-      this.tell(at[1], Number(at[2]));
+      this.showDetails(at[1], Number(at[2]));
     }
-    this.soon();
+    this.requestDraw();
   }
 
   // lanesBetween returns the keys of the visible lanes between two heights.
@@ -391,8 +391,8 @@ export class Timelines {
     if (!lanes.length || to <= from) return;
     this.selecting ||= latest(async (signal, ids, from, to) => {
       try {
-        const a = ids.length ? await ask('area', { from, to, g: ids.join(',') }, signal) : { from_ns: from, to_ns: to, ...await ask('byfunction', { from, to, sort: 'running', desc: true, limit: 12 }, signal) };
-        const buttons = h('p', { class: 'tabs' }, h('button', { type: 'button', onclick: () => this.look(from, to) }, 'Zoom to it'), h('button', { type: 'button', onclick: () => this.options.requestsIn(from, to) }, 'Requests begun in it'),
+        const a = ids.length ? await fetchAnswer('area', { from, to, g: ids.join(',') }, signal) : { from_ns: from, to_ns: to, ...await fetchAnswer('byfunction', { from, to, sort: 'running', desc: true, limit: 12 }, signal) };
+        const buttons = h('p', { class: 'tabs' }, h('button', { type: 'button', onclick: () => this.showInterval(from, to) }, 'Zoom to it'), h('button', { type: 'button', onclick: () => this.options.requestsIn(from, to) }, 'Requests begun in it'),
           h('button', { type: 'button', 'data-area': 'flame', onclick: () => this.showStacks(from, to, ids).catch(err => this.say(err.message)) }, 'Flame graph'));
         replace(this.details, this.closeButton(), ids.length ? areaNode(a, buttons) : procNode(a, name => this.only(name)));
       } catch (err) {
@@ -400,15 +400,15 @@ export class Timelines {
       }
     });
     this.area = { from, to, lanes: ids.length ? [...new Set(lanes)].filter(k => k[0] === 'g') : lanes };
-    this.told = this.mark = null;
+    this.detailsAt = this.mark = null;
     this.options.changed();
     this.selecting(ids, from, to);
-    this.soon();
+    this.requestDraw();
   }
 
   // showStacks shows the flame graph of an area below the lanes, until it is closed or another one is shown.
   async showStacks(from, to, ids) {
-    const stacks = await ask('areastacks', { from, to, g: ids.join(',') });
+    const stacks = await fetchAnswer('areastacks', { from, to, g: ids.join(',') });
     const close = h('button', { type: 'button', class: 'plain', 'aria-label': 'Close the flame graph', onclick: () => replace(this.stacks) }, '✕');
     replace(this.stacks, h('h3', null, `Stacks of ${count(ids.length, 'goroutine')} in ${duration(to - from)} from ${duration(from)} `, close), areaFlame(stacks));
     this.stacks.scrollIntoView({ block: 'nearest' });
@@ -451,7 +451,7 @@ export class Timelines {
     const y = g ? head + (to - procs) * this.laneStep : head - (procs + this.cpus.length - to) * procHeight;
     if (y < this.scroll) this.scroll = y;
     if (y + this.laneStep > this.scroll + this.viewHeight()) this.scroll = y + this.laneStep - this.viewHeight();
-    this.soon();
+    this.requestDraw();
   }
 
   // under returns the lane and the time at a point: {row, key, t}.
@@ -483,7 +483,7 @@ export class Timelines {
     if (px < this.gut) return laneName ? tip(ev, laneName, u.kind === 'goroutine' ? [h('br'), h('span', { class: 'dim' }, u.g.born_ns >= 0 ? `born at ${duration(u.g.born_ns)}` : 'older than the trace', u.g.run_ns ? `, ran ${duration(u.g.run_ns)} in the time that was in view` : '')] : null) : untip();
     if (u.kind === 'path') {
       const x = this.path.segments.find(s => s.start_ns <= u.t && u.t < s.start_ns + s.duration_ns);
-      return x ? tip(ev, h('strong', null, `${duration(x.duration_ns)} ${about(x.cause).words}`), h('br'), x.site ? place(x.site) : '', h('br'), h('span', { class: 'dim' }, `critical path, goroutine ${x.goroutine}`)) : untip();
+      return x ? tip(ev, h('strong', null, `${duration(x.duration_ns)} ${causeInfo(x.cause).words}`), h('br'), x.site ? place(x.site) : '', h('br'), h('span', { class: 'dim' }, `critical path, goroutine ${x.goroutine}`)) : untip();
     }
     if (u.kind === 'runtime') return untip();
     if (u.onThread) {
@@ -505,28 +505,28 @@ export class Timelines {
     this.chosen = u.key;
     this.chosenRow = u.kind === 'proc' ? u.id : this.procs + u.index;
     if (u.kind === 'goroutine') this.focus = new Set([u.g.id]);
-    this.soon();
-    if (px >= this.gut) this.tell(u.key, u.t);
+    this.requestDraw();
+    if (px >= this.gut) this.showDetails(u.key, u.t);
   }
 
-  // tell shows the details of a lane at an instant.
-  tell(key, t) {
-    this.telling ||= latest(async (signal, k, at) => {
+  // showDetails shows the details of a lane at an instant.
+  showDetails(key, t) {
+    this.loadDetails ||= latest(async (signal, k, at) => {
       try {
-        this.told = `${k}@${Math.round(at)}`;
+        this.detailsAt = `${k}@${Math.round(at)}`;
         this.area = null;
         this.options.changed();
-        const { moment } = await ask('moment', { [k[0]]: k.slice(1), t: Math.round(at) }, signal);
-        if (moment && this.annotated) moment.annotations = (await ask('annotations', { from: moment.start_ns, to: moment.end_ns, g: moment.goroutine }, signal)).rows;
+        const { moment } = await fetchAnswer('moment', { [k[0]]: k.slice(1), t: Math.round(at) }, signal);
+        if (moment && this.annotated) moment.annotations = (await fetchAnswer('annotations', { from: moment.start_ns, to: moment.end_ns, g: moment.goroutine }, signal)).rows;
         replace(this.details, this.closeButton(), moment ? this.momentNode(moment) : h('p', { class: 'dim' }, `Nothing on ${k[0] === 'p' ? 'P' : 'goroutine '}${k.slice(1)} at ${duration(at)}.`));
         this.mark = moment && { key: 'g' + moment.goroutine, from: moment.start_ns, to: moment.end_ns };
         if (moment && k[0] === 'p') this.focus = new Set([moment.goroutine]);
-        this.soon();
+        this.requestDraw();
       } catch (err) {
         if (!signal.aborted) this.say(err.message);
       }
     });
-    this.telling(key, t);
+    this.loadDetails(key, t);
   }
 
   momentNode(m) {
@@ -547,7 +547,7 @@ export class Timelines {
   // goTo moves a goroutine's lane to the top and scrolls to it.
   async goTo(g) {
     if (!this.first.some(l => l.id === g)) {
-      const answer = await ask('goroutines', { ids: g });
+      const answer = await fetchAnswer('goroutines', { ids: g });
       this.first = [...answer.rows, ...this.first].slice(0, 60);
       for (const l of answer.rows) this.names.set(l.id, l.name);
     }
@@ -556,12 +556,12 @@ export class Timelines {
     this.focus = new Set([g]);
     this.scroll = 0;
     this.options.changed();
-    this.soon();
+    this.requestDraw();
   }
 
   // Drawing.
 
-  soon() {
+  requestDraw() {
     if (this.waiting) return;
     this.waiting = requestAnimationFrame(() => { this.waiting = 0; this.draw(); });
   }
@@ -634,7 +634,7 @@ export class Timelines {
     this.drawAxis(c, col);
     this.drawOverview(c, col);
     this.drawBar();
-    this.tellWhere();
+    this.showWhere();
     this.lastWanted = wanted;
     // Lanes that become visible next are requested in advance.
     const next = [], by = this.down ? 1 : -1;
@@ -642,11 +642,11 @@ export class Timelines {
       const g = this.laneAt(i);
       if (g) next.push('g' + g.id, ...this.cpus.length ? ['t' + g.id] : []); else this.needPage(i);
     }
-    if (this.pictures.short) this.soon();
+    if (this.pictures.short) this.requestDraw();
     // While the view moves, missing tiles are requested at intervals.
     this.lastView = [level, i0, i1, wanted, next, this.out];
-    this.asking ||= setTimeout(() => {
-      this.asking = 0;
+    this.requestTimer ||= setTimeout(() => {
+      this.requestTimer = 0;
       this.tiles.want(...this.lastView);
     }, this.tiles.known.size ? 60 : 0);
     this.frames.count++;
@@ -658,11 +658,11 @@ export class Timelines {
   needMarks(lanes) {
     if (!this.annotated) return;
     this.marksOf = lanes.filter(k => k[0] === 'g').map(k => k.slice(1)).slice(0, 128);
-    this.askMarks ||= soon(latest(async signal => {
+    this.loadMarks ||= debounce(latest(async signal => {
       const key = `${this.from} ${this.to} ${this.marksOf}`;
       if (key === this.marks.key || !this.marksOf.length) return;
       try {
-        const answer = await ask('annotations', { from: Math.floor(this.from), to: Math.ceil(this.to), min: Math.floor((this.to - this.from) / this.width), g: this.marksOf.join(',') }, signal);
+        const answer = await fetchAnswer('annotations', { from: Math.floor(this.from), to: Math.ceil(this.to), min: Math.floor((this.to - this.from) / this.width), g: this.marksOf.join(',') }, signal);
         const byLane = new Map();
         for (const a of answer.rows) {
           if (!byLane.has(a.goroutine)) byLane.set(a.goroutine, []);
@@ -670,12 +670,12 @@ export class Timelines {
         }
         this.marks = { key, byLane };
         this.box.dataset.marks = answer.rows.length;
-        this.soon();
+        this.requestDraw();
       } catch (err) {
         this.say(err.message);
       }
     }), 150);
-    this.askMarks();
+    this.loadMarks();
   }
 
   // drawMarks draws regions as brackets on top of a lane, and log messages as points.
@@ -708,8 +708,8 @@ export class Timelines {
     return (this.marks.byLane.get(g) || []).filter(a => a.text ? Math.abs(a.start_ns - t) <= near : a.start_ns <= t && t <= a.start_ns + a.duration_ns);
   }
 
-  // tellWhere shows the visible time, at most a few times a second: a change outside of the canvas costs more than drawing.
-  tellWhere() {
+  // showWhere shows the visible time, at most a few times a second: a change outside of the canvas costs more than drawing.
+  showWhere() {
     this.whereLater ||= setTimeout(() => {
       this.whereLater = 0;
       this.where.textContent = `${duration(this.to - this.from)} from ${duration(this.from)}`;
@@ -868,7 +868,7 @@ export class Timelines {
       const from = Math.max(a, this.gut), room = Math.min(b, this.width) - from - 8;
       if (room > 40) {
         c.fillStyle = col['on-' + s.cause] || col['on-unknown'];
-        c.fillText(this.fit(c, `${about(s.cause).short} ${duration(s.duration_ns)}${s.site ? ' · ' + place(s.site) : ''}`, room, 11.5), from + 5, y + height / 2);
+        c.fillText(this.fit(c, `${causeInfo(s.cause).short} ${duration(s.duration_ns)}${s.site ? ' · ' + place(s.site) : ''}`, room, 11.5), from + 5, y + height / 2);
       }
     }
     c.restore();
@@ -962,9 +962,9 @@ export class Timelines {
     c.lineWidth = 1.5;
     c.strokeRect(Math.min(a, this.width - 4), 1, Math.max(3, b - a - 1), overviewHeight - 2);
     // The overview's tiles are requested only when no others are.
-    if (missing && !this.tiles.busy && !this.overviewAsked) {
-      this.overviewAsked = setTimeout(() => {
-        this.overviewAsked = 0;
+    if (missing && !this.tiles.busy && !this.overviewTimer) {
+      this.overviewTimer = setTimeout(() => {
+        this.overviewTimer = 0;
         if (!this.tiles.busy) for (let i = 0; i <= last; i++) {
           const lanes = keys.filter(k => { const t = this.tiles.get(level, i, k); return !t || t.partial; });
           if (lanes.length) this.tiles.queue.push({ level, index: i, lanes });

@@ -1,6 +1,6 @@
 // Capacity: at which load each resource saturates, and latencies by load.
 
-import { h, s, add, picture, table, later, logTicks, ticks } from './dom.js';
+import { h, s, add, picture, table, foldedPart, logTicks, ticks } from './dom.js';
 import { brief, clean, compact, duration, number, percent, rough, place } from './format.js';
 import { report } from './model.js';
 
@@ -42,7 +42,7 @@ export function capacity() {
   const box = h('div', { class: 'chart', id: 'curve' });
   if (c.curve.length) picture(box, w => drawCurve(box, c, w));
   return h('section', { id: 'capacity' }, h('h2', null, 'Capacity'), h('p', null, brief(c.text, 600)),
-    h('figure', null, box, c.curve.length ? later('Table of latencies by load', () => table('Latency by load', [{ text: 'Load', num: true }, { text: 'p50', num: true }, { text: 'p99', num: true }, { text: 'p99 from', num: true }, { text: 'to', num: true }],
+    h('figure', null, box, c.curve.length ? foldedPart('Table of latencies by load', () => table('Latency by load', [{ text: 'Load', num: true }, { text: 'p50', num: true }, { text: 'p99', num: true }, { text: 'p99 from', num: true }, { text: 'to', num: true }],
       c.curve.map(p => [perSecond(p.load_per_s), duration(p.p50_ns), duration(p.p99_ns), duration(p.p99.low), duration(p.p99.high)]))) : null),
     table('Limits', [{ text: 'Limit' }, { text: 'In use', num: true }, { text: 'Per request', num: true }, { text: 'Servers', num: true }, { text: 'Saturates at', num: true }, { text: 'from', num: true }, { text: 'to', num: true }, { text: 'Used by' }],
       c.limits.map(l => [limitName(l), percent(l.utilisation), duration(l.demand_ns), number(Number(l.servers.toPrecision(3))), perSecond(l.saturates_per_s), perSecond(l.saturates_low), perSecond(l.saturates_high), l.groups.slice(0, 3).map(g => `${percent(g.share)} ${brief(g.name, 40)}`).join(', ')])),

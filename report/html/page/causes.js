@@ -30,8 +30,8 @@ export const order = Object.keys(causes);
 
 
 
-// about never fails: reports of later versions may have unknown causes.
-export function about(cause) {
+// causeInfo never fails: reports of later versions may have unknown causes.
+export function causeInfo(cause) {
   return causes[cause] || { at: ', at ', words: 'on ' + brief(cause, 32), short: brief(cause, 32) };
 }
 

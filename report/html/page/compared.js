@@ -1,8 +1,8 @@
 // The comparison of two recordings: percentiles, distributions on one axis, findings that only one of them has.
 
-import { h, s, replace, picture, later, table, ticks, logTicks } from './dom.js';
+import { h, s, replace, picture, foldedPart, table, ticks, logTicks } from './dom.js';
 import { duration, number, percent, count, clean, groupName, brief } from './format.js';
-import { report, about_, groupByID } from './model.js';
+import { report, pageData, groupByID } from './model.js';
 import { buckets, joined } from './distribution.js';
 import { groupLink } from './verdict.js';
 import { view, onChange, current } from './state.js';
@@ -39,7 +39,7 @@ function overlay(box, old, g, width) {
 }
 
 export function compared() {
-  const b = about_.before;
+  const b = pageData.before;
   if (!b) return null;
   const pairs = b.groups.map(old => ({ old, now: groupByID(old.id) }));
   const change = (was, now) => was === null || now === null ? '–' : [h('span', { class: 'dim' }, duration(was)), ' → ', duration(now)];
@@ -57,7 +57,7 @@ export function compared() {
     name.textContent = view.group ? groupName(view.group) : '';
     if (!p) replace(box, h('p', { class: 'dim' }, 'Before, there was no such group.'));
     else overlay(box, p.old, p.now, w);
-    replace(tab, p ? later('Table of both distributions', () => table('Shares of requests before and after', [{ text: 'Side' }, { text: 'From', num: true }, { text: 'To', num: true }, { text: 'Share', num: true }],
+    replace(tab, p ? foldedPart('Table of both distributions', () => table('Shares of requests before and after', [{ text: 'Side' }, { text: 'From', num: true }, { text: 'To', num: true }, { text: 'Share', num: true }],
       [['before', p.old], ['after', p.now]].flatMap(([side, g]) => shares(g, 4).map(x => [side, duration(x.from), duration(x.to), percent(x.share)])))) : null);
   };
   const pic = picture(box, draw);

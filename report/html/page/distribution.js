@@ -1,11 +1,11 @@
 // The latency distribution of a group on a logarithmic axis: a histogram whose bars are divided by cause, the empirical
 // distribution function, and below, the causes of each latency as shares.
 
-import { h, s, replace, picture, later, table, tip, untip, ticks, logTicks } from './dom.js';
+import { h, s, replace, picture, foldedPart, table, tip, untip, ticks, logTicks } from './dom.js';
 import { duration, number, compact, percent, count, exact } from './format.js';
-import { about, causeClass, byOrder } from './causes.js';
+import { causeInfo, causeClass, byOrder } from './causes.js';
 import { lowerBound } from './model.js';
-import { asked } from './how.js';
+import { explainButton } from './how.js';
 import { view, onChange } from './state.js';
 import { requestTable } from './listing.js';
 
@@ -69,7 +69,7 @@ function drawDistribution(box, g, width) {
   for (const b of bars) {
     const x1 = x(b.from), w = Math.max(1, x(b.to) - x1 - (x(b.to) - x1 > 4 ? 1 : 0)), sum = b.causes.reduce((n, c) => n + c[1], 0);
     const text = () => [h('strong', null, `${duration(b.from)} to ${duration(b.to)}`), h('br'), count(b.n, 'request'), h('table', null,
-      [...b.causes].sort((p, q) => q[1] - p[1]).slice(0, 7).map(([c, ns]) => h('tr', null, h('td', null, h('i', { class: 'chip ' + causeClass(c) }), about(c).short), h('td', { class: 'num' }, percent(ns / sum)), h('td', { class: 'num' }, duration(ns / b.n)))))];
+      [...b.causes].sort((p, q) => q[1] - p[1]).slice(0, 7).map(([c, ns]) => h('tr', null, h('td', null, h('i', { class: 'chip ' + causeClass(c) }), causeInfo(c).short), h('td', { class: 'num' }, percent(ns / sum)), h('td', { class: 'num' }, duration(ns / b.n)))))];
     const bar = s('g', { class: 'bucket', 'data-from': b.from, 'data-to': b.to, 'data-count': b.n });
     let at = y(0);
     if (!sum) bar.append(s('rect', { class: 'c-plain', x: x1, width: w, y: y(b.n), height: y(0) - y(b.n) }));
@@ -118,14 +118,14 @@ function drawDistribution(box, g, width) {
 
 // legend returns the names and colours of a group's causes.
 export function legend(names) {
-  return h('ul', { class: 'legend', 'aria-label': 'Colours of causes' }, names.map(c => h('li', null, h('i', { class: 'chip ' + causeClass(c) }), about(c).short)));
+  return h('ul', { class: 'legend', 'aria-label': 'Colours of causes' }, names.map(c => h('li', null, h('i', { class: 'chip ' + causeClass(c) }), causeInfo(c).short)));
 }
 
 function distributionRows(g) {
   const list = buckets(g), names = [...new Set(list.flatMap(b => b.causes.map(c => c[0])))].sort(byOrder);
   let seen = 0;
   const all = list.reduce((n, b) => n + b.n, 0);
-  return table('Latency distribution', [{ text: 'From', num: true }, { text: 'To', num: true }, { text: 'Requests', num: true }, { text: 'At most this slow', num: true }, ...names.map(c => ({ text: about(c).short, num: true }))],
+  return table('Latency distribution', [{ text: 'From', num: true }, { text: 'To', num: true }, { text: 'Requests', num: true }, { text: 'At most this slow', num: true }, ...names.map(c => ({ text: causeInfo(c).short, num: true }))],
     list.map(b => {
       seen += b.n;
       const of = new Map(b.causes);
@@ -140,12 +140,12 @@ export function distribution() {
     const g = view.group;
     if (!g) return;
     replace(key, legend([...new Set(buckets(g).flatMap(b => b.causes.map(c => c[0])))].sort(byOrder)));
-    replace(tab, later('Table of the distribution', () => distributionRows(g)));
+    replace(tab, foldedPart('Table of the distribution', () => distributionRows(g)));
     if (pic) pic.again();
   };
   pic = picture(box, w => view.group && drawDistribution(box, view.group, w));
   onChange(c => { if (c.has('group')) change(); });
   change();
-  return h('figure', null, h('figcaption', null, h('strong', null, 'Requests by latency'), ', bars divided by cause, line: share of requests at most this slow ', asked('histogram'),
-    h('span', { class: 'dim' }, ' · below: the causes of each latency as shares '), asked('mix')), key, box, tab);
+  return h('figure', null, h('figcaption', null, h('strong', null, 'Requests by latency'), ', bars divided by cause, line: share of requests at most this slow ', explainButton('histogram'),
+    h('span', { class: 'dim' }, ' · below: the causes of each latency as shares '), explainButton('mix')), key, box, tab);
 }

@@ -47,8 +47,8 @@ export function table(caption, columns, rows, props) {
         : h('td', { class: columns[i].num ? 'num' : null }, cell)))))));
 }
 
-// later returns a folded part that is built when it is first opened, because tables of pictures can be long.
-export function later(title, make, props) {
+// foldedPart returns a folded part that is built when it is first opened, because tables of pictures can be long.
+export function foldedPart(title, make, props) {
   const body = h('div');
   const el = h('details', { class: 'behind', ...props }, h('summary', null, title), body);
   el.addEventListener('toggle', () => {

@@ -1,10 +1,10 @@
 // Ranked findings: the fix, its predicted gain, and the confidence.
 
-import { h, s, later, table } from './dom.js';
+import { h, s, foldedPart, table } from './dom.js';
 import { duration, percent, quantity, clean, number, count, brief, changeText, estimate, rough, none } from './format.js';
-import { about, causeClass } from './causes.js';
-import { report, about_, exampleOf, groupOfFinding, groupByID } from './model.js';
-import { asked } from './how.js';
+import { causeInfo, causeClass } from './causes.js';
+import { report, pageData, exampleOf, groupOfFinding, groupByID } from './model.js';
+import { explainButton } from './how.js';
 import { address } from './state.js';
 import { groupLink, onlyMax } from './verdict.js';
 import { siteNode } from './site.js';
@@ -31,8 +31,8 @@ function gain(name, now, e) {
 
 // prediction shows the predicted gain of a change for a group, in words and as a picture.
 export function prediction(g, p) {
-  return h('div', { class: 'predicted' }, h('p', null, h('strong', null, 'Predicted'), p.says ? [' ', brief(p.says, 80), ' '] : p.change ? [' if ', h('span', { title: brief(p.change, 600) }, changeText(p.change)), ' '] : ' ', asked('predicted')),
-    gain('p99', p.was_p99_ns ?? (g && (g.latency_ns.p99 ?? g.latency_ns.max)), p.p99_ns), gain('p50', p.was_p50_ns ?? (g && g.latency_ns.p50), p.p50_ns), onlyMax(p) ? gain('max', p.was_max_ns, p.max_ns) : null, checked(p.check));
+  return h('div', { class: 'predicted' }, h('p', null, h('strong', null, 'Predicted'), p.says ? [' ', brief(p.says, 80), ' '] : p.change ? [' if ', h('span', { title: brief(p.change, 600) }, changeText(p.change)), ' '] : ' ', explainButton('predicted')),
+    gain('p99', p.was_p99_ns ?? (g && (g.latency_ns.p99 ?? g.latency_ns.max)), p.p99_ns), gain('p50', p.was_p50_ns ?? (g && g.latency_ns.p50), p.p50_ns), onlyMax(p) ? gain('max', p.was_max_ns, p.max_ns) : null, checkLine(p.check));
 }
 
 // askedBy shows the time that requests of another group lose to a fault, because they wait for its group over the network, and their
@@ -42,29 +42,29 @@ function askedBy(a) {
   return h('div', { 'data-asked-by': a.group }, h('p', null, 'Requests of ', g ? groupLink(g) : brief(a.name, 160), ` wait for this over the network: ${percent(a.share)} of their time, ${duration(a.each_ns)} of each.`), a.predicted ? prediction(g, a.predicted) : null);
 }
 
-// checked compares a prediction with requests that spent as much time in a cause as the change leaves, or none. If they differ, it
+// checkLine compares a prediction with requests that spent as much time in a cause as the change leaves, or none. If they differ, it
 // says what the reason may be.
-function checked(c) {
+function checkLine(c) {
   if (!c) return null;
   const met = c.at_least_ns > 0 ? `${duration(c.at_least_ns)} to ${duration(c.at_most_ns)}` : `at most ${duration(c.at_most_ns)}`;
-  const told = [`${count(c.requests, 'request')} of this trace met ${met} of it: ${c.p99_ns == null ? '' : `p99 ${duration(c.p99_ns)}, `}p50 `, h('strong', null, duration(c.p50_ns))];
+  const observed = [`${count(c.requests, 'request')} of this trace met ${met} of it: ${c.p99_ns == null ? '' : `p99 ${duration(c.p99_ns)}, `}p50 `, h('strong', null, duration(c.p50_ns))];
   const predicted = `predicted${c.gone ? ' without it' : ''}. `;
-  return h('p', { class: 'check', 'data-check': c.agrees ? 'agrees' : 'differs', 'data-p50': c.p50_ns }, c.agrees ? '✓ Checked: ' : '▲ Differs: ', told, !c.agrees ? `, where ${ranged(c.predicted_ns)} is ${predicted}` : c.gone ? `, which fits the ${ranged(c.predicted_ns)} ${predicted}` : ', which fits. ',
-    c.agrees ? null : c.p50_ns < c.predicted_ns.est ? 'They may do less work, or the change may remove more. ' : 'Another cause makes them slow, which may remain, or they are of another kind. ', asked('check'));
+  return h('p', { class: 'check', 'data-check': c.agrees ? 'agrees' : 'differs', 'data-p50': c.p50_ns }, c.agrees ? '✓ Checked: ' : '▲ Differs: ', observed, !c.agrees ? `, where ${estimate(c.predicted_ns)} is ${predicted}` : c.gone ? `, which fits the ${estimate(c.predicted_ns)} ${predicted}` : ', which fits. ',
+    c.agrees ? null : c.p50_ns < c.predicted_ns.est ? 'They may do less work, or the change may remove more. ' : 'Another cause makes them slow, which may remain, or they are of another kind. ', explainButton('check'));
 }
 
-function paragraphs(text) { return clean_(text).split('\n\n').filter(Boolean).map(t => h('p', null, t)); }
+function paragraphs(text) { return cleanLines(text).split('\n\n').filter(Boolean).map(t => h('p', null, t)); }
 
-// clean_ is clean for each line of a text.
-function clean_(text) { return String(text || '').split('\n').map(clean).join('\n'); }
+// cleanLines is clean for each line of a text.
+function cleanLines(text) { return String(text || '').split('\n').map(clean).join('\n'); }
 
-function example(title, text) { return text ? [h('h4', null, title), h('pre', { tabindex: 0 }, clean_(text.trim()))] : null; }
+function example(title, text) { return text ? [h('h4', null, title), h('pre', { tabindex: 0 }, cleanLines(text.trim()))] : null; }
 
 // documentation shows the documentation of a rule.
 function documentation(code) {
-  const r = about_.rules.find(x => x.code === code);
+  const r = pageData.rules.find(x => x.code === code);
   if (!r) return null;
-  return later(`What ${clean(code)} means, and how it was computed`, () => h('div', { class: 'doc' },
+  return foldedPart(`What ${clean(code)} means, and how it was computed`, () => h('div', { class: 'doc' },
     r.summary ? h('p', { class: 'lead' }, clean(r.summary)) : null, r.means ? [h('h4', null, 'What it means'), paragraphs(r.means)] : null, r.measured ? [h('h4', null, 'How it was computed'), paragraphs(r.measured)] : null,
     example('Before', r.before), example('After', r.after), r.wrong ? [h('h4', null, 'When it is wrong, or does not matter'), paragraphs(r.wrong)] : null), { class: 'behind ruledoc' });
 }
@@ -81,7 +81,7 @@ function fix(f) {
 function evidence(f, g) {
   return h('details', { class: 'behind' }, h('summary', null, f.evidence.length ? `Evidence (${f.evidence.length})` : 'Numbers'), h('ul', { class: 'evidence' },
     f.evidence.map(e => h('li', null, brief(e.text, 400), e.unit || e.value ? [': ', h('strong', null, quantity(e.value, e.unit))] : null)),
-    f.share > 0 ? h('li', null, `share of ${g ? "the group's" : 'all'} time, queues and their holders together: `, h('strong', null, percent(f.share)), ' ', asked('share')) : null,
+    f.share > 0 ? h('li', null, `share of ${g ? "the group's" : 'all'} time, queues and their holders together: `, h('strong', null, percent(f.share)), ' ', explainButton('share')) : null,
     f.decided ? h('li', null, `severity ${brief(f.severity, 12)}: ${percent(f.decided.share)} and ${duration(f.decided.ns)} ${({ all: 'of each request', slow: 'of each slow request' })[f.decided.by] || 'of each request of the other slow band'} (limits: ${percent(f.decided.least_share)}, ${rough(f.decided.least_ns)})`) : null,
     h('li', null, 'confidence: ', h('strong', null, percent(f.confidence)))));
 }
@@ -94,9 +94,9 @@ function card(f, i) {
       h('div', null,
         fix(f),
         h('p', { class: 'facts' },
-          f.cause ? h('span', { class: 'nowrap' }, h('i', { class: 'chip ' + causeClass(f.cause) }), about(f.cause).short) : null,
+          f.cause ? h('span', { class: 'nowrap' }, h('i', { class: 'chip ' + causeClass(f.cause) }), causeInfo(f.cause).short) : null,
           f.site ? [f.cause ? ' at ' : '', siteNode(f.site)] : null, g ? [' in ', groupLink(g)] : f.group ? [' in ', brief(f.group)] : [f.cause || f.site ? ' · ' : '', 'whole trace'],
-          h('span', { title: percent(f.confidence) }, ` · confidence ${f.confidence >= 0.8 ? 'high' : f.confidence >= 0.5 ? 'medium' : 'low'} `), asked('confidence')),
+          h('span', { title: percent(f.confidence) }, ` · confidence ${f.confidence >= 0.8 ? 'high' : f.confidence >= 0.5 ? 'medium' : 'low'} `), explainButton('confidence')),
         evidence(f, g)),
       gains ? prediction(g, f.predicted) : null),
     (f.asked_by || []).map(askedBy),
@@ -115,27 +115,25 @@ function tally(list) {
 export function whatIf() {
   const list = report.what_if || [];
   if (!list.length) return null;
-  return h('section', { id: 'whatif' }, h('h2', null, 'What if ', asked('whatif')), h('div', { class: 'whatif' }, list.map(w => {
+  return h('section', { id: 'whatif' }, h('h2', null, 'What if ', explainButton('whatif')), h('div', { class: 'whatif' }, list.map(w => {
     const g = groupByID(w.group);
     return h('article', { 'data-whatif': w.group }, h('h3', null, g ? groupLink(g) : brief(w.name, 160), h('span', { class: 'dim' }, ` · from ${count(w.requests, 'request')}`)), prediction(g, w.predicted), w.note ? h('p', { class: 'dim' }, brief(w.note, 400)) : null);
-  })), later('Table of predictions', () => table('What if', [{ text: 'Group' }, { text: 'Change' }, { text: 'p50 now', num: true }, { text: 'p50 predicted', num: true }, { text: 'p99 now', num: true }, { text: 'p99 predicted', num: true }, { text: 'p50 of those compared', num: true }],
-    list.map(w => [brief(w.name, 160), changeText(w.predicted.change), duration(w.predicted.was_p50_ns), ranged(w.predicted.p50_ns), duration(w.predicted.was_p99_ns), ranged(w.predicted.p99_ns), w.predicted.check ? duration(w.predicted.check.p50_ns) : none]))));
+  })), foldedPart('Table of predictions', () => table('What if', [{ text: 'Group' }, { text: 'Change' }, { text: 'p50 now', num: true }, { text: 'p50 predicted', num: true }, { text: 'p99 now', num: true }, { text: 'p99 predicted', num: true }, { text: 'p50 of those compared', num: true }],
+    list.map(w => [brief(w.name, 160), changeText(w.predicted.change), duration(w.predicted.was_p50_ns), estimate(w.predicted.p50_ns), duration(w.predicted.was_p99_ns), estimate(w.predicted.p99_ns), w.predicted.check ? duration(w.predicted.check.p50_ns) : none]))));
 }
-
-function ranged(e) { return estimate(e); }
 
 function capitalized(text) { return text.charAt(0).toUpperCase() + clean(text).slice(1); }
 
 export function findings() {
-  const told = report.findings.filter(f => !f.ignored), shown = told.filter(f => f.severity !== 'info'), notes = told.filter(f => f.severity === 'info'), ignored = report.findings.filter(f => f.ignored);
-  const at = new Map(report.findings.map((f, i) => [f, i])), first = about_.outcome?.findings || [];
+  const unignored = report.findings.filter(f => !f.ignored), shown = unignored.filter(f => f.severity !== 'info'), notes = unignored.filter(f => f.severity === 'info'), ignored = report.findings.filter(f => f.ignored);
+  const at = new Map(report.findings.map((f, i) => [f, i])), first = pageData.outcome?.findings || [];
   const place = f => first.includes(f.id) ? first.indexOf(f.id) : first.length;
   shown.sort((a, b) => place(a) - place(b));
-  return h('section', { id: 'findings' }, h('h2', null, clean(about_.outcome?.heading || 'What to change'), ' ', asked('finding')),
-    shown.length ? [told.length > 1 ? tally(told) : null, shown.slice(0, atOnce).map(f => card(f, at.get(f))), shown.length > atOnce ? h('details', { class: 'behind', id: 'morefindings' }, h('summary', null, `${count(shown.length - atOnce, 'more finding')}`), shown.slice(atOnce).map(f => card(f, at.get(f)))) : null] : h('p', { class: 'dim' }, !report.groups.length ? 'Nothing to say without requests.' : about_.outcome ? `${capitalized(about_.outcome.result)}.` : 'No rule found a fault.'),
+  return h('section', { id: 'findings' }, h('h2', null, clean(pageData.outcome?.heading || 'What to change'), ' ', explainButton('finding')),
+    shown.length ? [unignored.length > 1 ? tally(unignored) : null, shown.slice(0, atOnce).map(f => card(f, at.get(f))), shown.length > atOnce ? h('details', { class: 'behind', id: 'morefindings' }, h('summary', null, `${count(shown.length - atOnce, 'more finding')}`), shown.slice(atOnce).map(f => card(f, at.get(f)))) : null] : h('p', { class: 'dim' }, !report.groups.length ? 'Nothing to say without requests.' : pageData.outcome ? `${capitalized(pageData.outcome.result)}.` : 'No rule found a fault.'),
     notes.length ? h('details', { class: 'behind', id: 'notes', open: !shown.length }, h('summary', null, `Worth knowing (${notes.length})`), notes.map(f => card(f, at.get(f)))) : null,
     ignored.length ? h('details', { class: 'behind' }, h('summary', null, `Ignored findings (${ignored.length})`), ignored.map(f => card(f, at.get(f)))) : null,
-    report.judged ? h('details', { class: 'behind', id: 'judged' }, h('summary', null, about_.outcome?.rules ? clean(about_.outcome.rules) : 'What the rules judged'), h('p', { class: 'dim wrap' }, brief(report.judged.text, 600))) : null,
-    told.length ? later('Table of findings', () => table('Findings', [{ text: 'Finding' }, { text: 'Severity' }, { text: 'Title' }, { text: 'Cause' }, { text: 'Share', num: true }, { text: 'Confidence', num: true }, { text: 'p99 predicted', num: true }],
-      told.map(f => [brief(f.code, 16), brief(f.severity, 12), brief(f.title, 300), brief(f.cause, 32), percent(f.share), percent(f.confidence), f.predicted ? ranged(f.predicted.p99_ns) : none]))) : null);
+    report.judged ? h('details', { class: 'behind', id: 'judged' }, h('summary', null, pageData.outcome?.rules ? clean(pageData.outcome.rules) : 'What the rules judged'), h('p', { class: 'dim wrap' }, brief(report.judged.text, 600))) : null,
+    unignored.length ? foldedPart('Table of findings', () => table('Findings', [{ text: 'Finding' }, { text: 'Severity' }, { text: 'Title' }, { text: 'Cause' }, { text: 'Share', num: true }, { text: 'Confidence', num: true }, { text: 'p99 predicted', num: true }],
+      unignored.map(f => [brief(f.code, 16), brief(f.severity, 12), brief(f.title, 300), brief(f.cause, 32), percent(f.share), percent(f.confidence), f.predicted ? estimate(f.predicted.p99_ns) : none]))) : null);
 }

@@ -1,10 +1,10 @@
 // Flame graph of time on critical paths: waits at the top, then the causes, and below them the code.
 
-import { h, s, replace, picture, later, table, tip, untip, cut } from './dom.js';
+import { h, s, replace, picture, foldedPart, table, tip, untip, cut } from './dom.js';
 import { duration, percent, clean, place, siteText, count, brief, shortFunc } from './format.js';
-import { about, causeClass, waitWords } from './causes.js';
-import { report, about_, bandByName, tail } from './model.js';
-import { asked } from './how.js';
+import { causeInfo, causeClass, waitWords } from './causes.js';
+import { report, pageData, bandByName, tail } from './model.js';
+import { explainButton } from './how.js';
 import { siteButton } from './site.js';
 import { requestTable } from './listing.js';
 import { view, onChange, beside, withBeside } from './state.js';
@@ -13,56 +13,56 @@ const rowH = 24;
 
 // tree returns the tree of a band: each row is below the waits that lead to it. Values are ns per request.
 export function tree(b) {
-  const root = { name: 'request', full: '', cls: 'root', ns: 0, kids: new Map(), depth: 0 };
+  const root = { name: 'request', full: '', cls: 'root', ns: 0, children: new Map(), depth: 0 };
   for (const r of b.causes) {
     // If several wait chains led to a cause, each has its part of the time.
     const routes = r.routes && r.routes.length ? r.routes : [{ via: r.via, total_ns: r.total_ns }];
     const left = r.total_ns - routes.reduce((n, x) => n + x.total_ns, 0);
-    for (const x of routes) hang(root, r, x.via || [], x.total_ns / b.count);
-    if (left > 0) hang(root, r, [{ wait: 'other waits', site: null }], left / b.count);
+    for (const x of routes) addPath(root, r, x.via || [], x.total_ns / b.count);
+    if (left > 0) addPath(root, r, [{ wait: 'other waits', site: null }], left / b.count);
   }
   return root;
 }
 
-function hang(root, r, via, ns) {
+function addPath(root, r, via, ns) {
   let at = root;
   root.ns += ns;
-  for (const v of via) at = kid(at, clean(waitWords(v)) + (v.site ? ' · ' + place(v.site) : ''), `${clean(v.wait)} ${v.service ? clean(v.service) : siteText(v.site)}`, 'wait', ns, v.site);
-  at = kid(at, `${about(r.cause).short}${r.kind ? ` (${brief(r.kind, 40)})` : ''}`, clean(r.cause) + (r.kind ? ` (${brief(r.kind, 200)})` : ''), causeClass(r.cause), ns);
+  for (const v of via) at = childOf(at, clean(waitWords(v)) + (v.site ? ' · ' + place(v.site) : ''), `${clean(v.wait)} ${v.service ? clean(v.service) : siteText(v.site)}`, 'wait', ns, v.site);
+  at = childOf(at, `${causeInfo(r.cause).short}${r.kind ? ` (${brief(r.kind, 40)})` : ''}`, clean(r.cause) + (r.kind ? ` (${brief(r.kind, 200)})` : ''), causeClass(r.cause), ns);
   at.cause = r.cause;
   // The line of the service's own code, and below it the site that it called.
-  for (const site of r.site ? [r.site.called_from, r.site] : []) if (site) Object.assign(at = kid(at, place(site), siteText({ ...site, called_from: null }), causeClass(r.cause), ns, site), { cause: r.cause });
+  for (const site of r.site ? [r.site.called_from, r.site] : []) if (site) Object.assign(at = childOf(at, place(site), siteText({ ...site, called_from: null }), causeClass(r.cause), ns, site), { cause: r.cause });
 }
 
 // sandwich returns two trees of the boxes of a function: its callers, inverted, and its callees.
 export function sandwich(root, func) {
-  const top = () => ({ name: shortFunc(func), full: clean(func), cls: 'root', ns: 0, kids: new Map(), depth: 0 }), callers = top(), callees = top();
-  const merge = (at, from) => { for (const k of from.kids.values()) merge(kid(at, k.name, k.full, k.cls, k.ns, k.site), k); };
-  const look = n => {
+  const top = () => ({ name: shortFunc(func), full: clean(func), cls: 'root', ns: 0, children: new Map(), depth: 0 }), callers = top(), callees = top();
+  const merge = (at, from) => { for (const k of from.children.values()) merge(childOf(at, k.name, k.full, k.cls, k.ns, k.site), k); };
+  const visit = n => {
     if (!n.site || n.site.func !== func) {
-      for (const k of n.kids.values()) look(k);
+      for (const k of n.children.values()) visit(k);
       return;
     }
     callers.ns += n.ns;
     callees.ns += n.ns;
     let at = callers;
-    for (let up = n.up; up; up = up.up) at = kid(at, up.name, up.full || 'request', up.cls, n.ns, up.site);
+    for (let up = n.up; up; up = up.up) at = childOf(at, up.name, up.full || 'request', up.cls, n.ns, up.site);
     merge(callees, n);
   };
-  look(root);
+  visit(root);
   return { callers, callees };
 }
 
 // matching returns the time of the outermost boxes whose names contain a text.
 export function matching(n, text) {
   if (n.up && `${n.name}\n${n.full}`.toLowerCase().includes(text)) return n.ns;
-  return [...n.kids.values()].reduce((ns, k) => ns + matching(k, text), 0);
+  return [...n.children.values()].reduce((ns, k) => ns + matching(k, text), 0);
 }
 
-function kid(at, name, full, cls, ns, site) {
+function childOf(at, name, full, cls, ns, site) {
   const key = cls + '\n' + full;
-  let k = at.kids.get(key);
-  if (!k) at.kids.set(key, k = { name, full, cls, key, ns: 0, kids: new Map(), depth: at.depth + 1, up: at, site });
+  let k = at.children.get(key);
+  if (!k) at.children.set(key, k = { name, full, cls, key, ns: 0, children: new Map(), depth: at.depth + 1, up: at, site });
   k.ns += ns;
   return k;
 }
@@ -71,7 +71,7 @@ function find(root, node) {
   const keys = [];
   for (let n = node; n.up; n = n.up) keys.unshift(n.key);
   let at = root;
-  for (const k of keys) at = at && at.kids.get(k);
+  for (const k of keys) at = at && at.children.get(k);
   return at || null;
 }
 
@@ -83,14 +83,14 @@ export function named(name, sign, time, px) {
   return short ? short + tail : cut(name, px, 12);
 }
 
-function deepest(n) { return Math.max(n.depth, ...[...n.kids.values()].map(deepest)); }
+function deepest(n) { return Math.max(n.depth, ...[...n.children.values()].map(deepest)); }
 
 export function flame() {
   const box = h('div', { class: 'chart flame', tabindex: 0, role: 'group', 'aria-label': 'Flame graph. Arrow keys choose a box, Enter makes it fill the width, s shows its function with all that leads to it, Escape goes back.' });
   const controls = h('div', { class: 'tabs' }, ), tab = h('div'), chosenLine = h('p', { class: 'tabs chosenbox', 'aria-live': 'polite' });
   const found = h('span', { class: 'dim', role: 'status' }), search = h('input', { type: 'search', size: 18, placeholder: 'function, wait or cause', 'aria-label': 'Search the flame graph', id: 'flamesearch', oninput: () => { note(); draw(); }, onkeydown: ev => { if (ev.key === 'Escape' && search.value) { search.value = ''; note(); draw(); ev.stopPropagation(); } } });
   let whole = null, versus = null, func = ''; // of a sandwich: its source tree, the tree compared with that, and its function
-  let bandName = '', other = '', before = about_.before && { ...about_.before, fileName: about_.before.name || 'before' }, root = null, against = null, top = null, chosen = null, width = 0, drawn = [];
+  let bandName = '', other = '', before = pageData.before && { ...pageData.before, fileName: pageData.before.name || 'before' }, root = null, against = null, top = null, chosen = null, width = 0, drawn = [];
 
   const choose = node => { chosen = node; draw(); };
   const focus = node => { top = node; chosen = node; draw(); };
@@ -102,8 +102,8 @@ export function flame() {
 
   const hit = node => !!search.value.trim() && !!node.up && `${node.name}\n${node.full}`.toLowerCase().includes(search.value.trim().toLowerCase());
 
-  // tell shows the selected box and its actions.
-  function tell() {
+  // showChosen shows the selected box and its actions.
+  function showChosen() {
     const text = search.value.trim().toLowerCase();
     found.textContent = text ? `${percent(matching(root, text) / (root.ns || 1))} of the time matches` : '';
     const n = chosen, b = band(), filter = b && { group: view.group.id, min: b.from_ns, max: b.to_ns, cause: n && n.cause && n.cause !== 'other' ? n.cause : '', function: n && n.site ? n.site.func : '' };
@@ -136,7 +136,7 @@ export function flame() {
 
   function draw() {
     if (!root || !width) return;
-    tell();
+    showChosen();
     const height = (deepest(root) + 1) * rowH + 2;
     const svg = s('svg', { width, height, viewBox: `0 0 ${width} ${height}` });
     drawn = [];
@@ -158,7 +158,7 @@ export function flame() {
       el.addEventListener('click', () => focus(node === top && node.up ? node.up : node));
       svg.append(el);
       let at = x;
-      for (const k of [...node.kids.values()].sort((p, q) => q.ns - p.ns)) {
+      for (const k of [...node.children.values()].sort((p, q) => q.ns - p.ns)) {
         const kw = w * k.ns / (node.ns || 1);
         put(k, at, kw);
         at += kw;
@@ -177,7 +177,7 @@ export function flame() {
     if (over) {
       svg.setAttribute('height', height + height0);
       svg.setAttribute('viewBox', `0 ${-height0} ${width} ${height + height0}`);
-      const lift = (node, x, w) => {
+      const putInverted = (node, x, w) => {
         if (w < 0.3) return;
         if (node.up) {
           const el = s('g', { class: 'box caller', role: 'img', 'aria-label': `${node.full}: ${duration(node.ns)}` }, s('rect', { class: node.cls, x: x + 0.5, y: -node.depth * rowH + 1, width: Math.max(0.3, w - 1), height: rowH - 2, rx: 2 }));
@@ -188,12 +188,12 @@ export function flame() {
           svg.append(el);
         }
         let at = x;
-        for (const k of [...node.kids.values()].sort((p, q) => q.ns - p.ns)) {
-          lift(k, at, w * k.ns / (node.ns || 1));
+        for (const k of [...node.children.values()].sort((p, q) => q.ns - p.ns)) {
+          putInverted(k, at, w * k.ns / (node.ns || 1));
           at += w * k.ns / (node.ns || 1);
         }
       };
-      lift(over, 0, width);
+      putInverted(over, 0, width);
     }
     put(top, 0, width * top.ns / span);
     replace(box, svg);
@@ -201,14 +201,14 @@ export function flame() {
 
   function* walk(n) {
     yield n;
-    for (const k of n.kids.values()) yield* walk(k);
+    for (const k of n.children.values()) yield* walk(k);
   }
 
   function rows() {
     const out = [];
     const go = (n, path) => {
       if (n.depth) out.push([path.join(' → '), duration(n.ns), percent(n.ns / root.ns), ...(against ? [(delta(n) >= 0 ? '+' : '−') + duration(Math.abs(delta(n)))] : [])]);
-      for (const k of [...n.kids.values()].sort((p, q) => q.ns - p.ns)) go(k, [...path, k.name]);
+      for (const k of [...n.children.values()].sort((p, q) => q.ns - p.ns)) go(k, [...path, k.name]);
     };
     go(root, []);
     return out;
@@ -250,14 +250,14 @@ export function flame() {
     replace(controls, h('label', null, 'band ', h('select', { onchange: ev => { bandName = ev.target.value; change(); }, id: 'flameband' }, bands.map(x => h('option', { value: x.band, selected: x === b }, `${x.band}, ${count(x.count, 'request')}`)))),
       !before && bands.length > 1 ? h('label', null, 'compared with ', h('select', { onchange: ev => { other = ev.target.value; change(); }, id: 'flameother' }, h('option', { value: '' }, 'nothing'), bands.filter(x => x !== b).map(x => h('option', { value: x.band, selected: x === o }, x.band)))) : null,
       before ? [h('span', null, `compared with ${clean(before.fileName)}${against ? '' : ': it has no such band of this group'}`), h('button', { type: 'button', onclick: () => { before = null; change(); } }, 'no comparison')] : null,
-      against ? [h('span', { class: 'dim' }, '+ more, − less per request '), asked('compare')] : null, h('label', { class: 'button' }, file, 'Before/after: other report…'), h('button', { type: 'button', onclick: () => focus(root) }, 'all'), search, found);
-    replace(tab, later('Table of the flame graph', () => table('Flame graph', [{ text: 'Waits and cause' }, { text: 'Per request', num: true }, { text: 'Share', num: true }, ...(against ? [{ text: 'Difference', num: true }] : [])], rows())));
+      against ? [h('span', { class: 'dim' }, '+ more, − less per request '), explainButton('compare')] : null, h('label', { class: 'button' }, file, 'Before/after: other report…'), h('button', { type: 'button', onclick: () => focus(root) }, 'all'), search, found);
+    replace(tab, foldedPart('Table of the flame graph', () => table('Flame graph', [{ text: 'Waits and cause' }, { text: 'Per request', num: true }, { text: 'Share', num: true }, ...(against ? [{ text: 'Difference', num: true }] : [])], rows())));
     draw();
   }
 
   box.addEventListener('keydown', ev => {
     if (!root || ev.ctrlKey || ev.metaKey || ev.altKey) return;
-    const by = n => [...n.kids.values()].sort((p, q) => q.ns - p.ns), beside = d => chosen.up && by(chosen.up)[by(chosen.up).indexOf(chosen) + d];
+    const by = n => [...n.children.values()].sort((p, q) => q.ns - p.ns), beside = d => chosen.up && by(chosen.up)[by(chosen.up).indexOf(chosen) + d];
     const to = { ArrowDown: () => by(chosen)[0], ArrowUp: () => chosen.up, ArrowRight: () => beside(1), ArrowLeft: () => beside(-1) }[ev.key];
     if (to) {
       const n = to();
@@ -276,5 +276,5 @@ export function flame() {
   search.value = wished.get('flame.search') || '';
   change();
   if (root && wished.get('flame.of')) slice(wished.get('flame.of'));
-  return h('figure', { id: 'flame' }, h('figcaption', null, h('strong', null, 'Where the time of a request goes'), ': waits on the way from above, the cause and its code below ', asked('flame')), controls, chosenLine, box, tab);
+  return h('figure', { id: 'flame' }, h('figcaption', null, h('strong', null, 'Where the time of a request goes'), ': waits on the way from above, the cause and its code below ', explainButton('flame')), controls, chosenLine, box, tab);
 }

@@ -3,9 +3,9 @@
 import { listing } from './listing.js';
 import { h, replace, table } from './dom.js';
 import { duration, number, percent, count, clean, groupName, siteText, none, brief, middle, shortFunc } from './format.js';
-import { about, causeClass, waitWords } from './causes.js';
-import { report, about_, byCause, total } from './model.js';
-import { asked } from './how.js';
+import { causeInfo, causeClass, waitWords } from './causes.js';
+import { report, pageData, byCause, total } from './model.js';
+import { explainButton } from './how.js';
 import { view, onChange, go, address } from './state.js';
 import { bar, openLine, groupLink } from './verdict.js';
 import { siteNode } from './site.js';
@@ -35,7 +35,7 @@ export function groupsTable() {
   };
   onChange(c => { if (c.has('group')) draw(); });
   draw();
-  return h('section', { id: 'groups' }, h('h2', null, 'Groups of requests ', asked('count')), body);
+  return h('section', { id: 'groups' }, h('h2', null, 'Groups of requests ', explainButton('count')), body);
 }
 
 // serviceRow heads the groups of one of several services: which services it calls and which call it, and what is to be changed there.
@@ -81,10 +81,10 @@ export function bandCauses() {
     replace(out,
       h('div', { class: 'tabs', role: 'group', 'aria-label': 'Latency band' }, names.map(x => h('button', { type: 'button', 'aria-pressed': String(x === b), 'data-band': x.band, onclick: () => go({ band: x.band }) },
         h('strong', null, x.band), h('span', { class: 'dim' }, ` ${count(x.count, 'request')}`)))),
-      h('p', { class: 'dim' }, `${count(b.count, 'request')} of ${duration(b.from_ns)} to ${duration(Math.min(b.to_ns, g.latency_ns.max ?? b.to_ns))}, on average ${duration(each)} `, asked('bands'), ' ', listing('list them', of)),
+      h('p', { class: 'dim' }, `${count(b.count, 'request')} of ${duration(b.from_ns)} to ${duration(Math.min(b.to_ns, g.latency_ns.max ?? b.to_ns))}, on average ${duration(each)} `, explainButton('bands'), ' ', listing('list them', of)),
       bar(byCause(b.causes), 'Causes of band ' + b.band),
       table('Causes of band ' + b.band, [{ text: 'Cause' }, { text: 'Share', num: true }, { text: 'Per request', num: true }, { text: 'Requests', num: true }, { text: 'Where, and by which waits' }],
-        rows.map(r => [h('span', { class: 'nowrap', 'data-ns': r.total_ns }, h('i', { class: 'chip ' + causeClass(r.cause) }), about(r.cause).short, about(r.cause).short.toLowerCase() === r.cause ? null : h('code', { class: 'dim code', title: 'its name in JSON, budgets and exports' }, ' ' + clean(r.cause)), r.kind ? h('span', { class: 'kind' }, r.cause === 'queue' ? 'for ' + brief(r.kind, 60) : brief(r.kind, 32)) : null, r.call ? h('span', { class: 'kind' }, middle(shortFunc(r.call), 32)) : null, r.service || r.way_to ? h('span', { class: 'kind' }, r.service ? 'in ' + brief(r.service, 40) : `on the way to ${brief(r.way_to, 40)}`) : null),
+        rows.map(r => [h('span', { class: 'nowrap', 'data-ns': r.total_ns }, h('i', { class: 'chip ' + causeClass(r.cause) }), causeInfo(r.cause).short, causeInfo(r.cause).short.toLowerCase() === r.cause ? null : h('code', { class: 'dim code', title: 'its name in JSON, budgets and exports' }, ' ' + clean(r.cause)), r.kind ? h('span', { class: 'kind' }, r.cause === 'queue' ? 'for ' + brief(r.kind, 60) : brief(r.kind, 32)) : null, r.call ? h('span', { class: 'kind' }, middle(shortFunc(r.call), 32)) : null, r.service || r.way_to ? h('span', { class: 'kind' }, r.service ? 'in ' + brief(r.service, 40) : `on the way to ${brief(r.way_to, 40)}`) : null),
           percent(r.share), duration(r.total_ns / b.count),
           [number(r.requests), r.cause === 'other' ? null : listing('list', { ...of, cause: r.cause, function: r.site ? r.site.func : '' }, 'list the requests of this band with this cause and this function on their path')],
           h('div', null, r.site ? siteNode(r.site) : h('span', { class: 'dim' }, r.cause === 'other' ? 'the rest' : 'no place known'), siteFrom(r),
@@ -98,7 +98,7 @@ export function bandCauses() {
 
 // behindNode shows what those ahead in a queue do.
 function behindNode(work) {
-  return work ? h('div', { class: 'dim', 'data-behind': work.cause }, 'behind others ', about(work.cause).words, work.site ? [about(work.cause).at, siteNode(work.site)] : null) : null;
+  return work ? h('div', { class: 'dim', 'data-behind': work.cause }, 'behind others ', causeInfo(work.cause).words, work.site ? [causeInfo(work.cause).at, siteNode(work.site)] : null) : null;
 }
 
 // peerNode shows what the processes at the other end of connections did during a wait.
@@ -119,7 +119,7 @@ export function groupHead() {
     const g = view.group;
     if (!g) return;
     const l = g.latency_ns;
-    const fact = (name, text, key) => h('div', { class: 'fact' }, h('dt', null, name, ' ', key ? asked(key) : null), h('dd', null, text));
+    const fact = (name, text, key) => h('div', { class: 'fact' }, h('dt', null, name, ' ', key ? explainButton(key) : null), h('dd', null, text));
     replace(out,
       h('h2', null, h('span', { class: 'dim' }, clean(g.kind) + ' '), groupName(g)),
       g.entry ? h('p', { class: 'dim wrap' }, siteText(g.entry)) : null,
@@ -138,7 +138,7 @@ export function groupHead() {
 
 // beforeLine shows the percentiles of the earlier report.
 function beforeLine(g) {
-  const b = about_.before;
+  const b = pageData.before;
   if (!b) return null;
   const old = b.groups.find(x => x.id === g.id), l = g.latency_ns;
   if (!old) return h('p', { class: 'beforeline' }, `${brief(b.name || 'The report before')} has no such group.`);

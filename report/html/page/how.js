@@ -34,8 +34,8 @@ export const how = {
   open: ['Open requests', 'Requests still running at the end of the trace: their latency is at least the one shown.'],
 };
 
-// asked returns the button next to a number that opens its explanation.
-export function asked(key) {
+// explainButton returns the button next to a number that opens its explanation.
+export function explainButton(key) {
   const [title] = how[key];
   return h('button', { class: 'how', type: 'button', 'aria-label': `How was this computed: ${title}`, 'data-how': key, onclick: ev => show(ev.currentTarget, key) }, '?');
 }

@@ -2,7 +2,7 @@
 
 import { h, s, add, untip, drawNow } from './dom.js';
 import { duration, count, clean, number, brief } from './format.js';
-import { report, about_, goVersion } from './model.js';
+import { report, pageData, goVersion } from './model.js';
 import { read, linked, onChange, view, unknown } from './state.js';
 import { outcome, verdict } from './verdict.js';
 import { findings, whatIf } from './findings.js';
@@ -55,7 +55,7 @@ function header() {
   const i = report.input, all = report.groups.reduce((n, g) => n + g.count, 0);
   const start = i.start ? new Date(i.start) : null;
   const about = [duration(i.duration_ns) + (start && !isNaN(start) ? ` at ${start.toISOString().slice(0, 19).replace('T', ' ')} UTC` : ''), report.host && report.host.pid ? `pid ${report.host.pid}` : '', goVersion() ? `Go ${brief(goVersion(), 20)}` : '', i.gomaxprocs ? `GOMAXPROCS ${i.gomaxprocs}` : '', `${count(all, 'request')} in ${count(report.groups.length, 'group')}`, i.truncated ? 'cut short' : ''].filter(Boolean).join(' · ');
-  const links = [about_.before ? ['before-after', 'Before and after'] : null, ['verdict', 'Verdict'], ['findings', 'Findings'], ['requests', 'Waterfall'], ['groups', 'Groups'], ['group', 'Latency'], ['flame', 'Flame graph'], report.capacity ? ['capacity', 'Capacity'] : null, ['time', 'Over time'], report.host ? ['host', 'Host'] : null, ['method', 'Method']].filter(Boolean);
+  const links = [pageData.before ? ['before-after', 'Before and after'] : null, ['verdict', 'Verdict'], ['findings', 'Findings'], ['requests', 'Waterfall'], ['groups', 'Groups'], ['group', 'Latency'], ['flame', 'Flame graph'], report.capacity ? ['capacity', 'Capacity'] : null, ['time', 'Over time'], report.host ? ['host', 'Host'] : null, ['method', 'Method']].filter(Boolean);
   return h('header', null,
     h('div', { class: 'title' }, h('h1', null, h('span', { class: 'logo' }, 'whylate'), ' ', h('span', { title: brief(i.name, 1000) }, brief(fileName(i.name), 200) || 'trace')), h('p', { class: 'dim' }, about)),
     h('div', { class: 'tools' }, jsonButtons(), themeButton(), h('button', { type: 'button', id: 'keys', 'aria-label': 'Keys', onclick: () => help.showModal() }, '?')),
@@ -91,8 +91,8 @@ function sayUnknown() {
   el.textContent = names.length ? `The address asks for what this report does not have: ${names.map(x => brief(x, 80)).join(', ')}.` : '';
 }
 
-// land scrolls to the part that the address names.
-function land() {
+// scrollToAddress scrolls to the part that the address names.
+function scrollToAddress() {
   const id = linked(), card = id === 'findings' && [...document.querySelectorAll('[data-finding]')].find(el => view.finding && el.dataset.finding === view.finding.id);
   for (let fold = card && card.closest('details'); fold; fold = fold.parentElement.closest('details')) fold.open = true;
   (card || document.getElementById(id))?.scrollIntoView();
@@ -112,7 +112,7 @@ function start() {
   addEventListener('hashchange', () => {
     read();
     sayUnknown();
-    land();
+    scrollToAddress();
   });
   addEventListener('popstate', read);
   addEventListener('keydown', onKey);
@@ -120,7 +120,7 @@ function start() {
   addEventListener('beforeprint', drawNow);
   // A link to a request or a finding can scroll to it only when the pictures above it have their heights.
   if (linked()) drawNow();
-  if (linked()) requestAnimationFrame(() => requestAnimationFrame(land));
+  if (linked()) requestAnimationFrame(() => requestAnimationFrame(scrollToAddress));
   document.documentElement.dataset.ready = 'true';
   performance.mark('ready');
 }

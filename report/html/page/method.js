@@ -2,7 +2,7 @@
 
 import { h, copyText } from './dom.js';
 import { duration, number, bytes, clean, count, brief } from './format.js';
-import { report, about_, source, goVersion } from './model.js';
+import { report, pageData, source, goVersion } from './model.js';
 import { how } from './how.js';
 
 function save() {
@@ -36,10 +36,10 @@ export function method() {
       row('Input', brief(i.name, 600)), row('Size', i.bytes ? `${bytes(i.bytes)}, ${count(i.events, 'event')}` : null), row('Start', i.start ? clean(i.start) : 'not in the trace'), row('Length', duration(i.duration_ns) + (i.truncated ? ', cut short' : '')),
       row('Recorded of', Object.entries(i.service || {}).map(([k, v]) => `${clean(k)}=${clean(v)}`).join(', ') || null), row('Go', clean(goVersion())), row('GOMAXPROCS', i.gomaxprocs ? String(i.gomaxprocs) : null), row('Requests', `${number(all)} in ${count(report.groups.length, 'group')}`), row('Followed', i.sampled ? `the slowest of each group and a sample of the others, with weights: ${count(i.sampled.walked, 'request')} of ${number(i.sampled.of)}${shareError('; shares')}` : shareError('a sample of the run: shares')), row('Left out', i.observer ? `${count(i.observer, 'request')} of the profiler’s own endpoints` : null),
       row('Part of requests', workLeftOut(i, 'serving')), row('Of libraries', workLeftOut(i, 'library')),
-      row('Written by', about_.version ? 'whylate ' + clean(about_.version) : null), row('Again', about_.command ? h('code', null, brief(about_.command, 600)) : null), row('Schema', clean(report.schema))),
+      row('Written by', pageData.version ? 'whylate ' + clean(pageData.version) : null), row('Again', pageData.command ? h('code', null, brief(pageData.command, 600)) : null), row('Schema', clean(report.schema))),
     h('p', null, 'Requests are found in a Go execution trace without instrumentation. Each one’s critical path is followed backwards over the goroutines that it waited for, and every nanosecond of its latency gets one cause with a place in the source code.'),
     h('p', null, 'What a trace cannot tell: addresses and holders of locks (the goroutine that unlocked stands for the holder), URLs, when data arrived (only when it was polled for), and what happens outside the process. Times have the grain of the trace’s clock, 64 ns.'),
-    h('details', { class: 'behind glossary', id: 'glossary' }, h('summary', null, 'Glossary: the words of this page'), h('dl', null, about_.words.map(([t, text]) => [h('dt', null, t), h('dd', null, text)]))),
+    h('details', { class: 'behind glossary', id: 'glossary' }, h('summary', null, 'Glossary: the words of this page'), h('dl', null, pageData.words.map(([t, text]) => [h('dt', null, t), h('dd', null, text)]))),
     h('details', { class: 'behind glossary', id: 'how' }, h('summary', null, 'How every number was computed'), h('dl', null, Object.values(how).map(([t, text]) => [h('dt', null, t), h('dd', null, text)]))),
     h('p', null, jsonButtons()));
 }

@@ -12,7 +12,7 @@ async function load() {
 
 export const source = await load();
 export const report = JSON.parse(source);
-export const about_ = JSON.parse(document.getElementById('about').textContent);
+export const pageData = JSON.parse(document.getElementById('about').textContent);
 
 // The version of the service's program, else that of the trace's header, which is the same for Go 1.23 and 1.24.
 export function goVersion() {

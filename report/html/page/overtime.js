@@ -1,10 +1,10 @@
 // The group, and the runtime, over the time of the trace.
 
-import { h, s, replace, picture, later, table, tip, untip, ticks, logTicks } from './dom.js';
+import { h, s, replace, picture, foldedPart, table, tip, untip, ticks, logTicks } from './dom.js';
 import { duration, number, count, bytes, clean, percent, brief, compact, none } from './format.js';
-import { about, causeClass, byOrder } from './causes.js';
+import { causeInfo, causeClass, byOrder } from './causes.js';
 import { report, quantileOf } from './model.js';
-import { asked } from './how.js';
+import { explainButton } from './how.js';
 import { view, onChange, go } from './state.js';
 
 function rowsOf(g) {
@@ -168,7 +168,7 @@ function latencyRows(chart, { group: g, open }) {
         y -= part;
         svg.append(s('rect', { class: causeClass(c), x: x(b.start_ns), width: wide(b), y, height: Math.max(0, part), 'data-ns': ns }));
       }
-      cell(b, top, height, () => [stretch(b), h('table', null, [...parts].sort((p, q) => q[1] - p[1]).slice(0, 7).map(([c, ns]) => h('tr', null, h('td', null, h('i', { class: 'chip ' + causeClass(c) }), about(c).short), h('td', { class: 'num' }, duration(ns / b.count)))))]);
+      cell(b, top, height, () => [stretch(b), h('table', null, [...parts].sort((p, q) => q[1] - p[1]).slice(0, 7).map(([c, ns]) => h('tr', null, h('td', null, h('i', { class: 'chip ' + causeClass(c) }), causeInfo(c).short), h('td', { class: 'num' }, duration(ns / b.count)))))]);
     }
   });
   chart.row('Requests per second', [], 40, (top, height) => {
@@ -282,7 +282,7 @@ function runtimeRows() {
 
 function overTimeRows(g) {
   const list = rowsOf(g), names = [...new Set(list.flatMap(b => Object.keys(b.causes)))].sort(byOrder);
-  return table('Over time', [{ text: 'From', num: true }, { text: 'Length', num: true }, { text: 'Requests', num: true }, { text: 'p50', num: true }, { text: 'p99', num: true }, { text: 'Total', num: true }, ...names.map(c => ({ text: about(c).short, num: true }))],
+  return table('Over time', [{ text: 'From', num: true }, { text: 'Length', num: true }, { text: 'Requests', num: true }, { text: 'p50', num: true }, { text: 'p99', num: true }, { text: 'Total', num: true }, ...names.map(c => ({ text: causeInfo(c).short, num: true }))],
     list.map(b => [duration(b.start_ns), duration(b.duration_ns), number(b.count), duration(b.p50), duration(b.p99), duration(b.total_ns), ...names.map(c => duration(b.causes[c] || 0))]));
 }
 
@@ -295,7 +295,7 @@ export function overTime() {
   let choose = () => {};
   const pic = picture(box, w => { choose = drawOverTime(box, { group: view.group, request: view.request, series, host: report.host ? report.host.series : null, end: report.input.duration_ns, open }, w); });
   const change = () => {
-    replace(tab, view.group ? later('Table over time', () => overTimeRows(view.group)) : null, series ? later('Table of the runtime over time', runtimeRows) : null);
+    replace(tab, view.group ? foldedPart('Table over time', () => overTimeRows(view.group)) : null, series ? foldedPart('Table of the runtime over time', runtimeRows) : null);
     pic.again();
   };
   onChange(c => {
@@ -303,12 +303,12 @@ export function overTime() {
     else if (c.has('request')) choose(view.request);
   });
   change();
-  return h('section', { id: 'time' }, h('h2', null, 'Over time ', asked('blocks')), h('p', { class: 'dim' }, 'The shaded interval is the chosen request. ', series && series.running ? ['Goroutines by state ', asked('goroutines')] : null), h('figure', null, box, tab), runtimeFacts());
+  return h('section', { id: 'time' }, h('h2', null, 'Over time ', explainButton('blocks')), h('p', { class: 'dim' }, 'The shaded interval is the chosen request. ', series && series.running ? ['Goroutines by state ', explainButton('goroutines')] : null), h('figure', null, box, tab), runtimeFacts());
 }
 
 function runtimeFacts() {
   const rt = report.runtime, d = report.input.duration_ns || 1;
-  const fact = (name, value, key) => h('div', { class: 'fact' }, h('dt', null, name, ' ', asked(key)), h('dd', null, value));
+  const fact = (name, value, key) => h('div', { class: 'fact' }, h('dt', null, name, ' ', explainButton(key)), h('dd', null, value));
   const verdicts = { own: 'by its own CPU limit', ancestor: 'by an ancestor’s CPU limit', none: 'none', unknown: 'not known' };
   const t = rt.throttle;
   return [h('dl', { class: 'factrow' },
@@ -316,5 +316,5 @@ function runtimeFacts() {
     fact('Goroutines', number(rt.sched.goroutines), 'count'), fact('A P idle', percent(rt.sched.ps_idle) + ' of the time', 'idle'),
     fact('Throttling', [verdicts[t.verdict] || clean(t.verdict), t.lost_wall_ns ? `: ${duration(t.lost_wall_ns)} of the time, ${duration(t.lost_cpu_ns)} of CPU` : '', t.suspect ? `; a CPU quota cannot be excluded: ${clean(t.how)}` : ''], 'throttle')),
   t.how && !report.host ? h('p', { class: 'dim' }, 'Throttling: ', brief(t.how, 600), t.freezes ? `; ${count(t.freezes, 'freeze')}${t.cpus ? ` of up to ${count(t.cpus, 'CPU')}` : ''}${t.n ? `, phase-lock R ${t.r.toFixed(2)} over ${number(t.n)} silences` : ''}` : '', t.period_ns ? `, period ${duration(t.period_ns)}` : '', t.period_ns || t.confidence ? `, confidence ${percent(t.confidence)}` : '') : null,
-  rt.stw && rt.stw.length ? [h('h3', null, 'Stops of the world ', asked('stw')), table('Stops of the world', [{ text: 'Kind' }, { text: 'Count', num: true }, { text: 'Total', num: true }, { text: 'Longest', num: true }], rt.stw.map(x => [brief(x.kind, 80), number(x.count), duration(x.total_ns), duration(x.max_ns)]))] : null];
+  rt.stw && rt.stw.length ? [h('h3', null, 'Stops of the world ', explainButton('stw')), table('Stops of the world', [{ text: 'Kind' }, { text: 'Count', num: true }, { text: 'Total', num: true }, { text: 'Longest', num: true }], rt.stw.map(x => [brief(x.kind, 80), number(x.count), duration(x.total_ns), duration(x.max_ns)]))] : null];
 }

@@ -1,11 +1,11 @@
 // Slow requests one by one, each with its waterfall, its causes, and a typical request of its group for comparison.
 
-import { h, replace, later, table, add } from './dom.js';
+import { h, replace, foldedPart, table, add } from './dom.js';
 import { duration, percent, exact, count, clean, siteText, place, brief, number } from './format.js';
 import { siteButton } from './site.js';
-import { about, causeClass, waitWords, partsOf } from './causes.js';
+import { causeInfo, causeClass, waitWords, partsOf } from './causes.js';
 import { report, concerns, segmentCauses } from './model.js';
-import { asked } from './how.js';
+import { explainButton } from './how.js';
 import { view, onChange, go, current } from './state.js';
 import { Waterfall, goroutineOf, segmentRows, spentOn, threadStates, peerStates, threadSpans, holders, holderClass, holdRows } from './waterfall.js';
 import { bar } from './verdict.js';
@@ -40,7 +40,7 @@ export function detail(r, i, longest) {
     h('dl', null,
       row('cause', clean(x.cause), x.kind ? ` (${brief(x.kind)})` : ''), x.call ? row('call', h('code', null, brief(x.call, 200))) : null, x.peer ? row('peer', brief(x.peer, 200)) : null, row('share', `${percent(x.duration_ns / r.latency_ns)} of the request`),
       row('from', `${exact(x.start_ns - r.start_ns)} after its start`), row('lasted', exact(x.duration_ns)), row('goroutine', x.service ? goroutineOf(x) : String(x.goroutine)),
-      x.joined ? row('joined', `${count(x.joined.count, 'short segment')}: `, partsOf(x).map(([c, ns], k) => [k ? ', ' : '', about(c).short, ' ', duration(ns)])) : null,
+      x.joined ? row('joined', `${count(x.joined.count, 'short segment')}: `, partsOf(x).map(([c, ns], k) => [k ? ', ' : '', causeInfo(c).short, ' ', duration(ns)])) : null,
       x.site ? row('site', siteButton(x.site, siteText(x.site))) : null,
       x.via && x.via.length ? row('via', h('ol', { class: 'via' }, x.via.map(v => h('li', null, clean(waitWords(v)), v.site ? [' at ', siteButton(v.site, siteText(v.site))] : v.service ? null : ' at no place known')))) : null));
 }
@@ -67,7 +67,7 @@ export function longest(r, wf) {
   return h('ol', { class: 'chain' }, some.map(({ x, i, ns, n }) => h('li', { 'data-ns': ns },
     h('button', { type: 'button', class: 'plain', onclick: () => wf.select(i, true) },
       h('span', { class: 'num' }, percent(ns / r.latency_ns)), h('span', { class: 'num' }, duration(ns)),
-      h('span', null, h('i', { class: 'chip ' + causeClass(x.cause) }), spentOn(x), x.site ? [about(x.cause).at, h('code', { class: 'site' }, place(x.site))] : null, x.peer ? h('span', { class: 'dim' }, ` · ${brief(x.peer, 120)}`) : null,
+      h('span', null, h('i', { class: 'chip ' + causeClass(x.cause) }), spentOn(x), x.site ? [causeInfo(x.cause).at, h('code', { class: 'site' }, place(x.site))] : null, x.peer ? h('span', { class: 'dim' }, ` · ${brief(x.peer, 120)}`) : null,
         n > 1 ? h('span', { class: 'dim' }, ` in ${count(n, 'segment')}`) : x.via && x.via.length ? h('span', { class: 'dim' }, ` via ${clean(waitWords(x.via[x.via.length - 1]))}`) : null)))),
   rest > 0 ? h('li', { class: 'dim rest', 'data-ns': restNS }, h('span', { class: 'num' }, percent(restNS / r.latency_ns)), h('span', { class: 'num' }, duration(restNS)), h('span', null, `in ${count(rest, 'shorter segment')}`)) : null);
 }
@@ -82,7 +82,7 @@ function poolLegend(r) {
 
 // poolTable lists who held the slots.
 export function poolTable(r) {
-  return (r.pools || []).length ? later('Table of slots', () => table('Slots', [{ text: 'Queue' }, { text: 'Slot', num: true }, { text: 'From', num: true }, { text: 'Held', num: true }, { text: 'Goroutine' }, { text: 'Holder' }, { text: 'Site' }], holdRows(r))) : null;
+  return (r.pools || []).length ? foldedPart('Table of slots', () => table('Slots', [{ text: 'Queue' }, { text: 'Slot', num: true }, { text: 'From', num: true }, { text: 'Held', num: true }, { text: 'Goroutine' }, { text: 'Holder' }, { text: 'Site' }], holdRows(r))) : null;
 }
 
 // threadLegend explains the marks that only the kernel's events give, and those of pools.
@@ -122,8 +122,8 @@ export function requests() {
     const toggle = h('input', { type: 'checkbox', onchange: ev => { sameScale = ev.target.checked; beside.show(t, sameScale ? view.request.latency_ns : 0); } });
     const same = sameScale ?? t.latency_ns >= 0.04 * view.request.latency_ns;
     toggle.checked = same;
-    replace(compare, h('h3', null, `A typical one beside it: ${duration(t.latency_ns)} `, asked('typical'), h('label', { class: 'inline' }, toggle, ' on the same time scale')), beside.el,
-      later('Table of its segments', () => table('Segments of the typical request', columns, segmentRows(t))));
+    replace(compare, h('h3', null, `A typical one beside it: ${duration(t.latency_ns)} `, explainButton('typical'), h('label', { class: 'inline' }, toggle, ' on the same time scale')), beside.el,
+      foldedPart('Table of its segments', () => table('Segments of the typical request', columns, segmentRows(t))));
     beside.show(t, same ? view.request.latency_ns : 0);
   };
   const columns = [{ text: 'From', num: true }, { text: 'Lasted', num: true }, { text: 'Share', num: true }, { text: 'Cause' }, { text: 'Goroutine' }, { text: 'Site' }, { text: 'Via' }];
@@ -137,25 +137,25 @@ export function requests() {
     }
     wf.el.style.display = '';
     const n = g.slowest.indexOf(r);
-    replace(title, n < 0 ? 'A typical request' : n === 0 ? 'The slowest request' : `Slow request ${n + 1} of ${g.slowest.length}`, h('span', { class: 'dim' }, `, ${duration(r.latency_ns)} `), asked('segments'));
+    replace(title, n < 0 ? 'A typical request' : n === 0 ? 'The slowest request' : `Slow request ${n + 1} of ${g.slowest.length}`, h('span', { class: 'dim' }, `, ${duration(r.latency_ns)} `), explainButton('segments'));
     replace(pills, g.slowest.map((x, i) => h('a', { class: 'pill', href: current({ req: x.id }), 'aria-current': x === r ? 'true' : null }, `${i + 1}. ${duration(x.latency_ns)}`)),
       g.typical ? h('a', { class: 'pill', href: current({ req: g.typical.id }), 'aria-current': g.typical === r ? 'true' : null }, `typical ${duration(g.typical.latency_ns)}`) : null,
       h('button', { type: 'button', onclick: () => step(-1), title: 'previous slow request (p)' }, '‹ previous'), h('button', { type: 'button', onclick: () => step(1), title: 'next slow request (n)' }, 'next ›'),
       h('span', { class: 'zoom' }, h('button', { type: 'button', 'aria-label': 'zoom in', onclick: () => wf.zoom(0.5, wf.middleOfSelected()) }, '+'), h('button', { type: 'button', 'aria-label': 'zoom out', onclick: () => wf.zoom(2) }, '−'), h('button', { type: 'button', onclick: () => wf.fit() }, 'all')));
-    replace(facts, `${when(r)}, goroutine ${r.goroutine}, ${count(r.segments.length, 'segment')} on the critical path, `, ...ids(r), `${count((r.wakes || []).length, 'wake')} between its goroutines `, asked('wakes'), h('span', { class: 'dim id' }, ` id ${clean(r.id)}`));
+    replace(facts, `${when(r)}, goroutine ${r.goroutine}, ${count(r.segments.length, 'segment')} on the critical path, `, ...ids(r), `${count((r.wakes || []).length, 'wake')} between its goroutines `, explainButton('wakes'), h('span', { class: 'dim id' }, ` id ${clean(r.id)}`));
     replace(key, legend(segmentCauses(r).map(c => c[0])), h('ul', { class: 'legend states', 'aria-label': 'Marks of the waterfall' },
       [['path', 'critical path'], ['running', 'running'], ['runnable', 'runnable'], ['waiting', 'waiting'], ['syscall', 'syscall'], ['arrow', 'wake']].map(([c, name]) => h('li', null, h('i', { class: 'key key-' + c }), name))), threadLegend(r));
     wf.show(r);
     wf.options.select(-1);
     replace(chain, h('h3', null, 'Its longest segments, in order'), bar(segmentCauses(r), 'Causes of this request'), longest(r, wf));
-    replace(behind, later('Table of all segments', () => table('Segments of the request', columns, segmentRows(r))),
-      (r.wakes || []).length ? later('Table of wakes', () => table('Wakes', [{ text: 'At', num: true }, { text: 'From' }, { text: 'To' }, { text: 'Site' }], r.wakes.map(w => [exact(w.time_ns - r.start_ns), 'G' + w.from, 'G' + w.to, siteText(w.site)]))) : null,
-      (r.lanes || []).length ? later('Table of goroutines’ states', () => table('States', [{ text: 'Goroutine' }, { text: 'From', num: true }, { text: 'Lasted', num: true }, { text: 'State' }, { text: 'Site' }],
+    replace(behind, foldedPart('Table of all segments', () => table('Segments of the request', columns, segmentRows(r))),
+      (r.wakes || []).length ? foldedPart('Table of wakes', () => table('Wakes', [{ text: 'At', num: true }, { text: 'From' }, { text: 'To' }, { text: 'Site' }], r.wakes.map(w => [exact(w.time_ns - r.start_ns), 'G' + w.from, 'G' + w.to, siteText(w.site)]))) : null,
+      (r.lanes || []).length ? foldedPart('Table of goroutines’ states', () => table('States', [{ text: 'Goroutine' }, { text: 'From', num: true }, { text: 'Lasted', num: true }, { text: 'State' }, { text: 'Site' }],
         r.lanes.flatMap(l => l.spans.map(x => [`G${l.goroutine} ${clean(l.name)}`, exact(x.start_ns - r.start_ns), exact(x.duration_ns), clean(x.state) + (x.reason ? ` (${clean(x.reason)})` : ''), siteText(x.site)])))) : null,
-      hasThreads(r) ? later('Table of threads’ states', () => table('Threads', [{ text: 'Goroutine' }, { text: 'From', num: true }, { text: 'Lasted', num: true }, { text: 'Its thread, or the peer' }],
+      hasThreads(r) ? foldedPart('Table of threads’ states', () => table('Threads', [{ text: 'Goroutine' }, { text: 'From', num: true }, { text: 'Lasted', num: true }, { text: 'Its thread, or the peer' }],
         r.lanes.flatMap(l => threadSpans(l).map(x => [`G${l.goroutine} ${clean(l.name)}`, exact(x.start_ns - r.start_ns), exact(x.duration_ns), (x.process ? brief(x.process, 80) + ': ' : '') + x.words])))) : null,
       poolTable(r),
-      (r.cpus || []).length ? later('Table of what had the CPUs', () => table('CPUs', [{ text: 'CPU', num: true }, { text: 'From', num: true }, { text: 'Lasted', num: true }, { text: 'Process' }],
+      (r.cpus || []).length ? foldedPart('Table of what had the CPUs', () => table('CPUs', [{ text: 'CPU', num: true }, { text: 'From', num: true }, { text: 'Lasted', num: true }, { text: 'Process' }],
         r.cpus.flatMap(c => c.spans.map(x => [number(c.cpu), exact(x.start_ns - r.start_ns), exact(x.duration_ns), clean(x.process)])))) : null);
     drawCompare();
   };

@@ -3,8 +3,8 @@
 
 import { duration, percent } from './format.js';
 
-// saidOf returns {lead, range, causes: [{share, each, words, rest, cause, ns}], open, late, held, remark} of one verdict.
-export function saidOf(v) {
+// sentenceOf returns {lead, range, causes: [{share, each, words, rest, cause, ns}], open, late, held, remark} of one verdict.
+export function sentenceOf(v) {
   return {
     lead: v.lead, range: v.range,
     causes: v.causes.filter(c => c.said).map(c => ({

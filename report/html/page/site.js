@@ -2,14 +2,14 @@
 
 import { h, replace, copyText } from './dom.js';
 import { place, siteText, clean, lead } from './format.js';
-import { about_, goVersion } from './model.js';
+import { pageData, goVersion } from './model.js';
 import { editorURL, sourceURL } from './sourcelinks.js';
 
 const menu = h('div', { id: 'placemenu', popover: 'auto', role: 'dialog', 'aria-label': 'A place of the code' });
 
 function openMenu(button, site) {
   if (!menu.parentNode) document.body.append(menu);
-  const at = site.file ? `${site.file}:${site.line}` : site.func, editor = editorURL(site, about_.editor), source = sourceURL(site, goVersion());
+  const at = site.file ? `${site.file}:${site.line}` : site.func, editor = editorURL(site, pageData.editor), source = sourceURL(site, goVersion());
   const link = (url, text) => h('a', { class: 'button', href: url, rel: 'noopener noreferrer', target: '_blank' }, text);
   replace(menu, h('p', null, h('strong', null, clean(site.func || ''))), h('p', { class: 'dim' }, h('code', { class: 'wrap' }, clean(at))),
     h('p', { class: 'tabs' }, h('button', { type: 'button', autofocus: true, 'data-place': 'copy', onclick: ev => copyText(ev.currentTarget, at, 'File and line') }, 'Copy path:line'),

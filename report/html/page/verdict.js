@@ -1,11 +1,11 @@
 // The verdict: what the slow requests of the groups with the most latency spent their time on.
 
 import { h } from './dom.js';
-import { about, causeClass } from './causes.js';
+import { causeInfo, causeClass } from './causes.js';
 import { percent, count, clean, groupName, brief, duration, number, expected, none } from './format.js';
-import { report, about_, groupByID, verdictOf, bandByName, total } from './model.js';
-import { saidOf } from './said.js';
-import { asked } from './how.js';
+import { report, pageData, groupByID, verdictOf, bandByName, total } from './model.js';
+import { sentenceOf } from './sentence.js';
+import { explainButton } from './how.js';
 import { current, address } from './state.js';
 
 export function groupLink(g, text) { return h('a', { href: current({ group: g.id, req: '', finding: '', band: '' }), title: brief(g.name, 1000) }, text || groupName(g)); }
@@ -14,21 +14,21 @@ export function groupLink(g, text) { return h('a', { href: current({ group: g.id
 export function openLine(g) {
   const v = verdictOf(g);
   if (!g.open.count) return null;
-  if (!v || !v.open) return h('p', { class: 'dim' }, `${count(g.open.count, 'request')} were still running at the end of the trace`, ' ', asked('open'));
-  return h('p', { class: v.open.late ? 'warn' : 'dim' }, v.open.late ? '▲ ' : null, clean(v.open.text), ' ', asked('open'));
+  if (!v || !v.open) return h('p', { class: 'dim' }, `${count(g.open.count, 'request')} were still running at the end of the trace`, ' ', explainButton('open'));
+  return h('p', { class: v.open.late ? 'warn' : 'dim' }, v.open.late ? '▲ ' : null, clean(v.open.text), ' ', explainButton('open'));
 }
 
 // bar returns a line of 100 %, divided by cause.
 export function bar(pairs, label) {
   const all = pairs.reduce((n, p) => n + p[1], 0) || 1;
-  return h('div', { class: 'bar', role: 'img', 'aria-label': label + ': ' + pairs.map(([c, ns]) => `${about(c).short} ${percent(ns / all)}`).join(', ') },
-    pairs.map(([c, ns]) => h('span', { class: 'part ' + causeClass(c), 'data-ns': ns, style: { flexGrow: String(ns / all) }, title: `${about(c).short} ${percent(ns / all)}` },
-      ns / all >= 0.09 ? h('span', { class: 'partname' }, about(c).short) : null)));
+  return h('div', { class: 'bar', role: 'img', 'aria-label': label + ': ' + pairs.map(([c, ns]) => `${causeInfo(c).short} ${percent(ns / all)}`).join(', ') },
+    pairs.map(([c, ns]) => h('span', { class: 'part ' + causeClass(c), 'data-ns': ns, style: { flexGrow: String(ns / all) }, title: `${causeInfo(c).short} ${percent(ns / all)}` },
+      ns / all >= 0.09 ? h('span', { class: 'partname' }, causeInfo(c).short) : null)));
 }
 
 // outcome is the page's first sentence: what the report comes to, and the first change with its gain.
 export function outcome() {
-  const o = about_.outcome;
+  const o = pageData.outcome;
   if (!o) return null;
   const f = report.findings.find(x => x.id === o.findings?.[0]), p = f?.predicted, also = report.findings.find(x => x.id === o.also);
   const [name, was, now] = p ? gainOf(p) : [];
@@ -71,19 +71,19 @@ function comparison(rows) {
 }
 
 function groupVerdict(v) {
-  const g = groupByID(v.group), said = saidOf(v);
-  if (!said.causes.length) {
+  const g = groupByID(v.group), sentence = sentenceOf(v);
+  if (!sentence.causes.length) {
     return h('div', { class: 'verdict', 'data-verdict': v.group }, h('p', { class: 'lead' }, groupLink(g), ': no request ended in the trace.'), openLine(g));
   }
   const b = bandByName(g, v.band) || g.bands[0];
   return h('div', { class: 'verdict', 'data-verdict': v.group },
-    h('p', { class: 'lead' }, clean(said.lead), ' ', groupLink(g), h('span', { class: 'dim' }, ' ' + clean(said.range)), ' spent'),
+    h('p', { class: 'lead' }, clean(sentence.lead), ' ', groupLink(g), h('span', { class: 'dim' }, ' ' + clean(sentence.range)), ' spent'),
     bar(sentenceParts(v, b), 'Causes of these requests'),
-    h('ol', { class: 'spent' }, said.causes.map(c => h('li', { 'data-ns': c.ns },
+    h('ol', { class: 'spent' }, sentence.causes.map(c => h('li', { 'data-ns': c.ns },
       h('span', { class: 'num big' }, c.share), h('span', { class: 'num each' }, c.each),
       h('span', { class: 'words' }, h('i', { class: 'chip ' + causeClass(c.queued ? 'queue' : c.kind === 'no-cpu' ? 'cpu-wait' : c.cause) }), h('strong', null, clean(c.words)), clean(c.rest))))),
-    said.remark ? h('p', null, clean(said.remark)) : null,
-    said.held ? h('p', { class: 'warn' }, '▲ ', clean(said.held)) : null,
+    sentence.remark ? h('p', null, clean(sentence.remark)) : null,
+    sentence.held ? h('p', { class: 'warn' }, '▲ ', clean(sentence.held)) : null,
     openLine(g));
 }
 
@@ -98,7 +98,7 @@ function startTable() {
 }
 
 export function verdict() {
-  const isQuiet = ['healthy', 'peer', 'unclear'].includes(about_.outcome?.state), computes = report.verdict?.[0]?.causes[0]?.cause === 'cpu';
+  const isQuiet = ['healthy', 'peer', 'unclear'].includes(pageData.outcome?.state), computes = report.verdict?.[0]?.causes[0]?.cause === 'cpu';
   const heading = !isQuiet ? 'Why requests were late' : computes ? 'Where requests spent their time' : 'Where requests waited';
   const other = (report.input.warnings || []).find(w => w.code === 'no-group');
   if (other) {
@@ -116,6 +116,6 @@ export function verdict() {
       h('p', null, 'Record while the service has load, or longer. If one of your functions does the work, name it with --request: every call of it is then a request.'),
       startTable());
   }
-  const rows = about_.compared || [], shown = (report.verdict || []).filter((v, i) => groupByID(v.group) && (i === 0 || v.open?.late || !rows.some(row => row.group === v.group)));
-  return h('section', { id: 'verdict' }, h('h2', null, heading + ' ', asked('verdict')), shown.map((v, i) => [groupVerdict(v), i === 0 && rows.length ? comparison(rows) : null]));
+  const rows = pageData.compared || [], shown = (report.verdict || []).filter((v, i) => groupByID(v.group) && (i === 0 || v.open?.late || !rows.some(row => row.group === v.group)));
+  return h('section', { id: 'verdict' }, h('h2', null, heading + ' ', explainButton('verdict')), shown.map((v, i) => [groupVerdict(v), i === 0 && rows.length ? comparison(rows) : null]));
 }

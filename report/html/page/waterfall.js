@@ -3,7 +3,7 @@
 
 import { h, s, replace, picture, tip, untip, ticks, cut } from './dom.js';
 import { duration, percent, exact, clean, middle, place, shortFunc, siteText, number, count, brief } from './format.js';
-import { about, causeClass, waitWords, partsOf } from './causes.js';
+import { causeInfo, causeClass, waitWords, partsOf } from './causes.js';
 
 const head = 26, pathH = 34, gap = 10, laneH = 30, narrowLaneH = 44, cpuH = 22, most = 14;
 
@@ -118,17 +118,17 @@ export class Waterfall {
     let from = c - (c - this.from) / (this.to - this.from) * span;
     from = Math.max(whole, Math.min(from, end - span));
     [this.from, this.to] = [from, from + span];
-    this.soon();
+    this.requestDraw();
   }
 
   pan(ns) {
     const whole = this.request.start_ns, end = whole + this.extent, span = this.to - this.from;
     this.from = Math.max(whole, Math.min(this.from + ns, end - span));
     this.to = this.from + span;
-    this.soon();
+    this.requestDraw();
   }
 
-  soon() {
+  requestDraw() {
     if (this.waiting) return;
     this.waiting = requestAnimationFrame(() => { this.waiting = 0; this.draw(); });
   }
@@ -217,9 +217,9 @@ export class Waterfall {
     const x = this.request.segments[i];
     return [h('i', { class: 'chip ' + causeClass(x.cause) }), h('strong', null, `${duration(x.duration_ns)} ${spentOn(x)}`), x.kind && !leftOut(x) && x.cause !== 'queue' ? h('span', { class: 'kind' }, brief(x.kind, 40)) : null, h('br'),
       x.peer ? [brief(x.peer, 160), h('br')] : null, x.site ? [place(x.site), h('br')] : null, h('span', { class: 'dim' }, `${percent(x.duration_ns / this.request.latency_ns)} of the request, from ${duration(x.start_ns - this.request.start_ns)}, ${goroutineOf(x)}`),
-      x.joined ? [h('br'), h('span', { class: 'dim' }, `${count(x.joined.count, 'short segment')}: ${partsOf(x).map(([c, ns]) => `${about(c).short} ${percent(ns / x.duration_ns)}`).join(', ')}`)] : null,
+      x.joined ? [h('br'), h('span', { class: 'dim' }, `${count(x.joined.count, 'short segment')}: ${partsOf(x).map(([c, ns]) => `${causeInfo(c).short} ${percent(ns / x.duration_ns)}`).join(', ')}`)] : null,
       (x.via || []).map(v => [h('br'), h('span', { class: 'dim' }, `via ${clean(waitWords(v))} ${place(v.site)}`)]),
-      x.behind ? [h('br'), h('span', { class: 'dim' }, `behind others ${about(x.behind.cause).words}${x.behind.site ? about(x.behind.cause).at + place(x.behind.site) : ''}`)] : null];
+      x.behind ? [h('br'), h('span', { class: 'dim' }, `behind others ${causeInfo(x.behind.cause).words}${x.behind.site ? causeInfo(x.behind.cause).at + place(x.behind.site) : ''}`)] : null];
   }
 
   draw() {
@@ -275,7 +275,7 @@ export class Waterfall {
       const x1 = this.x(x.start_ns), x2 = this.x(x.start_ns + x.duration_ns);
       if (x2 < left - 1 || x1 > right + 1) return;
       const w = Math.max(0.4, x2 - x1), cls = causeClass(x.cause) + (w > 3 ? ' edged' : ''), hit = marked(x);
-      const el = s('g', { class: 'seg' + (i === this.selected ? ' selected' : '') + (hit ? ' marked' : ''), 'data-seg': i, role: w > 1 ? 'img' : null, 'aria-label': w > 1 ? `${duration(x.duration_ns)} ${about(x.cause).words}${x.site ? about(x.cause).at + place(x.site) : ''}` : null });
+      const el = s('g', { class: 'seg' + (i === this.selected ? ' selected' : '') + (hit ? ' marked' : ''), 'data-seg': i, role: w > 1 ? 'img' : null, 'aria-label': w > 1 ? `${duration(x.duration_ns)} ${causeInfo(x.cause).words}${x.site ? causeInfo(x.cause).at + place(x.site) : ''}` : null });
       const lane = row.get(laneOf(x));
       // Joined segments are divided by cause from top to bottom: they show how long each cause is, not when.
       const parts = partsOf(x), boxes = (cls2, y, height) => {
@@ -439,7 +439,7 @@ function timed(time, where, px) {
 // leftOut reports whether a segment replaces those beyond the limit of a report.
 function leftOut(x) { return x.cause === 'unknown' && x.kind === 'left out'; }
 
-function short(x) { return leftOut(x) ? 'the rest, left out' : x.joined && x.cause === 'other' ? 'short ones' : about(x.cause).short; }
+function short(x) { return leftOut(x) ? 'the rest, left out' : x.joined && x.cause === 'other' ? 'short ones' : causeInfo(x.cause).short; }
 
 // spentOn describes a segment in words.
 export function spentOn(x) {
@@ -447,7 +447,7 @@ export function spentOn(x) {
   const where = x.service ? ` in ${brief(x.service, 40)}` : '';
   if (x.way_to) return `on the way to ${brief(x.way_to, 40)} or back`;
   if (x.cause === 'queue' && x.kind) return 'queueing for ' + brief(x.kind, 100) + where;
-  return (x.joined && x.cause === 'other' ? 'in short segments, joined' : clean(about(x.cause).words)) + where;
+  return (x.joined && x.cause === 'other' ? 'in short segments, joined' : clean(causeInfo(x.cause).words)) + where;
 }
 
 const states = new Set(['running', 'runnable', 'waiting', 'syscall']);
