@@ -96,11 +96,9 @@ func NewOutcome(r *report.Report, verdicts []report.Verdict) *Outcome {
 	if len(weighty) > 0 && weighty[0].Code != report.RuleSlowPeer && weighty[0].Code != report.RuleSlowClient {
 		o.State, o.Result = StateMinor, "nothing urgent"
 	} else if len(weighty) > 0 || isNetwork {
-		switch o.State, o.Result = StatePeer, "nothing to change here"; {
-		case len(weighty) > 0 && weighty[0].Code == report.RuleSlowPeer:
-			o.Result += ", the peer is slow"
-		case isNetwork && largest.Kind == "outbound":
-			o.Result += ", the time is the peer's"
+		o.State, o.Result = StatePeer, "nothing to change here"
+		if intended == nil && len(weighty) > 0 && weighty[0].Code == report.RuleSlowPeer || isNetwork && largest.Kind == "outbound" {
+			o.Result = "the time is a peer's, nothing seen here explains it" // nor is it known to be the peer's fault
 		}
 	}
 	if isDoubtful {

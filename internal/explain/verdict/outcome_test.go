@@ -41,7 +41,7 @@ func TestOutcome(t *testing.T) {
 		"another fault":         {cause(report.CauseSleep, "asleep", 0.8, 4e6), []report.Finding{titled}, nil, "change|change this|g, p99 9.00ms: requests queue for a Mutex||l"},
 		"a slow peer":           {cause(report.CauseNetwork, "waiting for a peer", 0.9, 4e6), []report.Finding{slow}, nil, "change|mostly a peer's time|g, p99 9.00ms: 90% waiting for a peer at main.load (main.go:5)||p"},
 		"many calls of a peer":  {cause(report.CauseNetwork, "waiting for a peer", 0.9, 4e6), []report.Finding{serial}, nil, "change|change this|g, p99 9.00ms: requests make 5 calls||p"},
-		"a peer with a finding": {cause(report.CauseNetwork, "waiting for a peer", 0.9, 4e6), []report.Finding{peer}, nil, "peer|nothing to change here, the peer is slow|50 requests, p99 9.00ms, 90% waiting for a peer at main.load (main.go:5)||p"},
+		"a peer with a finding": {cause(report.CauseNetwork, "waiting for a peer", 0.9, 4e6), []report.Finding{peer}, nil, "peer|the time is a peer's, nothing seen here explains it|50 requests, p99 9.00ms, 90% waiting for a peer at main.load (main.go:5)||p"},
 		"a busy machine":        {cause(report.CauseNetwork, "waiting for a peer", 0.9, 4e6), []report.Finding{onBusyMachine, busy}, nil, "unclear|probably the peer|50 requests, p99 9.00ms, 90% waiting for a peer at main.load (main.go:5)||p m"},
 		"a peer":                {cause(report.CauseNetwork, "waiting for a peer", 0.6, 4e5), nil, nil, "peer|nothing to change here|50 requests, p99 9.00ms, 60% waiting for a peer at main.load (main.go:5)||"},
 		"a pause":               {cause(report.CauseSleep, "asleep", 0.9, 4e6), []report.Finding{pause}, nil, "minor|nothing urgent|50 requests, p99 9.00ms||s"},
