@@ -15,7 +15,7 @@ func newRoot(s *streams, extraVerbs ...command.Verb) *cobra.Command {
 		Short:         "Why is this Go service late?",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Version:       versionLine(),
+		Version:       readBuild().line(),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil

@@ -61,10 +61,8 @@ func readBuild() build {
 // Version returns the version of this program's module, "(devel)" outside a tagged one.
 func Version() string { return readBuild().Version }
 
-// versionLine returns the version in one line, such as "whylate v0.3.0 (revision 1a2b3c, 2026-11-21T04:00:00Z)".
-func versionLine() string { return readBuild().line() }
-
-// line returns the version, revision, time and local changes of the build in one line.
+// line returns the version, revision, time and local changes of the build in one line, such as
+// "whylate v0.3.0 (revision 1a2b3c, 2026-11-21T04:00:00Z)".
 func (b build) line() string {
 	var from []string
 	if b.Revision != "" {

@@ -20,7 +20,6 @@ type column struct {
 
 func asTime(v float64) string  { return words.Duration(int64(v)) }
 func asCount(v float64) string { return fmt.Sprintf("%.4g", v) }
-func asShare(v float64) string { return words.PercentOr0(v) }
 func asSize(v float64) string  { return words.Bytes(int64(v)) }
 
 var columns = []column{
@@ -31,7 +30,7 @@ var columns = []column{
 	{"cpu_ns_per_request", "CPU/req", asTime, true},
 	{"memory_peak_bytes", "memory", asSize, false},
 	{"throttled_ns", "throttled", asTime, false},
-	{"throttled_share", "periods", asShare, false},
+	{"throttled_share", "periods", words.PercentOr0, false},
 	{"gcs", "GCs", asCount, false},
 	{"gc_cpu_ns", "GC CPU", asTime, false},
 }

@@ -150,7 +150,7 @@ func (p *poolFacts) setSlotsInUse(ended, open int) {
 	p.inUse *= float64(ended+open) / float64(max(ended, 1))
 	if p.slots != nil {
 		usedNow := float64(p.slots.Slots) * p.slots.QueuedShare
-		if p.inUse = max(p.inUse, usedNow); p.isHeldInBackground() {
+		if p.inUse = max(p.inUse, usedNow); isHeldInBackground(p.slots) {
 			p.inUse = usedNow
 		}
 	}
@@ -166,9 +166,6 @@ func (a *attribution) openRequestsAt(wait waitKey) (n int) {
 	}
 	return n
 }
-
-// isHeldInBackground reports whether goroutines that serve no request hold the pool's slots for at least half of the time.
-func (p *poolFacts) isHeldInBackground() bool { return isHeldInBackground(p.slots) }
 
 // isHeldInBackground reports whether goroutines that serve no request hold the slots for at least half of the time.
 func isHeldInBackground(slots *queues.SlotWaits) bool {
@@ -266,7 +263,7 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 	if facts.holdersCompute && (2*facts.poolAt(nil).Slots > a.in.Report.Input.GOMAXPROCS || a.in.Report.Runtime.Sched.PsIdle < threshold.HalfShare) {
 		return changes, ""
 	}
-	isOwnPool := facts.isHeldInBackground() && facts.slots.MaxWaiters <= facts.slots.BackgroundHolders // then no request waits
+	isOwnPool := isHeldInBackground(facts.slots) && facts.slots.MaxWaiters <= facts.slots.BackgroundHolders // then no request waits
 	isSizeUnknown := isOwnPool || facts.isBursty || facts.isHandover || !facts.isSizeKnown() || facts.wideHolder() != nil
 	if isSizeUnknown && facts.holdersCompute {
 		return changes, ""
@@ -395,7 +392,7 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 		fix = textOf("fix pool-one-slot", "fix", fix)
 	}
 	switch {
-	case facts.isHeldInBackground():
+	case isHeldInBackground(facts.slots):
 		fix = textOf("fix pool-background", "n", facts.slots.BackgroundHolders, "site", facts.backgroundSite(top), "fix", fix)
 	case facts.isSizeKnown() && facts.kind.isConnection && callsOtherPeer(cand, top):
 		fix = textOf("fix pool-or-call-before", "fix", fix, "site", workSite, "slot", facts.kind.slotNoun)
@@ -545,7 +542,7 @@ func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, slotWait
 // holderText returns a phrase for the holder of a connection: the line of the service and, for goroutines in the background,
 // their number.
 func (p *poolFacts) holderText(top *causeRoute) string {
-	if p.isHeldInBackground() {
+	if isHeldInBackground(p.slots) {
 		return textOf("phrase background-holders", "n", p.slots.BackgroundHolders, "site", p.backgroundSite(top))
 	}
 	return lineText(top.ownLine())

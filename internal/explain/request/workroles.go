@@ -86,13 +86,10 @@ type workIndex struct {
 	isBatch, mayBeBatch bool
 }
 
-// dropsParts reports whether jobs and iterations of this generation that are parts of a batch program's run are not emitted.
-func (w *workIndex) dropsParts() bool { return w.mayBeBatch && w.isBatch }
-
 // drops reports whether a job or an iteration with this entry stack is not emitted: the program is a batch program and this is a
 // part of its run.
 func (w *workIndex) drops(c *collector, entryStack tracefmt.StackID) bool {
-	return w.dropsParts() && !c.isMeasured(c.stackInfo(entryStack).startFunc)
+	return w.mayBeBatch && w.isBatch && !c.isMeasured(c.stackInfo(entryStack).startFunc)
 }
 
 // decideCountedOnly decides at the end of a generation which loops serve requests, as settledCount iterations show. Their

@@ -229,7 +229,7 @@ func Reports(old, new *report.Report) *Diff {
 	for _, g := range appeared {
 		d.Appeared = append(d.Appeared, refOf(g))
 	}
-	d.NewFindings, d.GoneFindings = findingChanges(old, new)
+	d.NewFindings, d.GoneFindings = onlyIn(new, old), onlyIn(old, new)
 	return d
 }
 

@@ -17,14 +17,9 @@ type FindingRef struct {
 	Share    float64         `json:"share"`
 }
 
-// findingChanges returns the findings above info that only one of two reports has. A finding at the same place is the same one, also
-// if its requests are now in another group.
-func findingChanges(old, new *report.Report) (added, removed []FindingRef) {
-	return onlyIn(new, old), onlyIn(old, new)
-}
-
-// onlyIn returns the findings of r of which counterpart has none of the same fault (Finding.SameFault), not even an ignored one:
-// the most severe first, without ignored ones and those of severity info. It is not nil, so that the JSON has a list.
+// onlyIn returns the findings of r of which counterpart has none of the same fault (Finding.SameFault), not even an ignored one
+// or one of another group: the most severe first, without ignored ones and those of severity info. It is not nil, so that the
+// JSON has a list.
 func onlyIn(r, counterpart *report.Report) []FindingRef {
 	list := []FindingRef{}
 	for i := range r.Findings {
