@@ -19,8 +19,10 @@ type Finding struct {
 	// DoubtedBy is the rule whose finding is that reason; empty if it is another one.
 	DoubtedBy RuleCode `json:"doubted_by,omitempty"`
 	// CallsAtOnce is how many calls are under way at a peer when its answers take longest; 0 unless these calls wait for each other.
-	CallsAtOnce int        `json:"calls_at_once,omitempty"`
-	Evidence    []Evidence `json:"evidence"`
+	CallsAtOnce int `json:"calls_at_once,omitempty"`
+	// InService means that a change of the service avoids the waits for the peer.
+	InService bool       `json:"in_service,omitempty"`
+	Evidence  []Evidence `json:"evidence"`
 	// Fix is what to do, with alternatives and conditions. It begins with Remedy: the first thing to do, in a complete clause.
 	Fix    string `json:"fix"`
 	Remedy string `json:"remedy,omitempty"`

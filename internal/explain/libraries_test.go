@@ -161,3 +161,31 @@ func TestHealthCheckOfLibrary(t *testing.T) {
 		}
 	}
 }
+
+// TestCacheLoads: every request waits for a peer in the loader of a cache, or every third one does and the others compute for a moment. It
+// fails if the peer is the fault of a cache that holds nothing, or the cache if it holds most.
+func TestCacheLoads(t *testing.T) {
+	for _, load := range []string{
+		"github.com/maypok86/otter/v2.(*cache[...]).wrapLoad@/mod/github.com/maypok86/otter/v2@v2.4.0/cache_impl.go:1452",
+		"github.com/golang/groupcache.(*Group).load@/mod/github.com/golang/groupcache@v0.0.0/groupcache.go:230",
+		"github.com/karlseguin/ccache/v2.(*Cache).Fetch@/mod/github.com/karlseguin/ccache/v2@v2.0.8/cache.go:133",
+	} {
+		for _, hits := range []int64{0, 2} {
+			s := newServer()
+			for clock := int64(10 * ms); clock < 3000*ms; clock += 10 * ms {
+				if clock/(10*ms)%(hits+1) != 0 { // the cache holds it
+					s.wake(clock, firstConn)
+					s.thread.Create(clock+2*us, uint64(clock), "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", connFunc)
+					s.awaitRequest(clock+20*us, firstConn)
+					continue
+				}
+				s.begin(clock, firstConn, "network", "internal/poll.runtime_pollWait", "net.(*conn).Read", "main.load@/src/main.go:30", load, "main.tariff@/src/main.go:20")
+				s.wake(clock+5*ms, firstConn)
+				s.awaitRequest(clock+5*ms+10*us, firstConn)
+			}
+			found := s.explain(t).Findings
+			must.True(t, len(found) > 0, "%s, %d hits for each load: no finding", load, hits)
+			check.Equal(t, found[0].InService, hits == 0, "%s, %d hits for each load: %s; %s", load, hits, found[0].Title, found[0].Fix)
+		}
+	}
+}

@@ -96,6 +96,7 @@ const (
 	Transaction
 	Logger
 	Operation
+	CacheLoad
 	SetUp
 	FirstUse
 

@@ -197,7 +197,7 @@ func remedyHead(list []*report.Finding) string {
 	switch {
 	case len(list) > 0 && list[0].Code.OfMachine():
 		return "machine"
-	case len(list) > 0 && (verdict.IsOfPeer(list[0]) || list[0].Code == report.RuleSlowPeer && !list[0].Severity.IsMajor()):
+	case len(list) > 0 && (verdict.IsOfPeer(list[0]) || list[0].Code == report.RuleSlowPeer && !list[0].InService && !list[0].Severity.IsMajor()):
 		return "peer"
 	case len(list) == 0 || list[0].Severity.IsMajor():
 		return "change"

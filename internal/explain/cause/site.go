@@ -2,6 +2,7 @@ package cause
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -32,6 +33,23 @@ func (s *Sites) RolesOf(f tracefmt.FrameID) knowledge.Roles {
 // HasRole reports whether a function on a stack has a role.
 func (s *Sites) HasRole(id tracefmt.StackID, role knowledge.Role) bool {
 	return slices.ContainsFunc(s.syms.Stack(id), func(f tracefmt.FrameID) bool { return s.RolesOf(f).Has(role) })
+}
+
+// CallerOf returns the frame that calls a library's function with a role, which calls code of the service again; 0 if a stack has none.
+func (s *Sites) CallerOf(id tracefmt.StackID, role knowledge.Role) tracefmt.FrameID {
+	library := "" // host and owner of the library's code
+	for _, f := range s.syms.Stack(id) {
+		fn := s.syms.String(s.syms.Frame(f).Func)
+		switch {
+		case s.RolesOf(f).Has(role):
+			host, path, _ := strings.Cut(fn, "/")
+			owner, _, _ := strings.Cut(path, "/")
+			library = host + "/" + owner + "/"
+		case library != "" && s.RolesOf(f).Has(knowledge.NonStdlib) && !strings.HasPrefix(fn, library):
+			return f
+		}
+	}
+	return 0
 }
 
 // SiteOf returns the site of a stack: the innermost frame outside of the standard library. If there is none, it is the

@@ -37,7 +37,10 @@ type PeerCalls struct {
 	// opened a connection. ConnOpenFunc is the standard-library function in which that took longest; "" if no stack shows it.
 	TotalNS, ConnOpenNS, ConnOpenRequests int64
 	ConnOpenFunc                          string
-	Crowding                              Crowding // of walked requests
+	// CacheLoads counts the requests of which a cache did not hold what these calls load; Cache is where the service asks it.
+	CacheLoads int64
+	Cache      *report.Site
+	Crowding   Crowding // of walked requests
 }
 
 // SequentialShare returns the share of the calls that requests make one after the other in the time of all answers there: a
@@ -61,6 +64,8 @@ type peerCallSum struct {
 	totalNS                              int64
 	fanOut                               fanOutSum
 	connOpens                            connOpenSum
+	cacheLoads                           int64
+	cache                                tracefmt.FrameID
 	answers                              *sample.TopN[interval] // the earliest ones, from a call's wait to the end of the first part of its answer; nil for none
 }
 
@@ -84,6 +89,7 @@ func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
 	s.fanOut.lastNS += addend.fanOut.lastNS * weight
 	s.fanOut.othersNS += addend.fanOut.othersNS * weight
 	s.connOpens.add(&addend.connOpens, weight)
+	s.cacheLoads, s.cache = s.cacheLoads+addend.cacheLoads*weight, max(s.cache, addend.cache)
 	for _, answer := range addend.answers.Sorted() {
 		s.addAnswer(answer)
 	}
@@ -187,6 +193,9 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 				sum.laterParts.merge(&o.laterParts, 1)
 				sum.connOpens.add(&o.connOpens, 1)
 			}
+		}
+		if sum.cache = p.stage.Sites.CallerOf(call.stack, knowledge.CacheLoad); sum.cache != 0 {
+			sum.cacheLoads = 1
 		}
 		if sum.connOpens.ns > 0 {
 			sum.connOpens.requests = 1
@@ -343,6 +352,7 @@ func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 				LaterParts: o.laterParts.waits, AckDelays: o.laterParts.ackDelays, ShortAckDelays: o.laterParts.shortAckDelays, AckDelayNS: o.laterParts.ackDelayNS,
 				TotalNS: o.totalNS, ConnOpenNS: o.connOpens.ns,
 				ConnOpenRequests: o.connOpens.requests, ConnOpenFunc: sp.Syms.String(o.connOpens.longestFunc), Crowding: crowdingOf(o.answers.Sorted()),
+				CacheLoads: o.cacheLoads, Cache: sp.Site(o.cache),
 			})
 		}
 	}

@@ -93,7 +93,7 @@ func NewOutcome(r *report.Report, verdicts []report.Verdict) *Outcome {
 	}
 	intended := Intended(r, verdicts)
 	isNetwork := largest != nil && largest.Cause == report.CauseNetwork && intended == nil
-	if len(weighty) > 0 && weighty[0].Code != report.RuleSlowPeer && weighty[0].Code != report.RuleSlowClient {
+	if len(weighty) > 0 && (weighty[0].InService || weighty[0].Code != report.RuleSlowPeer && weighty[0].Code != report.RuleSlowClient) {
 		o.State, o.Result = StateMinor, "nothing urgent"
 	} else if len(weighty) > 0 || isNetwork {
 		o.State, o.Result = StatePeer, "nothing to change here"
@@ -143,7 +143,7 @@ func NewOutcome(r *report.Report, verdicts []report.Verdict) *Outcome {
 
 // IsOfPeer reports whether a finding is about the time of a peer's answers: whatever the service changes, each takes as long.
 func IsOfPeer(f *report.Finding) bool {
-	return f.Code == report.RuleSlowPeer && f.CallsAtOnce == 0 && !slices.ContainsFunc(f.Changes, func(c report.Change) bool { return c.Kind != report.ChangeTime })
+	return f.Code == report.RuleSlowPeer && !f.InService && f.CallsAtOnce == 0 && !slices.ContainsFunc(f.Changes, func(c report.Change) bool { return c.Kind != report.ChangeTime })
 }
 
 // leastNoticeable is the time of a cause in a request, in ns, from which it deserves a word though no rule knows a change.
@@ -174,7 +174,7 @@ func causeText(r *report.Report, verdicts []report.Verdict, f *report.Finding) s
 	if f.Code.OfMachine() {
 		text = words.Percent(lossShare(f)) + " without a CPU, because other processes had it"
 	} else if i >= 0 {
-		isNumber := f.CallsAtOnce > 0 || slices.ContainsFunc(f.Changes, func(c report.Change) bool { return c.Kind == report.ChangeCalls })
+		isNumber := f.InService || f.CallsAtOnce > 0 || slices.ContainsFunc(f.Changes, func(c report.Change) bool { return c.Kind == report.ChangeCalls })
 		if c := &verdicts[i].Causes[0]; !isNumber && c.Cause == f.Cause || c.AheadWork != nil && c.AheadWork.Cause == f.Cause {
 			text = words.Percent(c.Share) + " " + shortCause(c)
 		}
