@@ -1,4 +1,5 @@
-// Command shop records a small shop of services that call each other over HTTP/1, HTTP/2 or gRPC, in the same seconds:
+// Command shop records a small shop of services that call each other over HTTP/1, HTTP/2 or gRPC, or by the messages of long streams of
+// gRPC, in the same seconds:
 //
 //	gateway -> stock -> ledger, whose one lock is held for 3 ms or, with -fault gc, which allocates much
 //	gateway -> price
@@ -65,14 +66,15 @@ func main() {
 	out := flag.String("o", ".", "write to this directory")
 	d := flag.Duration("d", 500*time.Millisecond, "length of the recordings")
 	rate := flag.Float64("rate", 120, "requests per second")
-	protocol := flag.String("protocol", "http1", "http1, http2 or grpc: how they call each other")
+	protocol := flag.String("protocol", "http1", "http1, http2, grpc or stream: how they call each other")
+	flying := flag.Int("flying", 1, "messages of a stream that a client sends before it has their answers")
 	burst := flag.Int("burst", 1, "requests that arrive at once")
 	idle := flag.Int("idle", 16, "idle connections of HTTP/1 that a service keeps for each other one")
 	whylate := flag.String("whylate", "", "record all services into one file by this command")
 	flag.Parse()
-	run := func() error { return record(*out, *whylate, *fault, *protocol, *d, *rate, *burst, *idle) }
+	run := func() error { return record(*out, *whylate, *fault, *protocol, *d, *rate, *burst, *idle, *flying) }
 	if *role != "" {
-		run = func() error { return serve(*role, strings.Fields(*peers), *fault, *protocol, *idle) }
+		run = func() error { return serve(*role, strings.Fields(*peers), *fault, *protocol, *idle, *flying) }
 	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "shop:", err)
@@ -88,6 +90,8 @@ type service struct {
 	role   string
 	client *http.Client
 	conns  map[string]*grpc.ClientConn // by address; nil for HTTP
+	// messengers are by address; nil without streams.
+	messengers map[string]*messenger
 }
 
 func monotonic() int64 {
@@ -107,7 +111,9 @@ func goroutine() uint64 {
 func (s *service) call(peer string) error {
 	span := Span{ID: fmt.Sprintf("%s-%d", s.role, s.lastID.Add(1)), G: goroutine(), Begin: monotonic()}
 	var err error
-	if conn := s.conns[peer]; conn != nil {
+	if m := s.messengers[peer]; m != nil {
+		err = m.call(span.ID)
+	} else if conn := s.conns[peer]; conn != nil {
 		err = conn.Invoke(context.Background(), callMethod, wrapperspb.String(span.ID), new(wrapperspb.StringValue))
 	} else {
 		err = s.get(peer+"/", span.ID)
@@ -177,6 +183,7 @@ var shopDesc = grpc.ServiceDesc{
 		}
 		return id, srv.(shopServer).call(id.GetValue())
 	}}},
+	Streams: []grpc.StreamDesc{messageStream},
 }
 
 // A ledger has one lock.
@@ -202,21 +209,24 @@ func (l *ledger) allocate() {
 
 func jitter(mean time.Duration) { time.Sleep(mean/2 + time.Duration(rand.Int64N(int64(mean)))) }
 
-func serve(role string, peers []string, fault, protocol string, idle int) error {
+func serve(role string, peers []string, fault, protocol string, idle, flying int) error {
 	s := &service{role: role}
 	transport := &http.Transport{MaxIdleConnsPerHost: idle}
 	switch protocol {
 	case "http2":
 		transport.Protocols = new(http.Protocols)
 		transport.Protocols.SetUnencryptedHTTP2(true)
-	case "grpc":
-		s.conns = map[string]*grpc.ClientConn{}
+	case "grpc", "stream":
+		s.conns, s.messengers = map[string]*grpc.ClientConn{}, map[string]*messenger{}
 		for _, p := range peers {
 			conn, err := grpc.NewClient(p, grpc.WithTransportCredentials(insecure.NewCredentials()))
 			if err != nil {
 				return fmt.Errorf("connecting to %s: %w", p, err)
 			}
 			s.conns[p] = conn
+			if protocol == "stream" {
+				s.messengers[p] = newMessenger(conn, flying)
+			}
 		}
 	}
 	s.client = &http.Client{Transport: transport}
@@ -253,7 +263,7 @@ func serve(role string, peers []string, fault, protocol string, idle int) error 
 	}
 	url := "http://" + listener.Addr().String()
 	called := url
-	if protocol == "grpc" {
+	if s.conns != nil {
 		calls, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return fmt.Errorf("listening: %w", err)
@@ -275,11 +285,11 @@ func checkout(s *service, peers []string) error {
 	return errors.Join(s.call(peers[1]), s.call(peers[0]))
 }
 
-func record(dir, whylate, fault, protocol string, d time.Duration, rate float64, burst, idle int) error {
+func record(dir, whylate, fault, protocol string, d time.Duration, rate float64, burst, idle, flying int) error {
 	urls, called := map[string]string{}, map[string]string{}
 	for _, role := range []string{"ledger", "stock", "price", "gateway", "audit", "loner"} {
 		peers := map[string]string{"stock": called["ledger"], "gateway": called["stock"] + " " + called["price"], "audit": called["stock"]}[role]
-		addresses, end, err := child.Start("-role", role, "-peers", peers, "-fault", fault, "-protocol", protocol, "-idle", strconv.Itoa(idle))
+		addresses, end, err := child.Start("-role", role, "-peers", peers, "-fault", fault, "-protocol", protocol, "-idle", strconv.Itoa(idle), "-flying", strconv.Itoa(flying))
 		if err != nil {
 			return err
 		}
