@@ -35,6 +35,7 @@ const (
 	GRPCStream
 	GRPCWorker
 	GRPCMethod
+	GRPCMessageRead
 	GRPCUnary
 	GRPCUnaryAnswer
 	HandlerRoot

@@ -59,6 +59,7 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 	}
 	connections := &http1Source{connections: make(map[uint64]*http1Conn)}
 	streams := &streamSource{streams: make(map[uint64]*stream)}
+	longStreams := &longStreamSource{streams: make(map[uint64]*longStream)}
 	workers := &grpcWorkerSource{workers: make(map[uint64]*grpcWorker)}
 	regions := &regionSource{marks: marks, connections: connections, streams: streams, work: work, open: make(map[uint64][]region)}
 	messages := newMessageSource(connections)
@@ -81,11 +82,11 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 		return f
 	}
 	f.annotations = []annotation{marks, tasks, regions}
-	f.protocols = []protocol{connections, streams, workers, messages}
+	f.protocols = []protocol{connections, streams, longStreams, workers, messages}
 	f.stages = [][]source{
-		{marks, regions, connections, streams, workers, messages, tasks}, // tasks resolves what the protocols ended
+		{marks, regions, connections, streams, longStreams, workers, messages, tasks}, // tasks resolves what the protocols ended
 		{&mainSource{run: f.runs}, jobs, loops},
-		{f.runs, &hangingSource{connections: connections, messages: messages}, f.starts},
+		{f.runs, &hangingSource{connections: connections, longStreams: longStreams, messages: messages}, f.starts},
 	}
 	f.eventSources = [...]annotation{
 		timeline.TaskBegin: tasks, timeline.TaskEnd: tasks, timeline.RegionBegin: regions, timeline.RegionEnd: regions,

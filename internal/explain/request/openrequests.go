@@ -11,8 +11,9 @@ import (
 // connections. Only the stacks of their goroutines show them.
 type hangingSource struct {
 	sourceStubs
-	connections *http1Source   // a request may follow another one on its connection
-	messages    *messageSource // a goroutine that reads messages has no other request
+	connections *http1Source      // a request may follow another one on its connection
+	longStreams *longStreamSource // a goroutine that reads messages has no other request
+	messages    *messageSource
 }
 
 // finishTrace emits an open request for each goroutine whose last stack is in a handler, if no other source has a request on it.
@@ -25,7 +26,7 @@ func (hs *hangingSource) finishTrace(c *collector, end int64) {
 	g.Goroutines(func(id uint64) {
 		_, dead := g.Death(id)
 		_, hasBirth := g.BirthOf(id) // the stack belongs to the creator until the goroutine runs
-		if dead || hasBirth || c.openAtEnd[id] || hs.messages.serves(id) {
+		if dead || hasBirth || c.openAtEnd[id] || hs.messages.serves(id) || hs.longStreams.serves(id) {
 			return
 		}
 		spans := c.spans(id, end-1, end)

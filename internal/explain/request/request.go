@@ -7,7 +7,7 @@
 //
 //   - servicemarks.go: marks of service/mark; usertasks.go: user tasks; userregions.go: user regions outside of tasks
 //   - http1connections.go: the goroutines of net/http.(*conn).serve
-//   - http2streams.go, grpcworkers.go: HTTP/2 and gRPC, one goroutine a stream or workers
+//   - http2streams.go, grpcworkers.go: HTTP/2 and gRPC, one goroutine a stream or workers; longstreams.go: messages of long streams
 //   - websocket.go: messages of WebSockets
 //   - batchrun.go: the run of a batch program, whose jobs and iterations nothing waits for
 //   - jobs.go, stdlibcarriers.go: goroutines whose whole life is one unit of work

@@ -33,6 +33,7 @@ type stackInfo struct {
 	isFetch       bool
 	isMessageWait bool // waits for the beginning of a WebSocket message
 	isWebSocket   bool // calls a WebSocket connection
+	isStreamRead  bool // waits for a message of a gRPC stream
 	isPacketRead  bool // reads the next packet of a socket
 	isRead        bool // reads from a connection
 	// isReceive says that the goroutine receives from a channel, isSelect that it is in a select.
@@ -125,6 +126,7 @@ func (sr *stackReader) describeStack(frames []tracefmt.FrameID) stackInfo {
 		info.streamKind = start.servedKind()
 	}
 	info.isMessageWait, info.isWebSocket = awaitsMessage(roles), roles.Has(knowledge.WebSocketConnection)
+	info.isStreamRead = roles.Has(knowledge.GRPCMessageRead)
 	info.isFDReadLock, info.isPacketRead = roles.Has(knowledge.FDReadLock), roles.Has(knowledge.PacketRead)
 	info.isRead = roles.Has(knowledge.ConnectionRead) && !roles.Has(knowledge.File)
 	inner := sr.namer.frameFunction(frames[0])
