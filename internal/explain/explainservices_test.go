@@ -6,11 +6,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/explain/exchange"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
@@ -37,11 +40,11 @@ func (f countedFile) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// shopServices returns two services of lab/shop, of which one calls the other, whose traces are counted when they are read.
-func shopServices(t *testing.T, counter *byteCounter) (out []*Service) {
+// shopServices returns two services of lab/shop, of which one calls the other by a protocol, whose traces are counted when they are read.
+func shopServices(t *testing.T, protocol string, counter *byteCounter) (out []*Service) {
 	for _, role := range []string{"stock", "audit"} {
 		out = append(out, &Service{Options: Options{Name: role, Reopen: func() (io.ReadCloser, error) {
-			f, err := os.Open(testprog.Recording(t, "shop/"+role+".trace"))
+			f, err := os.Open(testprog.Recording(t, "shop/"+protocol+role+".trace"))
 			return countedFile{f, counter}, err
 		}}})
 	}
@@ -51,7 +54,7 @@ func shopServices(t *testing.T, counter *byteCounter) (out []*Service) {
 // TestBeginningDecodedOnce: the part of a trace that was read in advance, to find which service calls which, is not read again.
 func TestBeginningDecodedOnce(t *testing.T) {
 	var counter byteCounter
-	must.Have(ExplainServices(t.Context(), shopServices(t, &counter)))(t)
+	must.Have(ExplainServices(t.Context(), shopServices(t, "", &counter)))(t)
 	size := 0
 	for _, role := range []string{"stock", "audit"} {
 		size += len(must.Have(os.ReadFile(testprog.Recording(t, "shop/"+role+".trace")))(t))
@@ -63,7 +66,7 @@ func TestBeginningDecodedOnce(t *testing.T) {
 
 // TestBeginningsReadTogether: the traces are read in advance at the same time, because reading one does not use all CPUs.
 func TestBeginningsReadTogether(t *testing.T) {
-	services := shopServices(t, new(byteCounter))
+	services := shopServices(t, "", new(byteCounter))
 	var opened sync.WaitGroup
 	opened.Add(len(services))
 	areOpen := make(chan struct{})
@@ -87,21 +90,27 @@ func TestBeginningsReadTogether(t *testing.T) {
 }
 
 // TestShop compares each joined call of a client with the logs of both services (lab/shop). The server has another client, which was
-// not recorded: none of its requests may be joined.
+// not recorded: none of its requests may be joined. A message of a stream is for several calls.
 func TestShop(t *testing.T) {
+	for _, protocol := range []string{"", "stream-"} {
+		t.Run("protocol "+protocol, func(t *testing.T) { checkShop(t, protocol) })
+	}
+}
+
+func checkShop(t *testing.T, protocol string) {
 	var measured struct {
 		Truth map[string]struct{ Made, Served []shopSpan }
 	}
-	must.Do(t, json.Unmarshal(must.Have(os.ReadFile(filepath.Join(testprog.RecordingsDir(t), "shop", "shop.json")))(t), &measured))
-	services := shopServices(t, new(byteCounter))
+	must.Do(t, json.Unmarshal(must.Have(os.ReadFile(filepath.Join(testprog.RecordingsDir(t), "shop", protocol+"shop.json")))(t), &measured))
+	services := shopServices(t, protocol, new(byteCounter))
 	rep := must.Have(ExplainServices(t.Context(), services))(t)
-	find := func(spans []shopSpan, g uint64, from, to int64) string {
-		for _, s := range spans {
+	served := func(g uint64, from, to int64) (ids []string) {
+		for _, s := range measured.Truth["stock"].Served {
 			if s.G == g && s.Begin < to && s.End > from {
-				return s.ID
+				ids = append(ids, strings.Fields(s.ID)...)
 			}
 		}
-		return ""
+		return ids
 	}
 	audit := services[1]
 	mono := audit.preview.clock.Mono
@@ -112,21 +121,32 @@ func TestShop(t *testing.T) {
 		}
 	}
 	calls := audit.remotes.calls
+	joined := make(map[string]bool)
 	for _, c := range calls {
-		callerID := find(measured.Truth["audit"].Made, c.G, c.Start+mono, c.End+mono)
-		calleeID := find(measured.Truth["stock"].Served, c.RemoteAnswer.G, c.RemoteAnswer.Start+mono, c.RemoteAnswer.End+mono)
-		if callerID == "" || callerID != calleeID {
-			t.Errorf("call %q is joined with %q", callerID, calleeID)
+		ids := served(c.RemoteAnswer.G, c.RemoteAnswer.Start+mono, c.RemoteAnswer.End+mono)
+		for _, span := range measured.Truth["audit"].Made {
+			if !slices.Contains(ids, span.ID) {
+				continue
+			}
+			joined[span.ID] = true
+			if span.Begin > c.RemoteAnswer.Start+mono || span.End < c.End+mono || protocol == "" && span.G != c.G || slices.ContainsFunc(calls, func(o exchange.Call) bool {
+				return o.RemoteAnswer.G == c.RemoteAnswer.G && o.End > c.End && o.End+mono < span.End
+			}) {
+				t.Errorf("a wait until %d is joined with the request of %+v", c.End+mono, span)
+			}
+		}
+		if len(ids) == 0 {
+			t.Errorf("a wait until %d is joined with an unknown request", c.End+mono)
 		}
 	}
-	if len(calls) < 8 || len(calls) > made {
-		t.Errorf("%d calls are joined, of %d in the recording", len(calls), made)
+	if len(joined) < 8 || len(joined) > made {
+		t.Errorf("%d calls are joined, of %d in the recording", len(joined), made)
 	}
 	segments := 0
 	for i := range rep.Groups {
 		for _, q := range rep.Groups[i].Slowest {
 			for _, s := range q.Segments {
-				if from := s.StartNS + audit.server.From + mono; s.Service == "stock" && find(measured.Truth["stock"].Served, s.ServiceGoroutine, from, from+s.DurationNS) != "" {
+				if from := s.StartNS + audit.server.From + mono; s.Service == "stock" && len(served(s.ServiceGoroutine, from, from+s.DurationNS)) > 0 {
 					segments++
 				}
 			}

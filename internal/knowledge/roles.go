@@ -69,10 +69,11 @@ const (
 	PeerCall
 	HTTP1RoundTrip
 	HTTP1ClientReader
-	HTTP1ClientWriter
+	ClientWriter
 	HTTP2ClientReader
 	HTTP2ClientStream
 	HTTP2ClientWait
+	GRPCAnswerRead
 	ResponseBody
 	AnswerRead
 	Connecting

@@ -39,6 +39,7 @@ type Clients struct {
 	callsUntil     int64
 	isStreamSend   map[tracefmt.StackID]bool
 	isPeerCall     map[tracefmt.StackID]bool
+	messageWaits   []bool // by stack: it waits for a message of a stream
 	earlierScratch []timeline.Span
 }
 
@@ -57,6 +58,10 @@ type clientConnection struct {
 	isMultiplexed bool
 	calls         []*call
 	callsByWaiter map[uint64][]*call
+
+	// A stream of messages: reader receives them, and transport is the goroutine that reads the stream's connection.
+	isStream  bool
+	transport uint64
 }
 
 // A writer is a goroutine that writes the requests of a connection, with the times at which it began to write.
@@ -65,6 +70,8 @@ type writer struct {
 	birth   timeline.Birth
 	sends   []int64
 	isTaken bool
+	// transport is the goroutine that reads the connection, if that is one of HTTP/2: it wakes the writer to acknowledge data.
+	transport uint64
 }
 
 // NewClients returns an empty Clients. SetWindow must be called before the first generation is added.
@@ -93,6 +100,10 @@ func (c *Clients) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, _ bool)
 		}
 		c.addGoroutine(g, id, start)
 	})
+	c.classifyWaits()
+	if c.from == g.Base {
+		c.addStreams(g)
+	}
 	for _, id := range c.readerOrder {
 		c.addArrivals(g, c.readers[id])
 	}
@@ -126,7 +137,7 @@ func (c *Clients) addGoroutine(g *timeline.Gen, id uint64, stack tracefmt.StackI
 		c.readers[id] = &clientConnection{reader: id, isMultiplexed: true, callsByWaiter: make(map[uint64][]*call)}
 		c.streamReaders++
 		c.readerOrder = append(c.readerOrder, id)
-	case roles.Has(knowledge.HTTP1ClientWriter) && c.writers[id] == nil:
+	case roles.Has(knowledge.ClientWriter) && c.writers[id] == nil:
 		w := &writer{g: id}
 		w.birth, _ = g.BirthOf(id)
 		c.writers[id] = w
@@ -142,7 +153,13 @@ func (c *Clients) addArrivals(g *timeline.Gen, conn *clientConnection) {
 	for i := range c.spanScratch {
 		s := &c.spanScratch[i]
 		conn.isDead = conn.isDead || s.Died
-		if s.State != timeline.Waiting || !s.Woken || s.Waker != 0 || s.End <= last(conn.arrivals) {
+		if s.State != timeline.Waiting || !s.Woken || (s.Waker != 0) != conn.isStream || s.End <= last(conn.arrivals) {
+			continue
+		}
+		if conn.isStream {
+			if c.endsMessageWait(s) {
+				conn.arrivals, conn.transport = append(conn.arrivals, s.End), s.Waker
+			}
 			continue
 		}
 		stack := s.Stack
@@ -157,7 +174,7 @@ func (c *Clients) addArrivals(g *timeline.Gen, conn *clientConnection) {
 			conn.arrivals = append(conn.arrivals, s.End)
 		}
 	}
-	if conn.isDead {
+	if conn.isDead && !conn.isStream {
 		conn.life.closed = c.closeTime(conn, c.spanScratch)
 	}
 }
@@ -169,8 +186,11 @@ func (c *Clients) addSends(g *timeline.Gen, w *writer) {
 	}
 	c.spanScratch = c.window.Spans(w.g, g.Base, g.End+1, c.spanScratch[:0])
 	for i := range c.spanScratch {
-		if s := &c.spanScratch[i]; s.State == timeline.Syscall && s.Start > last(w.sends) && c.hasBothRoles(c.isSendStack, s.Stack, knowledge.HTTP1ClientWriter, knowledge.SocketWrite) {
+		s := &c.spanScratch[i]
+		if s.State == timeline.Syscall && s.Start > last(w.sends) && c.hasBothRoles(c.isSendStack, s.Stack, knowledge.ClientWriter, knowledge.SocketWrite) {
 			w.sends = append(w.sends, s.Start)
+		} else if conn := c.readers[s.Waker]; s.State == timeline.Waiting && conn != nil && conn.isMultiplexed {
+			w.transport = s.Waker
 		}
 	}
 }
@@ -180,16 +200,21 @@ func (c *Clients) addSends(g *timeline.Gen, w *writer) {
 func (c *Clients) hasBothRoles(memo map[tracefmt.StackID]bool, stack tracefmt.StackID, outer, inner knowledge.Role) bool {
 	hasBoth, ok := memo[stack]
 	if !ok {
-		roles := knowledge.Roles{}
-		for _, f := range c.symbols.Stack(stack) {
-			roles = roles.Union(c.functions.Of(c.symbols.Frame(f).Func))
-		}
+		roles := c.rolesOf(stack)
 		hasBoth = roles.Has(outer) && roles.Has(inner)
 		if memo != nil {
 			memo[stack] = hasBoth
 		}
 	}
 	return hasBoth
+}
+
+// rolesOf returns the union of the roles of all functions of a stack.
+func (c *Clients) rolesOf(stack tracefmt.StackID) (roles knowledge.Roles) {
+	for _, f := range c.symbols.Stack(stack) {
+		roles = roles.Union(c.functions.Of(c.symbols.Frame(f).Func))
+	}
+	return roles
 }
 
 // SetWindow sets the window that contains each generation when it is added.
@@ -204,11 +229,20 @@ func last(times []int64) int64 {
 }
 
 // assignWriters finds the writer of each reader that has none. net/http creates both goroutines in succession, so the writer
-// mostly has the next id, or else the same creator. The order of their events must fit as well (canHaveWriter).
+// mostly has the next id, or else the same creator. The order of their events must fit as well (canHaveWriter). The writer of a
+// stream is that of its connection.
 func (c *Clients) assignWriters() {
 	for _, id := range c.readerOrder {
 		conn := c.readers[id]
 		if conn.writer != nil || len(conn.arrivals) == 0 {
+			continue
+		}
+		if conn.isStream {
+			for _, w := range c.writers {
+				if w.transport == conn.transport {
+					conn.writer = w
+				}
+			}
 			continue
 		}
 		var found *writer
@@ -253,7 +287,7 @@ func (conn *clientConnection) buildExchanges() {
 		if i > 0 {
 			previous = conn.arrivals[i-1]
 		}
-		if conn.writer == nil {
+		if conn.writer == nil || conn.isStream {
 			conn.exchanges = append(conn.exchanges, Exchange{Sent: previous, Arrived: arrived})
 			continue
 		}
@@ -266,7 +300,7 @@ func (conn *clientConnection) buildExchanges() {
 		}
 	}
 	conn.builtFrom = len(conn.arrivals)
-	if n := len(conn.exchanges); conn.writer == nil && conn.isDead && conn.life.closed == 0 && n > 0 && len(conn.arrivals) > 0 {
+	if n := len(conn.exchanges); (conn.writer == nil || conn.isStream) && conn.isDead && conn.life.closed == 0 && n > 0 && len(conn.arrivals) > 0 {
 		conn.exchanges, conn.arrivals = conn.exchanges[:n-1], nil // the server closed the connection
 		conn.builtFrom = 0
 	}

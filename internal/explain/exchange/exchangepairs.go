@@ -10,6 +10,7 @@ import (
 type pair struct {
 	exchange Exchange
 	request  int
+	lastSend int64 // of a stream: when the client last wrote before the request began; 0: unknown
 }
 
 // A fit says how the exchanges of a client's connection and the requests of a server's fit to each other.
@@ -17,6 +18,8 @@ type fit struct {
 	pairs []pair
 	// missed counts the exchanges without a request and the requests without an exchange, in the time of both recordings.
 	missed int
+	// unseen counts the messages of a stream whose answer was there before the client waited for it.
+	unseen int
 	// Of a connection of HTTP/2, calls are those of pairs, and ambiguous counts the calls that may be for several requests.
 	calls     []*call
 	ambiguous int
@@ -30,16 +33,20 @@ const edgeNS = 2e6
 
 // pairExchanges pairs the exchanges of a client's connection with the requests of a server's connection, both of HTTP/1 and in
 // order of time. A request begins after its exchange was sent and before the answer arrived, and each exchange has one request.
-// common is the interval of both recordings. It stops when too many lack a partner.
-func pairExchanges(exchanges []Exchange, requests []Request, l *Link, common interval) fit {
+// common is the interval of both recordings. It stops when too many lack a partner. The client of a stream (isStream) takes an answer that
+// is there without a wait, and sends the next message then: of several requests in one exchange, it waited for the last.
+func pairExchanges(exchanges []Exchange, requests []Request, l *Link, common interval, isStream bool) fit {
 	var f fit
 	limit := 2 + len(exchanges)/20
 	i := sort.Search(len(exchanges), func(i int) bool { return exchanges[i].Arrived >= common.from })
 	j := sort.Search(len(requests), func(j int) bool { return l.ToClient(requests[j].Start) >= common.from-l.slack })
 	for (i < len(exchanges) || j < len(requests)) && f.missed <= limit {
 		switch order := relateInTime(exchanges, i, requests, j, l); {
+		case order == 0 && isStream && j+1 < len(requests) && relateInTime(exchanges, i, requests, j+1, l) == 0:
+			f.unseen++
+			j++
 		case order == 0:
-			f.pairs = append(f.pairs, pair{exchanges[i], j})
+			f.pairs = append(f.pairs, pair{exchange: exchanges[i], request: j})
 			i, j = i+1, j+1
 		case order < 0:
 			if x := exchanges[i]; x.Sent >= common.from && x.Arrived <= common.to-edgeNS {
@@ -89,7 +96,7 @@ func relateInTime(exchanges []Exchange, i int, requests []Request, j int, l *Lin
 // isConsistent reports whether at most 2 % of the exchanges and requests lack a partner: as many as the finder of requests may
 // miss.
 func (f *fit) isConsistent() bool {
-	return len(f.pairs) > 0 && f.missed <= (len(f.pairs)+f.ambiguous)/50
+	return len(f.pairs) > 0 && f.missed <= (len(f.pairs)+f.ambiguous)/50 && f.unseen <= len(f.pairs)/maxUnseenDivisor
 }
 
 // addBounds adds to b the bounds of the clock offset that follow from the pairs. It returns false if they contradict other
@@ -111,7 +118,10 @@ func (f *fit) addBounds(b *bounds, requests []Request) bool {
 func (f *fit) wayTimes(requests []Request, l *Link) (forwardTimes, returnTimes []int64) {
 	for _, p := range f.pairs {
 		r := &requests[p.request]
-		if p.exchange.HasSent && (r.IsWoken || f.calls != nil) {
+		switch {
+		case p.lastSend != 0 && r.IsWoken:
+			forwardTimes = append(forwardTimes, max(0, l.ToClient(r.Start)-p.lastSend))
+		case p.exchange.HasSent && (r.IsWoken || f.calls != nil):
 			forwardTimes = append(forwardTimes, max(0, l.ToClient(r.Start)-p.exchange.Sent))
 		}
 		back := p.exchange.Arrived - l.ToClient(r.End)

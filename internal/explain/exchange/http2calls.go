@@ -22,14 +22,19 @@ type call struct {
 	isAmbiguous         bool
 }
 
+// classifyWaits finds, of the new stacks, those that wait for an answer or a message on a connection of HTTP/2, if there is one.
+func (c *Clients) classifyWaits() {
+	for id := tracefmt.StackID(len(c.answerWaits)); c.streamReaders > 0 && int(id) < c.symbols.Stacks(); id++ {
+		roles := c.rolesOf(id)
+		c.answerWaits, c.messageWaits = append(c.answerWaits, roles.Has(knowledge.HTTP2ClientWait)), append(c.messageWaits, awaitsMessage(roles))
+	}
+}
+
 // addCalls adds the calls on connections of HTTP/2 that ended in a generation: waits for an answer that the reader of a
 // connection ended.
 func (c *Clients) addCalls(g *timeline.Gen) {
 	if c.streamReaders == 0 {
 		return
-	}
-	for id := tracefmt.StackID(len(c.answerWaits)); int(id) < c.symbols.Stacks(); id++ {
-		c.answerWaits = append(c.answerWaits, c.hasBothRoles(nil, id, knowledge.HTTP2ClientWait, knowledge.HTTP2ClientWait))
 	}
 	waiters := c.openWaits // of these the generation may not repeat where they wait
 	c.openWaits = nil
@@ -145,7 +150,7 @@ func pairStreams(calls []*call, requests []Request, l *Link, common interval, be
 		case c.count() == 0 && c.call.firstSent >= common.from:
 			f.missed++
 		case c.count() == 1:
-			f.pairs = append(f.pairs, pair{Exchange{c.call.lastSent, c.call.arrived, true}, c.first})
+			f.pairs = append(f.pairs, pair{exchange: Exchange{c.call.lastSent, c.call.arrived, true}, request: c.first})
 			f.calls = append(f.calls, c.call)
 		case c.count() > 1:
 			c.call.isAmbiguous = true

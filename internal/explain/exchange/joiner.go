@@ -168,11 +168,12 @@ func (j *Joiner) candidatesOf(conn *clientConnection) (out []candidate) {
 	for _, p := range j.peers {
 		common := j.commonInterval(p)
 		for _, g := range p.connectionsIn(conn.allExchanges(), common) {
-			if p.Connections[g][0].IsStream != conn.isMultiplexed || !conn.life.canBeOf(p.lifetimes[g], &p.Link) {
+			if p.Connections[g][0].IsStream != conn.isMultiplexed || conn.isStream && conn.writer == nil || !conn.life.canBeOf(p.lifetimes[g], &p.Link) {
 				continue
 			}
-			if f := conn.pairWith(0, p.Connections[g], &p.Link, common, common.from); f.isConsistent() {
-				out = append(out, candidate{conn, p, g, f})
+			c := candidate{conn, p, g, conn.pairWith(0, p.Connections[g], &p.Link, common, common.from)}
+			if c.fit.isConsistent() && (!conn.isStream || c.isCloseStream()) {
+				out = append(out, c)
 			}
 		}
 	}
@@ -307,15 +308,22 @@ func (conn *clientConnection) pairWith(next int, requests []Request, l *Link, co
 	if conn.isMultiplexed {
 		return pairStreams(conn.calls[next:], requests, l, common, began)
 	}
-	return pairExchanges(conn.exchanges[next:], requests, l, common)
+	f := pairExchanges(conn.exchanges[next:], requests, l, common, conn.isStream)
+	if conn.isStream {
+		conn.setSends(&f, requests, l)
+	}
+	return f
 }
 
 // count returns the number of exchanges.
 func (conn *clientConnection) count() int { return len(conn.exchanges) + len(conn.calls) }
 
 // RemoteAnswerTo returns the request of another service that answers the network wait, from start to end, of goroutine g; nil if
-// none is known. On a connection of HTTP/2, g reads for several callers, and waiter is the one that it woke. See critpath.Walker.
+// none is known. On a connection of HTTP/2, g reads for several callers and streams, and waiter is the one that it woke. See critpath.Walker.
 func (j *Joiner) RemoteAnswerTo(g, waiter uint64, start, end int64) *critpath.RemoteAnswer {
+	if stream := j.joined[waiter]; stream != nil && stream.client.isStream && stream.client.transport == g {
+		return stream.answerTo(start, end)
+	}
 	connection := j.joined[g]
 	if connection == nil {
 		return nil
