@@ -265,11 +265,11 @@ func runArm(ctx context.Context, s *stage.Stage, client string, server *pdServer
 	if err != nil {
 		return stage.Arm{}, result, err
 	}
-	pdReport, err := s.Explain(ctx, side)
+	both, err := s.Explain(ctx, file, "pd="+side)
 	if err != nil {
 		return stage.Arm{}, result, err
 	}
-	result.hub, result.network = hubText(clientReport.Report), networkText(clientReport.Report, pdReport.Report)
+	result.hub, result.network = hubText(clientReport.Report), networkText(clientReport.Report, both.Report)
 	return got, result, nil
 }
 
@@ -289,17 +289,20 @@ func hubText(r *report.Report) string {
 	return "not late"
 }
 
-// networkText returns the network's and PD's parts of the client's waits for PD: by the client's own connections, and by PD's
-// recording.
-func networkText(client, server *report.Report) string {
+// networkText returns the network's and PD's parts of the client's waits for PD: by the client's own connections, and by both
+// recordings.
+func networkText(client, both *report.Report) string {
 	text := "the network is not judged"
 	if h := client.Host; h != nil {
 		text = fmt.Sprintf("network %s, %d segments sent again", h.Network.Verdict, h.Network.Retransmitted+h.Network.PeerRetransmitted)
 	}
-	for _, g := range server.Groups {
+	for _, g := range both.Groups {
+		if p := g.Peer; p != nil && p.Recording == "pd" {
+			text += fmt.Sprintf("; a wait for PD takes %s on average, %s of it in PD", words.Duration(p.WaitNS), words.Duration(p.ServedNS))
+		}
 		l := g.LatencyNS
-		if g.Name == "tso" && l.P50 != nil && l.Max != nil { // the server's own task: one batch of timestamps
-			text += fmt.Sprintf("; PD handled %d batches in %s each (at most %s)", g.Count, words.Duration(*l.P50), words.Duration(*l.Max))
+		if g.Name == "tso" && l.P50 != nil && l.Max != nil { // the server's own task: one message
+			text += fmt.Sprintf("; PD handled %d messages in %s each (at most %s)", g.Count, words.Duration(*l.P50), words.Duration(*l.Max))
 		}
 	}
 	return text
