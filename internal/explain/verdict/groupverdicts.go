@@ -60,7 +60,8 @@ func BandVerdicts(r *report.Report, band report.BandName) []report.Verdict {
 }
 
 // groupsInOrder returns the groups that are requests, in the report's order, but jobs for which no client's request waits last. The
-// group of the first fault comes first, unless it is such a job or that finding is also about the report's first group.
+// group of the first fault comes first, unless it is such a job or that finding is also about the report's first group. Without a fault,
+// a handler whose requests all take far longer comes before short requests that name none, because they never wait.
 func groupsInOrder(r *report.Report, first *report.Finding, unawaited map[string]bool) (list []*report.Group) {
 	var jobs []*report.Group
 	for i := range r.Groups {
@@ -74,7 +75,18 @@ func groupsInOrder(r *report.Report, first *report.Finding, unawaited map[string
 			list = append(list, g)
 		}
 	}
+	if i := slices.IndexFunc(list, func(g *report.Group) bool { return first == nil && isFarLonger(g, list[0]) }); i > 0 {
+		slow := list[i]
+		list = slices.Insert(slices.Delete(list, i, i+1), 0, slow)
+	}
 	return append(list, jobs...)
+}
+
+// isFarLonger reports whether the requests of a named group take far longer than those of another one, whose are short and unnamed.
+func isFarLonger(g, short *report.Group) bool {
+	median, most := g.LatencyNS.P50, cmp.Or(short.LatencyNS.P99, short.LatencyNS.Max)
+	return g.Named && !short.Named && median != nil && most != nil && *median >= leastNoticeable &&
+		*most < leastNoticeable && *median >= threshold.FarFactor**most
 }
 
 // Causes returns the causes of a band's time in the order in which the verdict lists them.

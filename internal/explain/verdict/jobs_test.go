@@ -81,3 +81,16 @@ func TestCompareGroups(t *testing.T) {
 	r.Groups = r.Groups[:1]
 	check.Equal(t, len(CompareGroups(r, Verdicts(r))), 0, "rows of one group")
 }
+
+// TestLongRequestsFirst: where nothing is at fault, the sentence is not about short requests that show no handler, if those of a handler
+// take far longer.
+func TestLongRequestsFirst(t *testing.T) {
+	for longNS, want := range map[int64]string{4e6: "show", 9e5: "any", 5e5: "any"} {
+		r := &report.Report{Judged: &report.Judged{}, Groups: []report.Group{
+			groupOf("any", report.KindHTTP1, 600, 2e5, report.Cause{Cause: report.CauseCPU, Site: lineOf("any")}),
+			groupOf("show", report.KindHTTP1, 20, longNS, report.Cause{Cause: report.CauseSleep, Site: lineOf("show")}),
+		}}
+		r.Groups[0].Named = false
+		check.Equal(t, Verdicts(r)[0].Group, want, "%d ns", longNS)
+	}
+}
