@@ -189,3 +189,41 @@ func TestCacheLoads(t *testing.T) {
 		}
 	}
 }
+
+// TestRepeatedCalls: each fourth request calls a peer, pauses and calls it again, in a transaction or not. It fails if the peer is the fault.
+func TestRepeatedCalls(t *testing.T) {
+	const transaction = "github.com/dgraph-io/badger/v4.(*DB).Update@/mod/github.com/dgraph-io/badger/v4@v4.9.6/txn.go:779"
+	for fix, callers := range map[string][]string{
+		"find out why the first call does not suffice":                                   {"main.ask@/src/main.go:30", "main.retry@/src/main.go:20"},
+		"make this call before the transaction begins that main.retry (main.go:20) runs": {"main.ask@/src/main.go:30", transaction, "main.retry@/src/main.go:20"},
+	} {
+		s := newServer()
+		server := []string{"net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", connFunc}
+		callers = append(callers, server...)
+		ask := func(clock int64) {
+			s.thread.Syscall(clock, append([]string{"syscall.write", "internal/poll.(*FD).Write", "net.(*netFD).Write", "net.(*conn).Write"}, callers...)...)
+			s.thread.SyscallEnd(clock + 5*us)
+			s.thread.Block(clock+10*us, "network", append([]string{"internal/poll.runtime_pollWait", "internal/poll.(*FD).Read", "net.(*conn).Read"}, callers...)...)
+			s.wake(clock+5*ms, firstConn)
+		}
+		for clock := int64(20 * ms); clock < 3000*ms; clock += 20 * ms {
+			s.wake(clock, firstConn)
+			s.thread.Create(clock+2*us, uint64(clock), "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", connFunc)
+			ask(clock + 5*us)
+			end := clock + 5*ms + 10*us
+			if clock/(20*ms)%4 == 0 {
+				s.thread.Block(end, "sleep", append([]string{"time.Sleep", "main.retry@/src/main.go:22"}, server...)...)
+				s.wake(end+2*ms, firstConn)
+				ask(end + 2*ms + 10*us)
+				end += 7*ms + 20*us
+			}
+			s.awaitRequest(end, firstConn)
+		}
+		found := s.explain(t).Findings
+		must.True(t, len(found) > 0, "no finding")
+		check.Equal(t, found[0].Remedy, fix, "%s", found[0].Title)
+		p := found[0].Predicted
+		must.True(t, p != nil, "no prediction")
+		check.True(t, p.P99NS.Est < 6*ms && p.P50NS.Est > 4*ms, "p50 %d, p99 %d", p.P50NS.Est, p.P99NS.Est)
+	}
+}

@@ -98,6 +98,7 @@ const (
 	Transaction
 	Logger
 	Operation
+	TransactionBody
 	CacheLoad
 	SetUp
 	FirstUse

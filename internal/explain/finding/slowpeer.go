@@ -139,6 +139,8 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 		return v, attr.narrowToConnOpens(&v, cand, &opens, awaited)
 	case calls != nil && attr.rewriteForCacheLoads(&v, cand, calls):
 		return v, true
+	case calls != nil && isAnswer && !maybeClient && attr.rewriteForRepeats(&v, cand, calls):
+		return v, true
 	case assumption != "" && attr.concernsMost(top.Requests):
 		v.Gain, v.Changes = cand.gain, []predict.Change{predict.Reuse(predict.SiteText(top.Site, report.CauseNetwork))} // the service can keep the connection or address
 		attr.predictAs(&v, assumption)

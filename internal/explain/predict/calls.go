@@ -1,6 +1,9 @@
 package predict
 
-import "github.com/whylate/whylate/report"
+import (
+	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/report"
+)
 
 // CallSum is what a trace shows of the calls to peers that a group's requests make one after the other from one source line.
 type CallSum struct {
@@ -15,7 +18,7 @@ func (m *Model) SetCalls(calls map[string][]CallSum) { m.calls = calls }
 
 // resolveCalls translates a change of the number or order of calls (calls@SITE=N, parallel@SITE) to a share of the network
 // waits at that site: N divided by the present number of calls, or the share of the longest call. The time between calls is
-// unchanged. If several lines match the site, the greatest reduction is used. Any other change is returned as it is.
+// unchanged. Where most requests make one or two calls, the number of each request's own waits counts (Count). If several lines match the site, the greatest reduction is used. Any other change is returned as it is.
 func (m *Model) resolveCalls(groupID string, c Change) Change {
 	if c.Kind != report.ChangeCalls && c.Kind != report.ChangeParallel {
 		return c
@@ -32,6 +35,9 @@ func (m *Model) resolveCalls(groupID string, c Change) Change {
 			scale = min(1, float64(c.Count)/calls.PerRequest)
 		}
 		if scale = 1 - (1-scale)*calls.SiteShare; scale < out.Scale {
+			if out.Count = 0; calls.PerRequest < threshold.Repeats {
+				out.Count = c.Count
+			}
 			out.Scale, out.Site = scale, SiteText(calls.Site, report.CauseNetwork)
 		}
 	}

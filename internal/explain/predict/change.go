@@ -15,7 +15,7 @@ import (
 // A Change is a change of the service. whylate.Change describes the fields without a comment.
 type Change struct {
 	Kind     report.ChangeKind // "" for ChangeTime, ChangeShare, and settings: the other fields say which
-	Count    int               // of ChangeSlots and ChangeCalls
+	Count    int               // of ChangeSlots and ChangeCalls, also when that is resolved to a share
 	Cause    report.CauseName
 	Site     string
 	To       time.Duration

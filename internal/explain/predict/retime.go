@@ -102,19 +102,23 @@ func (t *trial) changeAffects(c *trialChange, group *group) bool {
 func (c *trialChange) prepareRequest(graph *Graph) {
 	c.nsByComputation = slices.Grow(c.nsByComputation[:0], int(graph.computations)+1)[:graph.computations+1]
 	clear(c.nsByComputation)
-	var ownNS, otherNS, largest float64
+	var ownNS, otherNS, largest, waits float64
 	for i := range graph.intervals {
 		iv := &graph.intervals[i]
 		changedNS := c.weights[iv.targetID] * float64(iv.ns)
 		if changedNS == 0 {
 			continue
 		}
+		waits++
 		c.nsByComputation[iv.computation] += changedNS
 		if largest = max(largest, changedNS); iv.otherWork && !c.OwnWork {
 			otherNS += changedNS
 		} else {
 			ownNS += changedNS
 		}
+	}
+	if c.Kind == "" && c.Count > 0 && waits > 0 { // see resolveCalls
+		c.Scale = min(1, float64(c.Count)/waits)
 	}
 	c.concurrent = c.shareOfPs(ownNS, otherNS)
 	c.meetsOwnWork, c.meetsOtherWork, c.remainingAhead = ownNS > threshold.NoticeableShare*otherNS, otherNS > 0, unchanged

@@ -37,6 +37,11 @@ type PeerCalls struct {
 	// opened a connection. ConnOpenFunc is the standard-library function in which that took longest; "" if no stack shows it.
 	TotalNS, ConnOpenNS, ConnOpenRequests int64
 	ConnOpenFunc                          string
+	// Repeats counts the calls that follow an earlier one after a pause of the caller, RepeatRequests the requests with such calls, and
+	// RepeatNS is the time of their answers. Pause is where the caller pauses, and Transaction where the service begins the transaction in
+	// which it calls; nil if no stack shows it.
+	Repeats, RepeatRequests, RepeatNS int64
+	Pause, Transaction                *report.Site
 	// CacheLoads counts the requests of which a cache did not hold what these calls load; Cache is where the service asks it.
 	CacheLoads int64
 	Cache      *report.Site
@@ -64,9 +69,22 @@ type peerCallSum struct {
 	totalNS                              int64
 	fanOut                               fanOutSum
 	connOpens                            connOpenSum
+	repeats                              repeatSum
 	cacheLoads                           int64
 	cache                                tracefmt.FrameID
 	answers                              *sample.TopN[interval] // the earliest ones, from a call's wait to the end of the first part of its answer; nil for none
+}
+
+// A repeatSum adds up calls that repeat an earlier one after a pause. The fields are those of PeerCalls.
+type repeatSum struct {
+	calls, requests, ns int64
+	pause, transaction  tracefmt.FrameID
+}
+
+// add adds another sum, multiplied by a weight.
+func (s *repeatSum) add(addend *repeatSum, weight int64) {
+	s.calls, s.requests, s.ns = s.calls+addend.calls*weight, s.requests+addend.requests*weight, s.ns+addend.ns*weight
+	s.pause, s.transaction = max(s.pause, addend.pause), max(s.transaction, addend.transaction)
 }
 
 // A placedAnswer is the time of one call's answer.
@@ -89,6 +107,7 @@ func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
 	s.fanOut.lastNS += addend.fanOut.lastNS * weight
 	s.fanOut.othersNS += addend.fanOut.othersNS * weight
 	s.connOpens.add(&addend.connOpens, weight)
+	s.repeats.add(&addend.repeats, weight)
 	s.cacheLoads, s.cache = s.cacheLoads+addend.cacheLoads*weight, max(s.cache, addend.cache)
 	for _, answer := range addend.answers.Sorted() {
 		s.addAnswer(answer)
@@ -112,6 +131,7 @@ type requestCalls struct {
 	wait      int32            // index of the caller's latest wait; -1: the caller itself waits for the network
 	waitEnd   int64            // of that wait
 	lastNS    int64            // of the latest call
+	lastEnd   int64            // of the latest wait for an answer
 	peerCallSum
 }
 
@@ -121,6 +141,7 @@ type requestCalls struct {
 func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWait) {
 	p.callScratch, p.writers, p.answerScratch = p.callScratch[:0], p.writers[:0], p.answerScratch[:0]
 	reader, isLaterPart := uint64(0), false // of the latest wait
+	var pause *critpath.Step                // the latest one
 	for i := range w.Steps {
 		step := &w.Steps[i]
 		switch {
@@ -128,6 +149,8 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 			if p.sendsRequest(step.Stack) && !slices.Contains(p.writers, step.G) {
 				p.writers = append(p.writers, step.G)
 			}
+		case step.Kind == critpath.Sleep:
+			pause = step
 		case step.Kind == critpath.Network && !step.Inbound:
 			call := p.awaitedCall(w, step, waits)
 			index := slices.IndexFunc(p.callScratch, func(o requestCalls) bool {
@@ -154,6 +177,9 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 			wasLaterPart := isLaterPart
 			isLaterPart = p.stage.Sites.HasRole(call.stack, knowledge.ResponseBody) || !sent && (calls.calls > 0 || call.wait < 0 && reader == call.caller)
 			reader = call.caller
+			if pause != nil && sent && calls.calls > 0 && pause.G == call.caller && pause.Start >= calls.lastEnd {
+				calls.repeats.calls, calls.repeats.pause = calls.repeats.calls+1, p.stage.Sites.SiteOf(pause.Stack)
+			}
 			if calls.calls == 0 || sent {
 				calls.calls, calls.lastNS = calls.calls+1, 0
 				p.answerScratch = append(p.answerScratch, placedAnswer{call.site, call.via, interval{step.Start, step.End}})
@@ -170,6 +196,9 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 			}
 			if p.openingStack(step, waits) != 0 {
 				calls.connOpens.add(&connOpenSum{ns: stepNS, longestNS: stepNS, longestFunc: p.stage.Sites.CallOf(step.Stack)}, 1)
+			}
+			if calls.lastEnd = step.End; calls.repeats.calls > 0 {
+				calls.repeats.ns += stepNS
 			}
 			calls.answerNS += stepNS
 			calls.lastNS += stepNS
@@ -193,6 +222,9 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 				sum.laterParts.merge(&o.laterParts, 1)
 				sum.connOpens.add(&o.connOpens, 1)
 			}
+		}
+		if sum.repeats.calls > 0 {
+			sum.repeats.requests, sum.repeats.transaction = 1, p.stage.Sites.CallerOf(call.stack, knowledge.TransactionBody)
 		}
 		if sum.cache = p.stage.Sites.CallerOf(call.stack, knowledge.CacheLoad); sum.cache != 0 {
 			sum.cacheLoads = 1
@@ -352,6 +384,7 @@ func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 				LaterParts: o.laterParts.waits, AckDelays: o.laterParts.ackDelays, ShortAckDelays: o.laterParts.shortAckDelays, AckDelayNS: o.laterParts.ackDelayNS,
 				TotalNS: o.totalNS, ConnOpenNS: o.connOpens.ns,
 				ConnOpenRequests: o.connOpens.requests, ConnOpenFunc: sp.Syms.String(o.connOpens.longestFunc), Crowding: crowdingOf(o.answers.Sorted()),
+				Repeats: o.repeats.calls, RepeatRequests: o.repeats.requests, RepeatNS: o.repeats.ns, Pause: sp.Site(o.repeats.pause), Transaction: sp.Site(o.repeats.transaction),
 				CacheLoads: o.cacheLoads, Cache: sp.Site(o.cache),
 			})
 		}
