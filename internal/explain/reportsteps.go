@@ -152,7 +152,7 @@ type groupTable struct {
 	pathIDs      []path.GroupID // of groups
 	medians      []int64        // of groups, see groups.Row
 	servers      []report.Server
-	selfPaced    map[string]bool    // by id, of groups of iterations: their loops begin them after a pause
+	unawaited    map[string]bool    // by id: neither a client nor a goroutine waits for this work
 	queuedShares map[string]float64 // by id: share of a group's iterations whose work was available at once
 	backlogs     map[string]*request.Backlog
 }
@@ -162,7 +162,7 @@ func (r *reading) reportGroups(slowest *detailed.Sum, work *workSelection, sp *s
 	rows := r.groups.Rows(sp, work.shown)
 	isSelfStarted := func(row *groups.Row) bool { return work.isSelfStarted(r.groups.GroupKey(row.PathGroup)) }
 	groups.SortByRole(rows, time.Duration(r.pass.End-r.pass.Start), isSelfStarted)
-	out := &groupTable{groups: []report.Group{}, servers: r.groups.Servers(rows), selfPaced: map[string]bool{}, queuedShares: map[string]float64{}, backlogs: map[string]*request.Backlog{}}
+	out := &groupTable{groups: []report.Group{}, servers: r.groups.Servers(rows), unawaited: map[string]bool{}, queuedShares: map[string]float64{}, backlogs: map[string]*request.Backlog{}}
 	backlogs := r.pass.Finder.Backlogs()
 	for _, row := range rows {
 		key := r.groups.GroupKey(row.PathGroup)
@@ -172,7 +172,7 @@ func (r *reading) reportGroups(slowest *detailed.Sum, work *workSelection, sp *s
 		if i := slices.IndexFunc(backlogs, func(b request.Backlog) bool { return key.Kind == request.Loop && b.Loop == key.Name }); i >= 0 {
 			out.backlogs[row.ID] = &backlogs[i]
 		}
-		out.selfPaced[row.ID] = row.Kind == report.KindLoop && work.isTimerStarted(key)
+		out.unawaited[row.ID] = work.isUnawaited(key)
 		g := row.Group
 		g.Backlog = reportBacklog(out.backlogs[row.ID], r.pass.End-r.pass.Start, sp)
 		if saturated := r.pass.Finder.SaturatedLoop(key.Kind, key.Name); saturated != nil && g.Backlog == nil {
@@ -306,7 +306,7 @@ func (r *reading) ruleInput(joined *report.Report, table *groupTable, sums detai
 		NoSelfConnections: r.peers.IsRefuted(),
 		// Groups and start functions.
 		OutlierMoments: outlierIntervals(table, sums.moments), HerdOverlap: herdOverlap(table, sums.moments, stats, r.pass), BacklogShares: table.queuedShares,
-		UnawaitedGroups: table.selfPaced, MessageLoops: work.messageLoops(sp),
+		UnawaitedGroups: table.unawaited, MessageLoops: work.messageLoops(sp),
 		WorksForServer: work.servesRequests(sp), AcceptsConnections: r.pass.Finder.IsUnknownServer(),
 		Predict: model.WhatIf, AddPool: model.AddPool, Pauses: model.PausesOf, RepeatShare: model.RepeatShare,
 	}

@@ -290,6 +290,59 @@ func TestWorkForRequests(t *testing.T) {
 	}
 }
 
+// TestUnawaitedWork: in a process that serves requests, two workers contend on a mutex. If a timer begins the work that they share, no
+// request waits for it, and their wait is a fact. If the network begins it, a client may wait.
+func TestUnawaitedWork(t *testing.T) {
+	for _, isTimed := range []bool{true, false} {
+		builder := tracetext.New(26)
+		th, second, poller := builder.Thread(), builder.Thread(), builder.ThreadWithoutP()
+		const feeder, first, other, conn = 3, 4, 5, 7
+		work := []string{"runtime.chanrecv1", "example.com/shop.(*stats).work"}
+		rest := []string{"runtime.chanrecv1", "example.com/shop.(*stats).run"}
+		reason := "chan receive"
+		if !isTimed {
+			rest, reason = []string{"internal/poll.(*FD).Read", "example.com/shop.(*stats).run"}, "network"
+		}
+		for _, g := range []uint64{feeder, first, other, conn} {
+			builder.Waiting(g)
+		}
+		writeIdleWait(th, poller, 1*ms, conn)
+		for i, g := range []uint64{first, other, feeder} {
+			clock := 2*ms + int64(i)*100*us
+			poller.Unblock(clock, g)
+			th.Start(clock+us, g)
+			if g == feeder {
+				th.Block(clock+2*us, reason, rest...)
+			} else {
+				th.Block(clock+2*us, "chan receive", work...)
+			}
+		}
+		clock := int64(3 * ms)
+		for range 60 {
+			writeScrape(th, poller, clock, conn, "example.com/shop.show")
+			clock += 200 * us
+			poller.Unblock(clock, feeder)
+			th.Start(clock+us, feeder)
+			th.Unblock(clock+2*us, first, "runtime.chansend1", "example.com/shop.(*stats).run")
+			th.Unblock(clock+3*us, other, "runtime.chansend1", "example.com/shop.(*stats).run")
+			th.Block(clock+4*us, reason, rest...)
+			th.Start(clock+5*us, first)
+			second.Start(clock+5*us, other)
+			second.Block(clock+20*us, "sync", "sync.(*Mutex).Lock", "example.com/shop.(*stats).work")
+			clock += 6 * ms
+			th.Unblock(clock, other, "sync.(*Mutex).Unlock", "example.com/shop.(*stats).work")
+			th.Block(clock+us, "chan receive", work...)
+			second.Start(clock+2*us, other)
+			second.Block(clock+us*100, "chan receive", work...)
+			clock += ms
+		}
+		rep := explainBuilt(t, builder, whylate.Options{})
+		i := slices.IndexFunc(rep.Findings, func(f report.Finding) bool { return f.Code == report.RuleLockConvoy })
+		must.True(t, i >= 0, "timed: %v: no lock is reported: %q", isTimed, groupTexts(rep))
+		check.Equal(t, rep.Findings[i].Severity.IsMajor(), !isTimed, "timed: %v: the lock matters to clients", isTimed)
+	}
+}
+
 // TestIdleMain: a main goroutine that sleeps is no request. The report lists start functions instead, the one with the
 // most wakes first.
 func TestIdleMain(t *testing.T) {

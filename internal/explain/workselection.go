@@ -96,10 +96,11 @@ func (f *workSelection) isJudged(k request.Kind) bool {
 	return f.isUserDefined || k != request.Run && (!f.hasServer || k.IsServed())
 }
 
-// isTimerStarted reports whether a timer began most of a group's work.
-func (f *workSelection) isTimerStarted(k path.GroupKey) bool {
+// isUnawaited reports whether neither a client nor a goroutine waits for a group's work: iterations that a timer begins or, in a process
+// that serves requests, work that neither these nor the network began, directly or by the work that started it.
+func (f *workSelection) isUnawaited(k path.GroupKey) bool {
 	w := f.byKey[workKey{k.Kind, k.Name}]
-	return w != nil && w.IsTimerStarted
+	return w != nil && (k.Kind == request.Loop && w.IsTimerStarted || f.hasServer && (k.Kind == request.Loop || k.Kind == request.Goroutine) && !w.IsStartedOutside)
 }
 
 // isSelfStarted reports whether no client is known to wait for a group's work: a timer begins it, or it consists of

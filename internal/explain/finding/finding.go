@@ -69,7 +69,7 @@ type Input struct {
 	// SlotWaits describes the goroutines that ended requests' waits, and whether they held slots of a pool.
 	SlotWaits []queues.SlotWaits
 	// UnawaitedGroups has the ids of groups for which neither a client nor a goroutine waits: iterations of loops that begin
-	// each iteration after a pause of their own.
+	// each iteration after a pause of their own and, in a process that serves requests, work that those did not begin.
 	UnawaitedGroups map[string]bool
 	// LongWaits describes requests that spend most of their time in one wait, and whether they had handed work over before it.
 	LongWaits []queues.LongWaits
