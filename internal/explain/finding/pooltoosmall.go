@@ -213,6 +213,14 @@ func (p *poolFacts) wideHolder() *report.Site {
 	return p.slots.WideHolder.OwnLine()
 }
 
+// lineOfWait returns the service's line at which a candidate's requests wait on a route.
+func lineOfWait(cand *candidate, top *causeRoute) *report.Site {
+	if v := firstMatch(top.via, func(v *report.Via) bool { return waitKeyOf(v) == cand.wait }); v != nil {
+		return v.Site.OwnLine()
+	}
+	return nil
+}
+
 // poolVerdict returns the verdict on a pool with too few slots, or on a limit within each request (fanOutVerdict). Its gain is
 // the time in the queue.
 func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
@@ -232,7 +240,11 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	}
 	v.Title = textOf(title, "pool", facts.kind.name, "activity", facts.holderActivity, "holder", facts.holderText(top))
 	if site := facts.wideHolder(); site != nil {
-		v.Title = textOf("title pool-wide", "holder", site, "n", words.Figure(math.Round(facts.slots.WaitsPerRelease)))
+		title := textKey("title pool-wide")
+		if facts.slots.ReleasesFewToo {
+			title, v.Site = "title pool-wide-some", lineOfWait(cand, top)
+		}
+		v.Title = textOf(title, "holder", site, "site", lineOfWait(cand, top), "n", words.Figure(math.Round(facts.slots.WaitsPerRelease)))
 	}
 	if facts.holdersCompute {
 		v.doubt(0.7, textOf("phrase doubt-holders-compute"))
@@ -360,7 +372,10 @@ func isPeerWait(c *report.Cause) bool { return c.Cause == report.CauseNetwork &&
 // slotAdvice returns the fix of a pool: more slots, with a number where it is known, or a shorter or earlier use of a slot,
 // depending on what its holders do.
 func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFacts) string {
-	if site := facts.wideHolder(); site != nil {
+	switch site := facts.wideHolder(); {
+	case site != nil && facts.slots.ReleasesFewToo:
+		return textOf("fix pool-wide-some", "site", lineOfWait(cand, top))
+	case site != nil:
 		return textOf("fix pool-wide", "holder", site)
 	}
 	workSite, holdText := top.nonStdSite(), words.Brief(int64(facts.holdNS))
@@ -375,8 +390,8 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 	case facts.hasServers && isSerialAsker(facts.service, top.Cause):
 		fix = textOf("fix pool-asks-elsewhere")
 	}
-	if v := firstMatch(top.via, func(v *report.Via) bool { return waitKeyOf(v) == cand.wait }); v != nil && facts.kind.hasHolder && names.Position(v.Site.OwnLine()) != "" {
-		fix = textOf("fix pool-at-line", "fix", fix, "line", names.Position(v.Site.OwnLine()))
+	if line := names.Position(lineOfWait(cand, top)); facts.kind.hasHolder && line != "" {
+		fix = textOf("fix pool-at-line", "fix", fix, "line", line)
 	}
 	switch {
 	case !facts.isSizeKnown(), strings.Contains(facts.kind.advice, "{n}"):

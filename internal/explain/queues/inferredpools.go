@@ -175,8 +175,12 @@ type slotWaitSum struct {
 	sampled              sampledHolders
 }
 
-// A releaseSum counts the releases of a semaphore's units at one site, and the waits that these ended.
-type releaseSum struct{ releases, waits int64 }
+// A releaseSum counts the releases of a semaphore's units at one site, and the waits that these ended. Of these, wide and wideWaits count
+// the releases that ended wideRelease waits or more.
+type releaseSum struct{ releases, waits, wide, wideWaits int64 }
+
+// wideRelease is how many waits at least end by a release of many units. A wait for two units may follow a wait for one, at any semaphore.
+const wideRelease = threshold.Repeats
 
 // aggregateHandovers adds the handovers that all workers recorded in a generation to the sums, once for each wait. Waits at one
 // source line are treated together, see addPool.
@@ -313,7 +317,7 @@ func (s *slotWaitSum) inferHolds(list []*handover, requests map[uint64]struct{})
 		released            bool
 	}
 	holdByWaiter := map[uint64]*slotHold{} // latest hold of each goroutine
-	lastWakeByWaker, childWakers := map[uint64]int64{}, map[uint64]bool{}
+	lastWakeByWaker, endedByRelease, childWakers := map[uint64]int64{}, map[uint64]int64{}, map[uint64]bool{}
 	var holds, partialHolds, backgroundHolds []interval
 	waits := make([]interval, 0, len(list))
 	childrenByWaiter := map[uint64][]interval{} // lifetimes of the goroutines that a waiter created and waited for
@@ -341,7 +345,14 @@ func (s *slotWaitSum) inferHolds(list []*handover, requests map[uint64]struct{})
 		released := releaseSum{waits: 1}
 		if lastWake == 0 || h.waitEnd-lastWake > threshold.IdleCheckNS {
 			s.wakeInstants++
-			released.releases = 1
+			released.releases, endedByRelease[h.waker] = 1, 0
+		}
+		endedByRelease[h.waker]++
+		switch n := endedByRelease[h.waker]; {
+		case n == wideRelease:
+			released.wide, released.wideWaits = 1, n
+		case n > wideRelease:
+			released.wideWaits = 1
 		}
 		if h.release != 0 {
 			s.addRelease(h.release, released)
@@ -421,7 +432,7 @@ func (s *slotWaitSum) addRelease(site tracefmt.FrameID, addend releaseSum) {
 		s.releases = map[tracefmt.FrameID]releaseSum{}
 	}
 	sum := s.releases[site]
-	s.releases[site] = releaseSum{sum.releases + addend.releases, sum.waits + addend.waits}
+	s.releases[site] = releaseSum{sum.releases + addend.releases, sum.waits + addend.waits, sum.wide + addend.wide, sum.wideWaits + addend.wideWaits}
 }
 
 // totalLength returns the sum of the lengths of intervals.
@@ -492,9 +503,10 @@ type SlotWaits struct {
 	BackgroundHolders int
 	BackgroundSite    *report.Site
 	// WideHolder is where holders of a semaphore release many units at once, and WaitsPerRelease how many waits that ended on
-	// average; nil if one release ends about one wait.
+	// average; nil if one release ends about one wait. ReleasesFewToo says that others release few units at that line.
 	WideHolder      *report.Site
 	WaitsPerRelease float64
+	ReleasesFewToo  bool
 }
 
 // SlotWaits returns, for each slotKey, the waits that other goroutines ended, the most frequent first. Merge must have been
@@ -535,8 +547,14 @@ func (s *Sum) SlotWaits(sp *spell.Speller) []SlotWaits {
 		}
 		for _, site := range slices.SortedFunc(maps.Keys(sum.releases), sp.CompareFrames) {
 			released := sum.releases[site]
-			if n := float64(released.waits) / float64(max(released.releases, 1)); released.releases >= threshold.SmallSample && n >= 2 && n > stats.WaitsPerRelease {
-				stats.WideHolder, stats.WaitsPerRelease = sp.Site(site), n
+			n, isMixed := float64(released.waits)/float64(max(released.releases, 1)), 2*released.wide < released.releases
+			if isMixed && released.wide >= threshold.Repeats && float64(released.wideWaits) >= threshold.MajorShare*float64(sum.waits) {
+				n = float64(released.wideWaits) / float64(released.wide)
+			} else {
+				isMixed = false
+			}
+			if (isMixed || released.releases >= threshold.SmallSample) && n >= 2 && n > stats.WaitsPerRelease {
+				stats.WideHolder, stats.WaitsPerRelease, stats.ReleasesFewToo = sp.Site(site), n, isMixed
 			}
 		}
 		out = append(out, stats)

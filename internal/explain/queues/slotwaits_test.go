@@ -11,6 +11,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -19,7 +20,9 @@ import (
 
 // slotWaitsOf returns the statistics of one generation of handovers, divided among some workers.
 func slotWaitsOf(workers int, handovers []handover, requestGoroutines ...uint64) []SlotWaits {
-	syms := tracefmt.NewSymbols().Snapshot()
+	symbols := tracefmt.NewSymbols()
+	symbols.AddStack(tracefmt.FrameText{Func: "main.release", File: "/s/main.go", Line: 9}) // frame 1
+	syms := symbols.Snapshot()
 	sum := New()
 	for range workers {
 		sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{}))
@@ -177,6 +180,33 @@ func TestSlotWaits(t *testing.T) {
 		if shuffledStats := slotWaitsOf(3, shuffled, waiters...); !reflect.DeepEqual(got, shuffledStats) {
 			t.Errorf("%s: with three workers %+v, with one %+v", c.name, shuffledStats, got)
 		}
+	}
+}
+
+// TestWideReleases: holders of many units release them at the line at which those of one unit do. Each ends many waits at once; a
+// release of two units is no wide one.
+func TestWideReleases(t *testing.T) {
+	const ms = 1_000_000
+	for units, isWide := range map[int64]bool{2: false, 8: true} {
+		var list []handover
+		last := uint64(1)
+		add := func(waiter, waker uint64, end int64) {
+			list = append(list, handover{key: slotKey{wait: critpath.WaitSelect}, waiter: waiter, waitStart: end - 9*ms, waitEnd: end, requestEnd: end + 50*ms, waker: waker, release: 1})
+		}
+		for i := range int64(6) {
+			large, time := uint64(1000+i), (i+1)*100*ms
+			add(large, last, time)
+			for k := range units {
+				add(uint64(100*(i+1)+k), large, time+30*ms+k*1000)
+			}
+			for k := range units + 1 {
+				add(uint64(100*(i+1)+50+k), uint64(100*(i+1)+k), time+(40+k)*ms)
+			}
+			last = uint64(100*(i+1) + 50)
+		}
+		got := slotWaitsOf(2, list)
+		must.Equal(t, len(got), 1, "rows")
+		check.True(t, (got[0].WideHolder != nil) == isWide && got[0].ReleasesFewToo == isWide && (!isWide || got[0].WaitsPerRelease == float64(units)), "%d units: %+v", units, got[0])
 	}
 }
 
