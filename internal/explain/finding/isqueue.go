@@ -97,6 +97,12 @@ func isSerialAsker(service *queues.ServiceStats, c *report.Cause) bool {
 	return c.Cause == report.CauseNetwork && service.ServerWroteShare >= threshold.NearlyAllShare && service.AlreadyRunningShare >= threshold.MajorShare
 }
 
+// isUnevenlyDivided reports whether nearly all other workers are idle while requests queue for one. If work is divided at random, so few
+// are at work only while no request queues.
+func isUnevenlyDivided(service *queues.ServiceStats) bool {
+	return service != nil && service.Workers > 1 && float64(service.IdleWorkers) >= threshold.MostShare*float64(service.Workers-1)
+}
+
 // isFanOutLimit reports whether a request waits because a limit bounds the number of goroutines that it may start itself, as
 // errgroup.SetLimit does. Each of these goroutines serves only this request.
 func isFanOutLimit(wait waitKey, slots *queues.SlotWaits) bool {

@@ -75,6 +75,8 @@ func poolKindAtWait(wait waitKey, service *queues.ServiceStats, slotWaits *queue
 		return kind
 	case service != nil && service.OtherRequestShare > 0.5 || slotWaits != nil:
 		return heldSlotKind(textOf("phrase place-held-by-requests"), textOf("fix pool-more-places"))
+	case isUnevenlyDivided(service):
+		return serverKind(textOf("phrase one-worker", "n", service.Workers), serverAdvice)
 	case service != nil && service.MaxServers > 1 && service.Requests >= 5*service.MaxServers:
 		return serverKind(textOf("phrase one-worker", "n", service.MaxServers), serverAdvice)
 	case service != nil && service.MaxServers == 1:

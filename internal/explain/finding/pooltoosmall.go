@@ -66,6 +66,7 @@ type poolFacts struct {
 	hasServers     bool                 // goroutines serve the queue, one request at a time
 	isHandover     bool                 // requests wait only until a server that asks a peer takes their message
 	isBursty       bool                 // the number of slots needed depends on how many requests arrive together, which is unknown
+	isUneven       bool                 // most of the servers are idle while requests queue for one
 	holdersCompute bool                 // its holders spend their time computing
 	serviceNS      int64                // the request's own service time, if it is part of the wait
 	holderActivity string               // phrase for the activity of its holders
@@ -84,6 +85,7 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 		facts.slots = nil
 	}
 	facts.kind = poolKindOf(cand, top, service, facts.slots)
+	facts.isUneven = facts.slots == nil && isUnevenlyDivided(service)
 	queuedNS, ownNS, requests := a.queueTimes(cand)
 	facts.queuedNS = queuedNS
 	// A worker's time for a request is on no other request's path: the last service time before the
@@ -120,6 +122,9 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 	facts.sufficient = max(facts.sufficient, 2)
 	if facts.hasServers {
 		facts.sufficient = max(facts.sufficient, service.MaxServers+1)
+		if facts.isUneven {
+			facts.sufficient = service.Workers
+		}
 	}
 	if facts.slots != nil {
 		facts.sufficient = max(facts.sufficient, facts.slots.Slots+1)
@@ -246,6 +251,9 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 		}
 		v.Title = textOf(title, "holder", site, "site", lineOfWait(cand, top), "n", words.Figure(math.Round(facts.slots.WaitsPerRelease)))
 	}
+	if facts.isUneven {
+		v.Title = textOf("title pool-uneven", "n", facts.service.Workers, "idle", facts.service.IdleWorkers, "activity", facts.holderActivity)
+	}
 	if facts.holdersCompute {
 		v.doubt(0.7, textOf("phrase doubt-holders-compute"))
 	}
@@ -306,6 +314,8 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 	switch {
 	case facts.kind.isConnection:
 		return changes, textOf("phrase change-connections", "n", facts.sufficient, "slot", facts.kind.slotNoun)
+	case facts.isUneven:
+		return changes, textOf("phrase change-shared", "n", facts.sufficient)
 	case facts.hasServers:
 		return changes, textOf("phrase change-servers", "n", facts.sufficient)
 	}
@@ -353,7 +363,9 @@ func (p *poolFacts) addPoolNumbers(v *Verdict, c *candidate) {
 	if p.hasServers {
 		v.addEvidence(evidenceOf("evidence pool-goroutines", p.service.MaxServers, "count"))
 	}
-	if !p.isBursty && p.isSizeKnown() && !p.kind.isSharedConnection && p.wideHolder() == nil {
+	if p.isUneven {
+		v.addEvidence(evidenceOf("evidence pool-idle", p.service.IdleWorkers, "count", "n", p.service.Workers))
+	} else if !p.isBursty && p.isSizeKnown() && !p.kind.isSharedConnection && p.wideHolder() == nil {
 		v.addEvidence(evidenceOf("evidence pool-sufficient", p.sufficient, "count"))
 	}
 }
@@ -377,6 +389,9 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 		return textOf("fix pool-wide-some", "site", lineOfWait(cand, top))
 	case site != nil:
 		return textOf("fix pool-wide", "holder", site)
+	}
+	if facts.isUneven {
+		return textOf("fix pool-uneven", "n", facts.service.Workers)
 	}
 	workSite, holdText := top.nonStdSite(), words.Brief(int64(facts.holdNS))
 	size, additional, copies := facts.poolAt(nil).Slots, facts.additionalConnections(), "several"

@@ -62,6 +62,8 @@ type serviceSum struct {
 	endInstants    int64 // instants at which last services ended; fewer than requests if several end together
 	servers        map[uint64]struct{}
 	maxServers     int // largest number of servers at the same time, each counted from its first service to its last
+	// Of the samples in which several requests wait for one server: their number, the sum of the idle workers, and the most workers.
+	idleSamples, idleWorkers, workers int
 
 	endMarks []endMark
 }
@@ -143,6 +145,7 @@ func (p *workerSum) addServices(w *path.WalkResult) {
 			}
 		}
 		svc.serverWrote = svc.isLast && svc.key.cause == cause.Network && (svc.serverWrote || p.hasServerWritten(w, svc))
+		p.sampleIdleWorkers(svc)
 	}
 	if w.Sampled && len(w.LongPWaits) < path.MaxLongPWaits {
 		for i := range services {
@@ -273,6 +276,7 @@ func (s *Sum) aggregateServices() {
 		}
 		sum.maxServers = max(sum.maxServers, maxOverlap(busy))
 	}
+	s.addIdleSamples()
 }
 
 // add adds the services of one server, sorted by start, to the sum of their key, and returns the end of the last one. Requests
@@ -356,6 +360,9 @@ type ServiceStats struct {
 	// Servers counts the servers, up to 1024, and MaxServers those at the same time. The former is larger if workers end and
 	// others replace them.
 	Servers, MaxServers int
+	// IdleWorkers is the mean number of servers' siblings that are idle while several requests wait for one server, of Workers in all:
+	// work is divided among them before they are free. Both are 0 if that was seen too rarely.
+	IdleWorkers, Workers int
 	// ServiceNS is the mean time that a server was busy for the request, or the batch of requests, that it finished at one
 	// instant.
 	ServiceNS int64
@@ -400,6 +407,9 @@ func (s *Sum) Services(sp *spell.Speller, kinds func(request.Kind) bool) []Servi
 			ServerWroteShare:    float64(sum.serverWrites) / float64(max(sum.unlocked, 1)),
 			AlreadyRunningShare: float64(sum.alreadyRunning) / float64(max(sum.unlocked, 1)),
 			ServiceNS:           sum.busyNS / sum.endInstants, PeriodNS: tickerPeriod(sum.endMarks),
+		}
+		if sum.idleSamples >= threshold.SmallSample {
+			stats.IdleWorkers, stats.Workers = sum.idleWorkers/sum.idleSamples, sum.workers
 		}
 		if s.sliceNS > 0 {
 			stats.BusyServers = float64(sum.busyNS) / float64(s.sliceNS)

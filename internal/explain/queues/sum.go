@@ -6,6 +6,7 @@
 // line (methods of Sum after Merge), from which package finding decides.
 //
 //	services.go     goroutines that requests wait for, as servers of a queue: utilisation, batches, sleeps
+//	idleworkers.go  other goroutines that could serve the queue, and are idle
 //	inferredpools.go waits that show a pool: who acquires and releases its slots, how many there are
 //	slotholders.go  who held the slots of a pool while a slow request waited for one
 //	longwaits.go    the longest wait of a request: does it wait for work that it handed over, or for news
@@ -63,6 +64,7 @@ type workerSum struct {
 	// Of this generation's slice:
 	sliceEnd          int64 // requests that end before it belong to the slice
 	services          []service
+	idleSamples       []idleSample
 	handovers         []handover
 	limiterWaits      []limiterWait
 	requestGoroutines map[uint64]struct{} // goroutines of the slice's requests
@@ -83,7 +85,8 @@ type workerSum struct {
 	// The transactions of the window, if they were searched for in this generation.
 	transactions    []transaction
 	hasTransactions bool
-	holderSamples   map[sampleKey]*holderSample // of this generation's waits
+	holderSamples   map[sampleKey]*holderSample                      // of this generation's waits
+	goroutineStates map[int64]map[tracefmt.StringID][]goroutineState // by sampled instant of this generation and start function
 	// divergingPositions caches the results of divergingPosition by the waiter's and the holder's stack.
 	divergingPositions map[[2]tracefmt.StackID]holderPosition
 	// Scratch space for one request:
@@ -112,7 +115,7 @@ func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 		streams: make(map[tracefmt.FrameID]streamSum), siblingLocks: make(map[tracefmt.FrameID]siblingSum),
 		holderLines: make(map[holderLineKey]int64), peerCalls: make(map[peerCallKey]*peerCallSum), connOpens: make(map[path.GroupID]*groupOpenSum), lockedWaits: make(map[lockedKey]*lockedSum),
 		messages: make(map[path.GroupID]*messageSum), ticks: make(map[path.GroupID]*tickSum),
-		holderSamples: make(map[sampleKey]*holderSample), divergingPositions: make(map[[2]tracefmt.StackID]holderPosition),
+		holderSamples: make(map[sampleKey]*holderSample), goroutineStates: make(map[int64]map[tracefmt.StringID][]goroutineState), divergingPositions: make(map[[2]tracefmt.StackID]holderPosition),
 	}
 	s.workers = append(s.workers, p)
 	return p
@@ -146,9 +149,10 @@ func (s *Sum) BeginGeneration(batch request.Batch) {
 	}
 	for _, p := range s.workers {
 		p.sliceEnd = to
-		p.services, p.handovers, p.limiterWaits = p.services[:0], p.handovers[:0], p.limiterWaits[:0]
+		p.services, p.idleSamples, p.handovers, p.limiterWaits = p.services[:0], p.idleSamples[:0], p.handovers[:0], p.limiterWaits[:0]
 		clear(p.requestGoroutines)
 		clear(p.holderSamples)
+		clear(p.goroutineStates)
 		p.hasTransactions = false
 	}
 }

@@ -1,0 +1,121 @@
+package queues
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/entry"
+	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// Workers that take from one channel are all at work while requests queue: an idle one would take the next message. If some are idle
+// nevertheless, each has its own channel, and the work is divided unevenly.
+
+// An idleSample is an instant at which a request waits for a worker, with the worker's siblings: goroutines in the same function.
+type idleSample struct {
+	key     serviceKey
+	worker  uint64
+	time    int64
+	idle    int // siblings that wait for a message in that function, at another line than the worker's
+	workers int // the worker and all siblings
+}
+
+// A goroutineState is what a goroutine does at a sampled instant.
+type goroutineState struct {
+	g      uint64
+	state  timeline.State
+	frames []tracefmt.FrameID // innermost first
+}
+
+// maxWorkers bounds the goroutines of one start function that are compared.
+const maxWorkers = 256
+
+// sampleIdleWorkers records the siblings of a service's server, if a sampled instant is within the service.
+func (p *workerSum) sampleIdleWorkers(svc *service) {
+	sample := idleSample{key: svc.key, worker: svc.server, time: (svc.end - 1) / sampleEveryNS * sampleEveryNS}
+	if sample.time <= svc.start {
+		return
+	}
+	siblings, i := p.siblingsAt(sample.time, svc.server)
+	if i < 0 || len(siblings) > maxWorkers {
+		return
+	}
+	atWork, depth := siblings[i].frames, 0 // depth is that of the function that idle siblings wait in
+	for k := range siblings {
+		frames, isReceive := siblings[k].frames, false
+		for len(frames) > 0 && p.stage.Sites.RolesOf(frames[0]).Has(knowledge.Runtime) {
+			roles := p.stage.Sites.RolesOf(frames[0])
+			frames, isReceive = frames[1:], isReceive || roles.Has(knowledge.ReceiveWait) || roles.Has(knowledge.SelectWait)
+		}
+		n := len(frames)
+		if siblings[k].state == timeline.Waiting && isReceive && n > 0 && p.isInFunctionOf(atWork, frames, n) && p.stage.Syms.Line(frames[0]) != p.stage.Syms.Line(atWork[len(atWork)-n]) {
+			sample.idle, depth = sample.idle+1, n
+		}
+	}
+	if sample.idle == 0 {
+		return
+	}
+	for k := range siblings {
+		if p.isInFunctionOf(atWork, siblings[k].frames, depth) {
+			sample.workers++
+		}
+	}
+	p.idleSamples = append(p.idleSamples, sample)
+}
+
+// siblingsAt returns what the goroutines with the start function of goroutine g do at a sampled instant, and the index of g among
+// them, -1 if that is not known.
+func (p *workerSum) siblingsAt(time int64, g uint64) (siblings []goroutineState, index int) {
+	byStart, ok := p.goroutineStates[time]
+	if !ok {
+		byStart = make(map[tracefmt.StringID][]goroutineState)
+		if gen := p.stage.Win.Gens[p.stage.Win.GenIndex(time)]; gen.GoroutineCount() <= maxSampled {
+			gen.Goroutines(func(g uint64) {
+				p.spans = p.stage.Win.SpansCoarse(g, time, time+1, p.spans[:0])
+				if len(p.spans) == 0 || p.spans[0].State == timeline.NotAlive {
+					return
+				}
+				if frames := p.stage.Syms.Stack(p.spans[0].Stack); len(frames) > 0 {
+					start := p.stage.Syms.Frame(frames[len(frames)-1]).Func
+					byStart[start] = append(byStart[start], goroutineState{g, p.spans[0].State, frames})
+				}
+			})
+		}
+		p.goroutineStates[time] = byStart
+	}
+	for _, siblings := range byStart {
+		if i := slices.IndexFunc(siblings, func(s goroutineState) bool { return s.g == g }); i >= 0 {
+			return siblings, i
+		}
+	}
+	return nil, -1
+}
+
+// isInFunctionOf reports whether two stacks have the same functions in their outermost n frames.
+func (p *workerSum) isInFunctionOf(first, second []tracefmt.FrameID, n int) bool {
+	if len(first) < n || len(second) < n {
+		return false
+	}
+	return slices.EqualFunc(first[len(first)-n:], second[len(second)-n:], func(a, b tracefmt.FrameID) bool {
+		return p.stage.Syms.Frame(a).Func == p.stage.Syms.Frame(b).Func
+	})
+}
+
+// addIdleSamples adds the samples of a generation in which several requests wait for one worker.
+func (s *Sum) addIdleSamples() {
+	var list []idleSample
+	for _, p := range s.workers {
+		list = append(list, p.idleSamples...)
+	}
+	slices.SortFunc(list, func(a, b idleSample) int {
+		return cmp.Or(cmp.Compare(a.worker, b.worker), cmp.Compare(a.time, b.time), cmp.Compare(a.key.kind, b.key.kind),
+			cmp.Compare(a.key.cause, b.key.cause), cmp.Compare(a.key.site, b.key.site), cmp.Compare(a.idle, b.idle))
+	})
+	for atOnce := range entry.EqualRuns(list, func(a, b idleSample) bool { return a.worker == b.worker && a.time == b.time && a.key == b.key }) {
+		if sum := s.services[atOnce[0].key]; len(atOnce) > 1 && sum != nil {
+			sum.idleSamples, sum.idleWorkers, sum.workers = sum.idleSamples+1, sum.idleWorkers+atOnce[0].idle, max(sum.workers, atOnce[0].workers)
+		}
+	}
+}
