@@ -62,6 +62,7 @@ type clientConnection struct {
 	// A stream of messages: reader receives them, and transport is the goroutine that reads the stream's connection.
 	isStream  bool
 	transport uint64
+	readable  []int64 // by exchange: since when its answer may have been there to be read
 }
 
 // A writer is a goroutine that writes the requests of a connection, with the times at which it began to write.
@@ -158,6 +159,7 @@ func (c *Clients) addArrivals(g *timeline.Gen, conn *clientConnection) {
 		}
 		if conn.isStream {
 			if c.endsMessageWait(s) {
+				conn.readable = append(conn.readable, c.readableSince(s, max(last(conn.arrivals), s.End-maxUnreadNS)))
 				conn.arrivals, conn.transport = append(conn.arrivals, s.End), s.Waker
 			}
 			continue

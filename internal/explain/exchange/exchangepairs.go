@@ -10,7 +10,9 @@ import (
 type pair struct {
 	exchange Exchange
 	request  int
-	lastSend int64 // of a stream: when the client last wrote before the request began; 0: unknown
+	// Of a stream: when the client last wrote before the request began, and since when the answer may have been there to be read; 0:
+	// unknown.
+	lastSend, readable int64
 }
 
 // A fit says how the exchanges of a client's connection and the requests of a server's fit to each other.
@@ -130,6 +132,8 @@ func (f *fit) wayTimes(requests []Request, l *Link) (forwardTimes, returnTimes [
 			back = max(back, -back) // requests need not end inside of calls
 		case back < 0: // the answer has several parts
 			back = p.exchange.Arrived - l.ToClient(max(r.AnswerTime, r.Start))
+		case p.readable != 0:
+			back = max(0, p.readable-l.ToClient(r.End))
 		}
 		returnTimes = append(returnTimes, back)
 	}

@@ -310,7 +310,7 @@ func (conn *clientConnection) pairWith(next int, requests []Request, l *Link, co
 	}
 	f := pairExchanges(conn.exchanges[next:], requests, l, common, conn.isStream)
 	if conn.isStream {
-		conn.setSends(&f, requests, l)
+		conn.setTimes(&f, requests, l)
 	}
 	return f
 }

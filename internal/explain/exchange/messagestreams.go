@@ -1,10 +1,12 @@
 package exchange
 
 import (
+	"cmp"
 	"slices"
 	"sort"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 )
@@ -36,10 +38,30 @@ func (c *Clients) endsMessageWait(s *timeline.Span) bool {
 	return transport != nil && transport.isMultiplexed && int(s.Stack) < len(c.messageWaits) && c.messageWaits[s.Stack]
 }
 
-// setSends sets when the messages of a stream were written at the latest.
-func (conn *clientConnection) setSends(f *fit, requests []Request, l *Link) {
+// maxUnreadNS is how long an answer may be unread at most.
+const maxUnreadNS = 2e9
+
+// readableSince returns since when the answer that ended wait s for a message may have been there to be read, but not from when on: when
+// the connection's reader was woken or, if no P polled the network before, the last poll. That is only used if it is late in the time
+// since from, when the answer before arrived: else any request would fit.
+func (c *Clients) readableSince(s *timeline.Span, from int64) int64 {
+	wake, ok := c.window.LastWake(s.Waker, from, s.End)
+	if !ok {
+		return s.End
+	}
+	pollTime, ok := c.window.Gens[c.window.GenIndex(wake)].LastPoll(wake)
+	if !ok || float64(wake-pollTime) > threshold.NoticeableShare*float64(wake-from) {
+		return wake
+	}
+	return pollTime
+}
+
+// setTimes sets when the messages of a stream were written at the latest, and since when the answers may have been there.
+func (conn *clientConnection) setTimes(f *fit, requests []Request, l *Link) {
 	for i := range f.pairs {
 		p := &f.pairs[i]
+		n, _ := slices.BinarySearchFunc(conn.exchanges, p.exchange.Arrived, func(x Exchange, t int64) int { return cmp.Compare(x.Arrived, t) })
+		p.readable = conn.readable[n]
 		k, found := slices.BinarySearch(conn.writer.sends, l.ToClient(requests[p.request].Start)+l.slack)
 		if !found {
 			k--

@@ -19,7 +19,7 @@ func (s *simulation) receive(reader, transport uint64) *clientConnection {
 	for i, x := range exchanges {
 		conn.writer.sends = append(conn.writer.sends, x.Sent, x.Arrived+5*us, x.Sent+s.rnd.Int64N(x.Arrived-x.Sent))
 		if i%20 != 10 { // else the client took the answer without a wait
-			conn.exchanges = append(conn.exchanges, Exchange{Sent: arrived, Arrived: x.Arrived})
+			conn.exchanges, conn.readable = append(conn.exchanges, Exchange{Sent: arrived, Arrived: x.Arrived}), append(conn.readable, x.Arrived)
 			arrived = x.Arrived
 		}
 	}
@@ -58,6 +58,28 @@ func TestMessageStreams(t *testing.T) {
 				t.Errorf("seed %d: a wait for another connection is joined", seed)
 			}
 		}
+	}
+}
+
+// TestStarvedReader: the goroutine that reads the answers of a stream always waits long for a P, so that only the time of its wake shows
+// which request was answered.
+func TestStarvedReader(t *testing.T) {
+	s := newSimulation(1)
+	reader := s.connect(12, 10*ms, 100*us, 4*ms, true, true)
+	conn := s.joiner.readers[reader]
+	requests := s.server.Connections[s.partners[reader]]
+	for i := range conn.exchanges { // 300 ms each, of which the answer lies there for 80
+		d := int64(i) * 300 * ms
+		x := &conn.exchanges[i]
+		requests[i].Start, requests[i].End = requests[i].Start+d, requests[i].End+d
+		x.Sent, x.Arrived = x.Sent+d, x.Arrived+d+80*ms
+	}
+	s.receive(reader, 9000)
+	for i := range conn.readable {
+		conn.readable[i] -= 90 * ms
+	}
+	if joined, wrong := s.join(0); joined != 1 || wrong != 0 {
+		t.Errorf("%d streams are joined, %d wrongly; want 1", joined, wrong)
 	}
 }
 
