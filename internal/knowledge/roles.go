@@ -174,34 +174,27 @@ func roleOf(name string) (Role, bool) {
 	return Role(i), i > 0
 }
 
-// Roles is a set of roles.
-type Roles struct{ low, high uint64 }
+// Roles is a set of roles: bit r%64 of word r/64 is for role r.
+type Roles [3]uint64
+
+var _ [64*len(Roles{}) - int(roleCount)]struct{} // a role without a bit does not compile
 
 // SetOf returns the set of the given roles.
 func SetOf(list ...Role) (s Roles) {
 	for _, r := range list {
-		if r < 64 {
-			s.low |= 1 << r
-		} else {
-			s.high |= 1 << (r - 64)
-		}
+		s[r/64] |= 1 << (r % 64)
 	}
 	return s
 }
 
 // Has reports whether the set has a role.
-func (s Roles) Has(r Role) bool {
-	if r < 64 {
-		return s.low>>r&1 != 0
-	}
-	return s.high>>(r-64)&1 != 0
-}
+func (s Roles) Has(r Role) bool { return s[r/64]>>(r%64)&1 != 0 }
 
 // BelongsToStart reports whether a function does work of a service's start: it sets something up, or uses it for the first time.
 func (s Roles) BelongsToStart() bool { return s.Has(SetUp) || s.Has(FirstUse) }
 
 // Union returns the roles of both sets.
-func (s Roles) Union(o Roles) Roles { return Roles{s.low | o.low, s.high | o.high} }
+func (s Roles) Union(o Roles) Roles { return Roles{s[0] | o[0], s[1] | o[1], s[2] | o[2]} }
 
 // Minus returns the roles of s that o does not have.
-func (s Roles) Minus(o Roles) Roles { return Roles{s.low &^ o.low, s.high &^ o.high} }
+func (s Roles) Minus(o Roles) Roles { return Roles{s[0] &^ o[0], s[1] &^ o[1], s[2] &^ o[2]} }
