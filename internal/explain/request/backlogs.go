@@ -46,7 +46,6 @@ type workPeriod struct {
 	origin      *originStats
 	frame       tracefmt.FrameID // see Backlog.Frame; 0 if unknown
 	isOpenAtEnd bool
-	hasWritten  bool // to a connection
 	hasMessage  bool // a message began it
 }
 
@@ -73,7 +72,9 @@ type backlogFinder struct {
 	messages []clientMessage
 	// clientReads are the iterations of the current generation that data from a client began.
 	clientReads []clientMessage
-	periods     []workPeriod
+	periods     map[*originStats][]workPeriod
+	periodCount int
+	answers     map[uint64]int            // periods in which a loop wrote to a connection, by waker
 	readers     map[uint64]*networkReader // those that began a period
 	reads       map[*originStats][]readIteration
 	units       []workUnit
@@ -135,7 +136,7 @@ func (l *loopSource) collectReceived(c *collector) {
 func (r *networkReader) collectReceived(l *loopSource, c *collector, goroutine *loopGoroutine) {
 	slices.Sort(r.wakes)
 	var received clientMessage
-	for obs := range goroutine.observations(skipIterations) {
+	for obs := range goroutine.observations(nil) {
 		if obs.state != timeline.Waiting || obs.stack == 0 {
 			continue
 		}
@@ -197,11 +198,21 @@ func (l *loopSource) addWorkPeriod(
 	if reader != 0 {
 		entry.GetOrAdd(l.backlogs.readers, reader)
 	}
-	if len(l.backlogs.periods) >= maxBacklogRecords {
+	if l.backlogs.periodCount >= maxBacklogRecords {
 		return reader, false
 	}
-	l.backlogs.periods = append(l.backlogs.periods, workPeriod{start: iteration.start, end: end, goroutine: goroutine, waker: wait.waker, origin: origin, frame: c.frameOf(waitStack, frame), hasWritten: iteration.hasWritten})
+	if l.backlogs.periodCount++; iteration.hasWritten {
+		l.backlogs.answers[wait.waker]++
+	}
+	l.backlogs.addPeriod(workPeriod{start: iteration.start, end: end, goroutine: goroutine, waker: wait.waker, origin: origin, frame: c.frameOf(waitStack, frame)})
 	return reader, true
+}
+
+// addPeriod stores a period of work. Of a loop with several goroutines only the first periods are stored, which show that.
+func (b *backlogFinder) addPeriod(p workPeriod) {
+	if list := b.periods[p.origin]; len(list) == 0 || list[0].goroutine == list[len(list)-1].goroutine {
+		b.periods[p.origin] = append(list, p)
+	}
 }
 
 // frameOf returns the frame of a function on the stack of a wait, or any frame of the function if it is not on it.
@@ -240,22 +251,15 @@ func (f *Finder) Backlogs() (out []Backlog) {
 		}
 		return nil
 	}
-	byOrigin, answers := make(map[*originStats][]workPeriod), make(map[uint64]int)
-	for _, period := range b.periods {
-		byOrigin[period.origin] = append(byOrigin[period.origin], period)
-		if period.hasWritten {
-			answers[period.waker]++
-		}
-	}
 	for _, g := range f.loops.goroutines {
 		if it := g.iteration; it != nil && it.start != 0 && it.beginWait.waker != 0 && it.start < f.traceEnd {
 			b.units = append(b.units, f.loops.openUnits(&f.collector, g)...)
-			byOrigin[g.origin] = append(byOrigin[g.origin], workPeriod{start: it.start, end: f.traceEnd, goroutine: g.id, waker: it.beginWait.waker, origin: g.origin, isOpenAtEnd: true})
+			b.addPeriod(workPeriod{start: it.start, end: f.traceEnd, goroutine: g.id, waker: it.beginWait.waker, origin: g.origin, isOpenAtEnd: true})
 		}
 	}
 	for key, origin := range f.work.origins {
-		periods := byOrigin[origin]
-		if len(periods) < threshold.SmallSample || slices.ContainsFunc(periods, func(p workPeriod) bool { return p.goroutine != periods[0].goroutine }) {
+		periods := b.periods[origin]
+		if len(periods) < threshold.SmallSample || periods[0].goroutine != periods[len(periods)-1].goroutine {
 			continue
 		}
 		slices.SortFunc(periods, func(x, y workPeriod) int { return cmp.Compare(x.start, y.start) })
@@ -271,7 +275,7 @@ func (f *Finder) Backlogs() (out []Backlog) {
 			}
 		}
 		list := byName[name]
-		if 2*counts[name] < len(periods) || !list[0].isRead && 2*answers[periods[0].goroutine] < len(periods) {
+		if 2*counts[name] < len(periods) || !list[0].isRead && 2*b.answers[periods[0].goroutine] < len(periods) {
 			continue
 		}
 		if backlog, ok := newBacklog(periods, list, begun, b.unitsOf(periods[0].goroutine)); ok {

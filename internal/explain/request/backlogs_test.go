@@ -78,7 +78,7 @@ func TestReaderOfFullList(t *testing.T) {
 	const reader, start, end = 7, 100, 200
 	l := newLoopSource(1, nil, nil, &messageSource{})
 	l.goroutines[reader] = &loopGoroutine{waitsForNetwork: true}
-	l.backlogs.periods = make([]workPeriod, maxBacklogRecords)
+	l.backlogs.periodCount = maxBacklogRecords
 	iteration := &iterationState{start: start, beginWait: observation{observedWait: observedWait{waker: reader, end: start}}}
 	if _, isStored := l.addWorkPeriod(nil, 8, iteration, end, &loopFunc{}, &originStats{}, 0, 0); isStored {
 		t.Error("a period was stored beyond the limit")

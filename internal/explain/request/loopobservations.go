@@ -37,6 +37,7 @@ type observedWait struct {
 // An observationCollector turns the spans of goroutines into observations.
 type observationCollector struct {
 	spans      []timeline.Span
+	last       timeline.Span                        // that was added last
 	iterations timeline.TimerIterations             // of the goroutine
 	times      chunkedList[timeline.TimerIteration] // of the iterations of all goroutines
 	states     chunkedList[observedState]
@@ -51,12 +52,15 @@ type observationCollector struct {
 
 // reset prepares the collector for another goroutine.
 func (x *observationCollector) reset() {
-	x.isFirst, x.hasRun, x.recentStacks, x.waitsForNetwork = true, false, [4]tracefmt.StackID{}, false
+	x.last, x.isFirst, x.hasRun, x.recentStacks, x.waitsForNetwork = timeline.Span{}, true, false, [4]tracefmt.StackID{}, false
 }
 
 // add appends the observations in consecutive spans of one goroutine to states and waits. It leaves out spans without a stack,
 // and stacks that were just observed (see observation).
 func (x *observationCollector) add(c *collector, spans []timeline.Span) {
+	if len(spans) > 0 {
+		x.last = spans[len(spans)-1]
+	}
 	for i := range spans {
 		span := &spans[i]
 		isFirst := x.isFirst
@@ -104,20 +108,25 @@ func (l *loopSource) collectObservations(c *collector, g *timeline.Gen) {
 			spanCount, from := 0, goroutine.observedUntil
 			goroutine.iterations = collector.collectIterations(c, g, goroutine)
 			goroutine.observedUntil = g.End
-			if iterations := &goroutine.iterations; iterations.count > 0 {
-				collector.spans = c.window.EachSpans(goroutine.id, from, iterations.at(0).Wake, collector.spans, func(spans []timeline.Span) bool {
-					collector.add(c, spans)
-					return true
-				})
+			iterations := &goroutine.iterations
+			if iterations.count > 0 {
+				collector.addBefore(c, g, goroutine, from)
 				from, iterations.index = iterations.at(iterations.count-1).End, collector.states.length
 			}
-			collector.spans = c.window.EachSpans(goroutine.id, from, g.End+1, collector.spans, func(spans []timeline.Span) bool {
-				collector.add(c, spans)
-				if spanCount += len(spans); spanCount >= goroutine.maxSpans {
-					goroutine.observedUntil = min(spans[len(spans)-1].End, g.End)
-				}
-				return goroutine.observedUntil == g.End
-			})
+			if iterations.count > 0 && collector.iterations.AtEnd {
+				collector.addWait(c, timeline.Span{Start: from, End: g.End + 1, State: timeline.Waiting, Stack: iterations.stack, Reason: collector.iterations.Reason})
+			} else {
+				collector.spans = c.window.EachSpans(goroutine.id, from, g.End+1, collector.spans, func(spans []timeline.Span) bool {
+					collector.add(c, spans)
+					if spanCount += len(spans); spanCount >= goroutine.maxSpans {
+						goroutine.observedUntil = min(spans[len(spans)-1].End, g.End)
+					}
+					return goroutine.observedUntil == g.End
+				})
+			}
+			if goroutine.lastSpan = collector.last; collector.last.End > g.End {
+				goroutine.generation = g.Num
+			}
 			goroutine.endObservation = collector.states.length
 			goroutine.waitsForNetwork = goroutine.waitsForNetwork || collector.waitsForNetwork
 		}
@@ -130,6 +139,26 @@ func (l *loopSource) collectObservations(c *collector, g *timeline.Gen) {
 			}
 		}
 	}
+}
+
+// addBefore appends the observations from a time until the first of the goroutine's equal iterations. If there is only the wait that
+// began in the generation before, it is known.
+func (x *observationCollector) addBefore(c *collector, g *timeline.Gen, goroutine *loopGoroutine, from int64) {
+	iterations, wait := &goroutine.iterations, goroutine.lastSpan
+	if x.iterations.AtStart && goroutine.generation+1 == g.Num && wait.State == timeline.Waiting && !wait.Woken && wait.Stack != 0 {
+		wait.End, wait.Woken, wait.Waker, wait.WakerStack = iterations.at(0).Wake, true, 0, iterations.wakerStack
+		x.addWait(c, wait)
+		return
+	}
+	x.spans = c.window.EachSpans(goroutine.id, from, iterations.at(0).Wake, x.spans, func(spans []timeline.Span) bool {
+		x.add(c, spans)
+		return true
+	})
+}
+
+func (x *observationCollector) addWait(c *collector, wait timeline.Span) {
+	x.spans = append(x.spans[:0], wait)
+	x.add(c, x.spans)
 }
 
 // timerIterations are iterations of a goroutine that are observed in bulk: see timeline.TimerIterations. The observation before them

@@ -48,7 +48,10 @@ func newLoopSource(workers int, jobs *jobSource, work *workIndex, messages *mess
 		clientWaits: make(map[tracefmt.StackID]bool), loopFuncs: make(map[tracefmt.StringID]*loopFunc),
 		goroutines: make(map[uint64]*loopGoroutine),
 		followers:  make(map[tracefmt.StringID]map[tracefmt.StringID]bool),
-		backlogs:   backlogFinder{readers: make(map[uint64]*networkReader), reads: make(map[*originStats][]readIteration)},
+		backlogs: backlogFinder{
+			readers: make(map[uint64]*networkReader), reads: make(map[*originStats][]readIteration),
+			periods: make(map[*originStats][]workPeriod), answers: make(map[uint64]int),
+		},
 	}
 	for range max(workers, 1) {
 		l.collectors = append(l.collectors, new(observationCollector))
@@ -90,6 +93,9 @@ type loopGoroutine struct {
 	maxSpans      int
 	observedUntil int64
 	iterations    timerIterations
+	// lastSpan is the last observed span, generation the number of the last generation that it outlasted.
+	lastSpan   timeline.Span
+	generation uint64
 	// collector holds the goroutine's observations firstObservation to endObservation, and its waits from firstWait on.
 	collector                                   *observationCollector
 	firstObservation, endObservation, firstWait int
@@ -368,7 +374,7 @@ func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGo
 // countIterations counts the waits of iterations, as countWaits does. It returns false if the wait before them has no statistics.
 func (r *loopFunc) countIterations(c *collector, iterations *timerIterations) bool {
 	stats := r.waits[c.canonicalStack(iterations.stack)]
-	if stats == nil || r.isBenchmark {
+	if stats == nil || stats.rank == 0 || r.isBenchmark {
 		return false
 	}
 	for i := range iterations.count - 1 {
@@ -490,7 +496,7 @@ func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *
 func (l *loopSource) addIterations(c *collector, goroutine *loopGoroutine, iterations *timerIterations, origin *originStats) bool {
 	iteration := goroutine.iteration
 	loop, frame := l.loopFuncAt(c, goroutine, iterations.stack)
-	if iteration == nil || origin == nil || iteration.start != iterations.at(0).Wake || loop == nil || loop.isBusy || loop.isBenchmark || loop.isIdleWaitServed ||
+	if iteration == nil || origin == nil || iteration.start != iterations.at(0).Wake || iteration.idleWait != iterations.stack || loop == nil || loop.isBusy || loop.isBenchmark || loop.isIdleWaitServed ||
 		loop.idleWait != c.canonicalStack(iterations.stack) || c.stackInfo(iterations.wakerStack).innermost != 0 || c.stackInfo(iterations.stack).isFetch {
 		return false
 	}

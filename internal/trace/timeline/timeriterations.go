@@ -3,11 +3,13 @@ package timeline
 import "github.com/whylate/whylate/internal/trace/tracefmt"
 
 // TimerIterations are successive iterations of a loop, each from the end of a wait to the begin of the next one. No goroutine ended
-// the waits, all are at one stack, for one reason, with the same WakerStack, and no event is in the runs between them.
+// the waits, the iterations end at one stack, for one reason, all wakes have the same WakerStack, and no event is in the runs.
 type TimerIterations struct {
 	Stack, WakerStack tracefmt.StackID
 	Reason            tracefmt.StringID
 	List              []TimerIteration
+	// AtStart and AtEnd report that the goroutine did nothing else in the generation before and after the iterations.
+	AtStart, AtEnd bool
 
 	loaded uint64 // see Gen.preloadRecords
 }
@@ -22,15 +24,15 @@ const (
 )
 
 // SetTimerIterations sets iterations to the first succession of iterations of goroutine id in the generation that are equal but for
-// their times. The list is empty if there are few. The wait before the first iteration began in the generation.
+// their times. The list is empty if there are few.
 func (g *Gen) SetTimerIterations(id uint64, iterations *TimerIterations) {
-	iterations.List = iterations.List[:0]
+	iterations.List, iterations.AtStart = iterations.List[:0], true
 	d := g.ids.lookup(id)
 	if d == 0 || g.isIrregular(d) {
 		return
 	}
 	var (
-		first, last record // the wake of the first iteration, and the begin of the last wait
+		first, last record // the wake of the first iteration, and the end of the last one
 		others      int
 	)
 	k, hi := g.slotBase[d], g.slotBase[d+1]
@@ -40,26 +42,28 @@ func (g *Gen) SetTimerIterations(id uint64, iterations *TimerIterations) {
 			iterations.loaded = g.preloadRecords(g.slots[k:preloaded])
 		}
 		wake, start, end, ok := g.timerIterationAt(k)
-		if ok && last.word != 0 && end.stack() == last.stack() && end.peer() == last.peer() && end.stack() != 0 &&
-			last.time() < wake.time() && wake.time() < end.time() && (len(iterations.List) == 0 || wake.stack() == first.stack()) {
-			if len(iterations.List) == 0 {
+		n := len(iterations.List)
+		if ok && end.stack() != 0 && wake.time() < end.time() &&
+			(n == 0 || end.stack() == last.stack() && end.peer() == last.peer() && last.time() < wake.time() && wake.stack() == first.stack()) {
+			if n == 0 {
 				first = wake
 			}
 			iterations.List = append(iterations.List, TimerIteration{g.Base + wake.time(), g.Base + start.time(), g.Base + end.time()})
 			last, k = end, k+2
 			continue
 		}
-		if others++; len(iterations.List) >= minTimerIterations || others > maxOtherPieces {
+		if others++; n >= minTimerIterations || others > maxOtherPieces {
 			break
 		}
-		if iterations.List, last, k = iterations.List[:0], end, k+1; ok {
+		iterations.List, iterations.AtStart = iterations.List[:0], iterations.AtStart && wake.hasTrait(repeatsState)
+		if !ok || n == 0 {
 			k++
 		}
 	}
 	if n := len(iterations.List); n > 0 && k < hi && g.Base+g.record(g.slots[k].rec).time() <= iterations.List[n-1].End {
 		iterations.List = iterations.List[:n-1] // the wait after it has no length
 	}
-	if len(iterations.List) < minTimerIterations {
+	if iterations.AtEnd = k == hi; len(iterations.List) < minTimerIterations {
 		iterations.List = iterations.List[:0]
 		return
 	}
