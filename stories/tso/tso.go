@@ -298,7 +298,7 @@ func networkText(client, both *report.Report) string {
 	}
 	for _, g := range both.Groups {
 		if p := g.Peer; p != nil && p.Recording == "pd" {
-			text += fmt.Sprintf("; a wait for PD takes %s on average, %s of it in PD", words.Duration(p.WaitNS), words.Duration(p.ServedNS))
+			text += fmt.Sprintf("; a message to PD and its answer take %s on average, %s of it in PD", words.Duration(p.WaitNS), words.Duration(p.ServedNS))
 		}
 		l := g.LatencyNS
 		if g.Name == "tso" && l.P50 != nil && l.Max != nil { // the server's own task: one message

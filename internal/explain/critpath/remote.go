@@ -5,6 +5,9 @@ package critpath
 type RemoteAnswer struct {
 	Start, End int64
 	G          uint64 // the goroutine that served it
+	// Sender is the goroutine of this process that sent the call, and Sent when it did so at the latest; 0: unknown.
+	Sender uint64
+	Sent   int64
 	// Service and Group identify the group of the request.
 	Service, Group string
 	// Offset is added to the times of Parts to convert them to this trace's clock. Parts cover the request.
@@ -49,9 +52,9 @@ func (w *Walker) findRemoteAnswer(frame *walkFrame, v *waitVerdict, start, end i
 }
 
 // emitRemoteAnswer adds the steps of a network wait that a request of another process answers, backward in time: the answer's
-// way back, the serving of the request (Remote), and the call's way there. It moves the cursor back to start. v is the verdict
-// on the wait.
-func (w *Walker) emitRemoteAnswer(v *waitVerdict, start int64, cursor *int64, answer *RemoteAnswer) {
+// way back, the serving of the request (Remote), and the call's way there. It moves the cursor back to start, or enters the sender
+// where that is known, whose time before the call was sent is the wait's, and returns true. v is the verdict on the wait.
+func (w *Walker) emitRemoteAnswer(frame walkFrame, v *waitVerdict, start int64, cursor *int64, answer *RemoteAnswer) (entered bool) {
 	if v.pollGapStart != 0 { // the answer was not there before the request ended
 		gap := v.step
 		gap.Kind = PollGap
@@ -63,7 +66,13 @@ func (w *Walker) emitRemoteAnswer(v *waitVerdict, start int64, cursor *int64, an
 	serving := way
 	serving.Kind = Remote
 	w.emitStep(cursor, max(answer.Start, start), serving)
-	w.emitStep(cursor, start, way)
+	w.emitStep(cursor, max(answer.Sent, start), way)
+	if answer.Sender == 0 || start >= *cursor || len(w.frames) >= maxNesting || !w.enterGoroutine(answer.Sender, start, *cursor, frame.followedWait) {
+		w.emitStep(cursor, start, way)
+		return false
+	}
+	w.inheritAnswers(frame)
+	return true
 }
 
 // WithoutRemotes joins the steps of each remote answer to the one network wait that they were divided from. It changes and

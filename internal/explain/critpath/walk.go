@@ -258,8 +258,7 @@ func (w *Walker) followWait(frame *walkFrame, span *timeline.Span, start int64, 
 		return false
 	}
 	if remote := w.findRemoteAnswer(frame, &v, start, *cursor); remote != nil {
-		w.emitRemoteAnswer(&v, start, cursor, remote)
-		return false
+		return w.emitRemoteAnswer(*frame, &v, start, cursor, remote)
 	}
 	answer := frame.matchAnswer(&v, start, *cursor)
 	if v.pollGapStart != 0 {

@@ -840,3 +840,41 @@ func TestCyclesOfWakers(t *testing.T) {
 		check.False(t, w.Truncated, "goroutine %d: truncated", g)
 	}
 }
+
+// TestSenderOfCall: a reader waits for the answer to a call that another goroutine sends late. The time before the call was sent is the
+// sender's.
+func TestSenderOfCall(t *testing.T) {
+	win, syms := timelinetest.BuildWindow(t, func(b *tracetext.Builder) {
+		m, m2, poller := b.Thread(1), b.Thread(2), b.ThreadWithoutP()
+		b.Runnable(3)
+		m2.Block(5, "network", "internal/poll.(*FD).Read", "main.read")
+		m.Block(10, "chan receive", "main.ask")
+		m.Start(50, 3)
+		m.Syscall(60, "syscall.write", "main.send")
+		m.SyscallEnd(62)
+		m.Block(65, "select", "main.send")
+		poller.Unblock(90, 2)
+		m.Start(95, 2)
+		m.Unblock(100, 1, "main.read")
+		m.Block(102, "network", "internal/poll.(*FD).Read", "main.read")
+		m.Start(105, 1)
+		m.Block(110, "forever", "main.ask")
+	})
+	w := New(win, syms)
+	answer := &RemoteAnswer{Start: tracetext.Origin + 70, End: tracetext.Origin + 80, Sender: 3, Sent: tracetext.Origin + 60}
+	w.RemoteAnswerTo = func(g, waiter uint64, _, _ int64) *RemoteAnswer {
+		if g != 2 || waiter != 1 {
+			t.Errorf("the wait of %d for %d is asked for", g, waiter)
+		}
+		return answer
+	}
+	check.Equal(t, spellSteps(w, syms, WithoutRemotes(w.Walk(1, tracetext.Origin, tracetext.Origin+110))), `0-10 g1 cpu main.ask
+10-50 g3 runnable - <chan main.ask
+50-60 g3 cpu syscall.write <chan main.ask
+60-90 g2 network internal/poll.(*FD).Read <chan main.ask
+90-95 g2 runnable internal/poll.(*FD).Read <chan main.ask
+95-100 g2 cpu main.read <chan main.ask
+100-105 g1 runnable main.ask
+105-110 g1 cpu main.ask
+`, "steps")
+}

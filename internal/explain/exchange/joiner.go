@@ -274,6 +274,9 @@ func (k *joinedConnection) addAnswers(f *fit) {
 			start = max(start, p.exchange.Sent)
 		}
 		answer := critpath.RemoteAnswer{Start: start, End: r.End + offset, G: r.G, Offset: offset, Parts: r.Parts, WayCause: k.peer.WayCause, Service: k.peer.Name, Group: r.Group}
+		if p.lastSend != 0 {
+			answer.Sender, answer.Sent = k.client.writer.g, p.lastSend
+		}
 		if f.calls != nil {
 			if f.calls[i].answer == nil {
 				f.calls[i].answer = &answer
