@@ -38,15 +38,28 @@ func (a *attribution) connOpensOf(cand *candidate) connOpens {
 		if calls.ConnOpenNS <= longestNS {
 			continue
 		}
-		longestNS, out.advice = calls.ConnOpenNS, stdPool(calls.ConnOpenFunc).reuseAdvice
+		longestNS, out.advice = calls.ConnOpenNS, a.in.reuseAdviceOf(stdPool(calls.ConnOpenFunc))
 		for k := range route.via {
-			out.advice = cmp.Or(out.advice, stdPool(route.via[k].Call).reuseAdvice)
+			out.advice = cmp.Or(out.advice, a.in.reuseAdviceOf(stdPool(route.via[k].Call)))
 		}
 	}
 	if openNS > 0 {
 		out.share = float64(openNS) / float64(totalNS)
 	}
 	return out
+}
+
+// reuseAdviceOf returns how to keep connections of a pool open. Where on average less than one request is under way, the number of idle
+// connections that the pool keeps unless set is enough: it closes them for another reason.
+func (in *Input) reuseAdviceOf(pool *library) string {
+	underWayNS := int64(0)
+	for i := range in.Report.Groups {
+		underWayNS += in.Report.Groups[i].TotalNS
+	}
+	if pool.expiryAdvice != "" && underWayNS < in.Report.Input.DurationNS {
+		return pool.expiryAdvice
+	}
+	return pool.reuseAdvice
 }
 
 // concernsMost reports whether a number of requests is at least half of the group's, and at least threshold.MedianSample.

@@ -44,6 +44,7 @@ type library struct {
 	poolName     string
 	sizeAdvice   string // how to enlarge the pool, to users of the package itself
 	reuseAdvice  string // how to keep connections open
+	expiryAdvice string // the same where so few are in use at once that the pool keeps enough
 	unusedAdvice string // what to check if slots are held without use
 	leakAdvice   string // what to check if no slot is released
 }
@@ -63,7 +64,7 @@ var libraries = sync.OnceValue(func() (out []library) {
 		l := library{name: s.Title}
 		fields := map[string]*string{
 			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "slot": &l.slotNoun, "peer": &l.peerAdvice, "answer": &l.answerAdvice, "batches": &l.batchCalls, "pause": &l.pauseAdvice, "retry": &l.retryAdvice, "pause length": &l.pauseLength, "server": &l.server, "burst": &l.burstOption, "rate": &l.rateOption, "set-up": &l.setUpAdvice, "lock": &l.lockAdvice, "share": &l.shareAdvice, "cost": &l.costAdvice, "cost setting": &l.costSetting, "costly": &l.costlyCalls, "slot function": &l.slotFunc,
-			"slot wait": &l.slotWait, "pool name": &l.poolName, "size": &l.sizeAdvice, "reuse": &l.reuseAdvice, "unused": &l.unusedAdvice, "leak": &l.leakAdvice,
+			"slot wait": &l.slotWait, "pool name": &l.poolName, "size": &l.sizeAdvice, "reuse": &l.reuseAdvice, "expiry": &l.expiryAdvice, "unused": &l.unusedAdvice, "leak": &l.leakAdvice,
 		}
 		for _, line := range strings.Split(strings.ReplaceAll(s.Text, "\n  ", " "), "\n") {
 			name, value, _ := strings.Cut(line, ": ")
