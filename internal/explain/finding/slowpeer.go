@@ -125,6 +125,9 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 	case attr.group.Peer == nil && calls != nil && calls.DelaysAcks():
 		attr.rewriteForAckDelays(&v, cand, calls)
 		return v, true
+	case attr.group.Peer == nil && calls != nil && calls.SplitsRequests():
+		attr.rewriteForSplitRequests(&v, cand, calls)
+		return v, true
 	case attr.group.Peer == nil && !maybeClient && opens.requests > 0 && attr.rewriteForConnPerRequest(&v):
 		return v, true
 	case attr.group.Peer == nil && !maybeClient && opens.share >= threshold.MajorShare && (isAnswer || opens.share < threshold.NearlyAllShare):
@@ -415,6 +418,20 @@ func (a *attribution) rewriteForAckDelays(v *Verdict, cand *candidate, calls *qu
 	v.Confidence *= 0.9                                                           // no event shows the acknowledgement: the length fits
 	v.Gain = cand.gain.scaled(float64(calls.AckDelayNS) / float64(calls.TotalNS)) // the rest is the time of the peer
 	v.Changes = []predict.Change{predict.Remove(report.CauseNetwork, predict.SiteText(cand.routes[0].Site, report.CauseNetwork))}
+}
+
+// rewriteForSplitRequests rewrites a verdict on calls whose request is written in two parts, of which this kernel perhaps holds the second
+// one back. The trace does not show TCP_NODELAY, which Go sets on each connection.
+func (a *attribution) rewriteForSplitRequests(v *Verdict, cand *candidate, calls *queues.PeerCalls) {
+	meanNS := calls.SplitDelayNS / calls.SplitDelays
+	v.Title, v.Fix, v.InService = textOf("title split-request", "mean", words.Brief(meanNS), "site", v.Site), textOf("fix split-request"), true
+	v.prependEvidence(
+		evidenceOf("evidence split-requests", calls.SplitDelays, "count", "n", calls.SplitCalls),
+		evidenceOf("evidence ack-delay-length", meanNS, "ns"))
+	v.doubt(0.6, textOf("phrase doubt-split-request"))
+	remainingNS := max(0, meanNS-queues.UsualAckDelayNS)
+	v.Gain = cand.gain.scaled(1 - float64(remainingNS)/float64(meanNS))
+	v.shortenTo(time.Duration(remainingNS).Round(100*time.Microsecond), textOf("phrase change-unsplit", "time", words.Brief(remainingNS)))
 }
 
 // rewriteForCrowding rewrites a verdict on a peer whose answers take far longer the more calls are under way: the calls wait for each

@@ -33,6 +33,9 @@ type PeerCalls struct {
 	// delays an acknowledgement and directly followed the first part. ShortAckDelays counts those of AckDelays that the
 	// kernel's clock hardly lengthened. AckDelayNS is the time of AckDelays.
 	LaterParts, AckDelays, ShortAckDelays, AckDelayNS int64
+	// SplitCalls counts the calls whose request the caller writes at two lines. SplitDelays counts those of them whose answer took as long as
+	// Linux delays an acknowledgement, or a little longer; SplitDelayNS is their time.
+	SplitCalls, SplitDelays, SplitDelayNS int64
 	// TotalNS is the time of all answers there, for all stacks. ConnOpenNS is the part in which ConnOpenRequests requests
 	// opened a connection. ConnOpenFunc is the standard-library function in which that took longest; "" if no stack shows it.
 	TotalNS, ConnOpenNS, ConnOpenRequests int64
@@ -66,6 +69,7 @@ type peerCallSum struct {
 	requests, calls, answerNS, longestNS int64
 	unanswered, unansweredNS             int64
 	laterParts                           laterPartSum
+	splitCalls                           splitCallSum
 	totalNS                              int64
 	fanOut                               fanOutSum
 	connOpens                            connOpenSum
@@ -102,6 +106,7 @@ func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
 	s.unanswered += addend.unanswered * weight
 	s.unansweredNS += addend.unansweredNS * weight
 	s.laterParts.merge(&addend.laterParts, weight)
+	s.splitCalls.merge(&addend.splitCalls, weight)
 	s.totalNS += addend.totalNS * weight
 	s.fanOut.goroutines += addend.fanOut.goroutines * weight
 	s.fanOut.lastNS += addend.fanOut.lastNS * weight
@@ -146,8 +151,11 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 		step := &w.Steps[i]
 		switch {
 		case step.Kind == critpath.Syscall:
-			if p.sendsRequest(step.Stack) && !slices.Contains(p.writers, step.G) {
-				p.writers = append(p.writers, step.G)
+			if !p.sendsRequest(step.Stack) {
+			} else if writer := p.writerOf(step.G); writer < 0 {
+				p.writers = append(p.writers, requestWriter{g: step.G, stack: step.Stack})
+			} else {
+				p.writers[writer].splits = p.writers[writer].splits || step.Stack != p.writers[writer].stack
 			}
 		case step.Kind == critpath.Sleep:
 			pause = step
@@ -162,8 +170,10 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 			}
 			calls := &p.callScratch[index]
 			sent := false
-			if writer := slices.Index(p.writers, step.G); call.wait < 0 && writer >= 0 {
-				sent = true
+			if writer := p.writerOf(step.G); call.wait < 0 && writer >= 0 {
+				if sent = true; p.writers[writer].splits {
+					calls.splitCalls.add(step.End - step.Start)
+				}
 				p.writers = slices.Delete(p.writers, writer, writer+1)
 			}
 			if call.wait >= 0 {
@@ -249,6 +259,19 @@ func (p *workerSum) sendsRequest(stack tracefmt.StackID) bool {
 	return sites.HasRole(stack, knowledge.SocketWrite) && !sites.HasRole(stack, knowledge.AnswerWrite) && !sites.HasRole(stack, knowledge.AnswerRead)
 }
 
+// A requestWriter is a goroutine that has written to a connection since it last read an answer: first with stack, and perhaps at another
+// line (splits).
+type requestWriter struct {
+	g      uint64
+	stack  tracefmt.StackID
+	splits bool
+}
+
+// writerOf returns the index of a goroutine in writers; -1 if it has not written.
+func (p *workerSum) writerOf(g uint64) int {
+	return slices.IndexFunc(p.writers, func(w requestWriter) bool { return w.g == g })
+}
+
 // beginsCall reports whether every wait with this stack is for the first part of an answer.
 func (p *workerSum) beginsCall(stack tracefmt.StackID) bool {
 	return p.stage.Sites.HasRole(stack, knowledge.PeerCall) && !p.stage.Sites.HasRole(stack, knowledge.AnswerRead)
@@ -275,7 +298,7 @@ func (p *workerSum) awaitedCall(w *path.WalkResult, step *critpath.Step, waits [
 		call.wait = call.root
 	}
 	call.via = p.stage.Sites.SiteOf(waits[call.root].Stack)
-	readsItself := slices.Contains(p.writers, step.G) || slices.ContainsFunc(p.callScratch, func(o requestCalls) bool {
+	readsItself := p.writerOf(step.G) >= 0 || slices.ContainsFunc(p.callScratch, func(o requestCalls) bool {
 		return o.wait < 0 && o.caller == step.G && o.stack == step.Stack
 	})
 	if readsItself && isOwn(step.G, step.End) {
@@ -382,6 +405,7 @@ func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 				FanOut: o.fanOut.goroutines, FanOutLastNS: o.fanOut.lastNS, FanOutOthersNS: o.fanOut.othersNS,
 				Unanswered: o.unanswered, UnansweredNS: o.unansweredNS,
 				LaterParts: o.laterParts.waits, AckDelays: o.laterParts.ackDelays, ShortAckDelays: o.laterParts.shortAckDelays, AckDelayNS: o.laterParts.ackDelayNS,
+				SplitCalls: o.splitCalls.calls, SplitDelays: o.splitCalls.delays, SplitDelayNS: o.splitCalls.delayNS,
 				TotalNS: o.totalNS, ConnOpenNS: o.connOpens.ns,
 				ConnOpenRequests: o.connOpens.requests, ConnOpenFunc: sp.Syms.String(o.connOpens.longestFunc), Crowding: crowdingOf(o.answers.Sorted()),
 				Repeats: o.repeats.calls, RepeatRequests: o.repeats.requests, RepeatNS: o.repeats.ns, Pause: sp.Site(o.repeats.pause), Transaction: sp.Site(o.repeats.transaction),

@@ -206,6 +206,49 @@ func TestAckDelays(t *testing.T) {
 	}
 }
 
+// TestSplitRequests: a goroutine writes a request at two lines and waits for about 40 ms. It does not count that writes of one line, or one
+// write, are followed by such a wait, nor that other waits are.
+func TestSplitRequests(t *testing.T) {
+	symbols := tracefmt.NewSymbols()
+	stack := func(fns ...string) tracefmt.StackID {
+		var frames []tracefmt.FrameText
+		for _, fn := range append(fns, "main.ask") {
+			frames = append(frames, tracefmt.FrameText{Func: fn})
+		}
+		return symbols.AddStack(frames...)
+	}
+	head, body := stack("syscall.write", "net.(*netFD).Write", "net.(*conn).Write", "main.head"), stack("syscall.write", "net.(*netFD).Write", "net.(*conn).Write")
+	read := stack("internal/poll.(*FD).Read", "net.(*netFD).Read", "net.(*conn).Read")
+	syms := symbols.Snapshot()
+	for name, c := range map[string]struct {
+		writes  []tracefmt.StackID
+		lengths []int64 // of the waits, in ms; requests take them in turn
+		want    bool
+	}{
+		"head and body":     {[]tracefmt.StackID{head, body}, []int64{42, 44, 46, 49}, true},
+		"a first one":       {[]tracefmt.StackID{head, body}, []int64{3, 44, 46, 49, 43}, true},
+		"one write":         {[]tracefmt.StackID{body}, []int64{42, 44, 46, 49}, false},
+		"writes at a line":  {[]tracefmt.StackID{body, body}, []int64{42, 44, 46, 49}, false},
+		"shorter waits":     {[]tracefmt.StackID{head, body}, []int64{42, 30, 46, 49}, false},
+		"much longer waits": {[]tracefmt.StackID{head, body}, []int64{42, 44, 60, 49}, false},
+	} {
+		sum := New()
+		p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*workerSum)
+		for n := range 40 {
+			var steps []critpath.Step
+			for _, write := range c.writes {
+				steps = append(steps, critpath.Step{Kind: critpath.Syscall, G: 7, Stack: write, FollowedWait: -1})
+			}
+			end := c.lengths[n%len(c.lengths)] * 1e6
+			steps = append(steps, critpath.Step{Kind: critpath.Network, G: 7, Stack: read, End: end, FollowedWait: -1})
+			p.addPeerCalls(&path.WalkResult{Req: &request.Request{G: 7, End: end}, Weight: 1, Steps: steps}, nil)
+		}
+		sp := &spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms), Modules: modules.New(modules.Options{})}
+		calls := sum.PeerCalls(sp, 0)
+		check.True(t, len(calls) == 1 && calls[0].SplitsRequests() == c.want, "%s: %+v", name, calls)
+	}
+}
+
 // TestHasSentRequest: a goroutine also sends a request by handing it over to an older goroutine that sends it, the writer of a
 // connection. A goroutine that it wakes but that sends nothing does not count.
 func TestHasSentRequest(t *testing.T) {

@@ -94,7 +94,7 @@ type workerSum struct {
 	ownWaitScratch []ownWait
 	callScratch    []requestCalls
 	answerScratch  []placedAnswer
-	writers        []uint64 // goroutines that have written to a connection since they last read an answer
+	writers        []requestWriter
 }
 
 // New returns an empty Sum.
