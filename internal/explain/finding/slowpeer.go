@@ -158,6 +158,9 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 		attr.rewriteForSequentialCalls(&v, cand, sequential)
 		v.isSequence = true
 		return v, true
+	case calls != nil && calls.Lock.Release != nil:
+		attr.rewriteForPeerLock(&v, cand, &calls.Lock)
+		return v, true
 	case calls != nil && calls.Crowding.AtOnce > 0:
 		attr.rewriteForCrowding(&v, cand, &calls.Crowding)
 	case isParallel && attr.group.Peer == nil:
@@ -443,6 +446,17 @@ func (a *attribution) rewriteForCrowding(v *Verdict, cand *candidate, crowding *
 	v.Fix = textOf("fix crowded-peer", "peer", a.in.peerText(&cand.routes[0]))
 	v.Gain = cand.gain.scaled(1 - float64(crowding.AloneNS)/float64(crowding.CrowdedNS))
 	v.shortenTo(time.Duration(crowding.AloneNS).Round(10*time.Microsecond), textOf("phrase change-uncrowded", "time", usualTime))
+}
+
+// rewriteForPeerLock rewrites a verdict on calls whose answers come when another request ends its transaction, as the change of that
+// transaction. The answers then take as long as those that do not wait for a lock.
+func (a *attribution) rewriteForPeerLock(v *Verdict, cand *candidate, lock *queues.PeerLock) {
+	v.Title = textOf("title row-lock", "site", v.Site, "release", lock.Release.OwnLine())
+	v.Fix, v.InService = textOf("fix row-lock", "site", v.Site.OwnLine(), "release", lock.Release.OwnLine()), true
+	v.prependEvidence(evidenceOf("evidence row-lock", lock.Waits, "count", "n", lock.Long))
+	v.doubt(0.65, textOf("phrase doubt-row-lock"))
+	v.Gain = cand.gain
+	v.shortenTo(time.Duration(lock.AloneNS).Round(10*time.Microsecond), textOf("phrase change-unlocked", "time", words.Brief(lock.AloneNS)))
 }
 
 // predictAs sets the prediction of a verdict for its changes, whose condition is the text change.

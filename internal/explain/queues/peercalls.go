@@ -49,6 +49,7 @@ type PeerCalls struct {
 	CacheLoads int64
 	Cache      *report.Site
 	Crowding   Crowding // of walked requests
+	Lock       PeerLock // of walked requests
 }
 
 // SequentialShare returns the share of the calls that requests make one after the other in the time of all answers there: a
@@ -398,6 +399,7 @@ func (s *Sum) mergePeerCalls(ts []path.Translation) {
 // PeerCalls returns the peer calls of a group's requests, the longest total answer time first. Merge must have been called.
 func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 	var out []PeerCalls
+	answers := make(map[*report.Site][]interval)
 	for k, o := range s.workers[0].peerCalls {
 		if k.group == group {
 			out = append(out, PeerCalls{
@@ -411,10 +413,12 @@ func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 				Repeats: o.repeats.calls, RepeatRequests: o.repeats.requests, RepeatNS: o.repeats.ns, Pause: sp.Site(o.repeats.pause), Transaction: sp.Site(o.repeats.transaction),
 				CacheLoads: o.cacheLoads, Cache: sp.Site(o.cache),
 			})
+			answers[out[len(out)-1].Site] = o.answers.Sorted()
 		}
 	}
 	slices.SortFunc(out, func(a, b PeerCalls) int {
 		return cmp.Or(cmp.Compare(b.AnswerNS, a.AnswerNS), a.Site.Compare(b.Site), a.Via.Compare(b.Via))
 	})
+	setPeerLocks(out, answers)
 	return out
 }

@@ -15,6 +15,7 @@
 //	fanout.go       calls to peers on goroutines that a request starts in parallel
 //	connopens.go    connections that requests open
 //	delayedacks.go  answers that wait for a delayed acknowledgement
+//	peerlocks.go    locks of a peer that transactions of other requests hold
 //	siblings.go     locks that goroutines of one and the same request hold
 //	holderlines.go  the line below which the holder of a lock works
 //	limiters.go     the rate at which a limiter lets requests through
