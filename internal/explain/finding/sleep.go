@@ -99,7 +99,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	switch receivers := attr.fewReceivers(top); {
 	case receivers > 0:
 		v.Fix = textOf("fix sleep-or-more-receivers", "fix", v.Fix, "site", top.via[0].Site, "n", receivers+1, "now", receivers)
-	case len(top.via) > 0:
+	case len(top.via) > 0 && !isRoundTrip(&top.via[0]): // an answer is needed
 		v.Fix = textOf("fix sleep-or-no-wait", "fix", v.Fix, "site", top.via[0].Site)
 	}
 	v.addEvidence(otherSiteEvidence(cand, top)...)
