@@ -39,13 +39,12 @@ func (s *Sites) HasRole(id tracefmt.StackID, role knowledge.Role) bool {
 func (s *Sites) CallerOf(id tracefmt.StackID, role knowledge.Role) tracefmt.FrameID {
 	library := "" // host and owner of the library's code
 	for _, f := range s.syms.Stack(id) {
-		fn := s.syms.String(s.syms.Frame(f).Func)
-		switch {
-		case s.RolesOf(f).Has(role):
-			host, path, _ := strings.Cut(fn, "/")
+		switch roles := s.RolesOf(f); {
+		case roles.Has(role):
+			host, path, _ := strings.Cut(s.syms.String(s.syms.Frame(f).Func), "/")
 			owner, _, _ := strings.Cut(path, "/")
 			library = host + "/" + owner + "/"
-		case library != "" && s.RolesOf(f).Has(knowledge.NonStdlib) && !strings.HasPrefix(fn, library):
+		case library != "" && roles.Has(knowledge.NonStdlib) && !strings.HasPrefix(s.syms.String(s.syms.Frame(f).Func), library):
 			return f
 		}
 	}
