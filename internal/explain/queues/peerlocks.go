@@ -23,12 +23,13 @@ const (
 	maxApartNS   = 2e6
 )
 
-// releasesOf returns how many of the long waits end when one of the other calls ends, each with another one, and how many would by chance:
-// the mean over the same calls, shifted in time. Both answers are on their way at the same time, so they come within a part of a round
-// trip, which the shortest waits measure, and within maxApartNS.
-func releasesOf(waits, otherCalls []interval) (lock PeerLock, byChance float64) {
+// peerLockOf returns the lock that makes calls wait, whose answers are waits, and the index of the line that releases it; -1 if there is none.
+// ends has, for each other line, when its answers came, in order. Each long wait must end with another answer of that line, far more often
+// than if the same answers are shifted in time. Both answers are on their way at the same time, so they come within a part of a round trip,
+// which the shortest waits measure, and within maxApartNS.
+func peerLockOf(waits []interval, ends [][]int64) (lock PeerLock, release int) {
 	if len(waits) < threshold.MedianSample {
-		return lock, 0
+		return PeerLock{}, -1
 	}
 	lengths := make([]int64, len(waits))
 	for i, w := range waits {
@@ -39,76 +40,76 @@ func releasesOf(waits, otherCalls []interval) (lock PeerLock, byChance float64) 
 	for _, ns := range quarter {
 		lock.AloneNS += ns / int64(len(quarter))
 	}
-	var ends, released []int64
-	for _, w := range waits {
-		if w.end-w.start >= threshold.FarFactor*lock.AloneNS {
-			ends = append(ends, w.end)
-		}
+	long := slices.DeleteFunc(slices.Clone(waits), func(w interval) bool { return w.end-w.start < threshold.FarFactor*lock.AloneNS })
+	if lock.Long = len(long); lock.Long < minLongWaits {
+		return PeerLock{}, -1
 	}
-	for _, call := range otherCalls {
-		released = append(released, call.end)
-	}
-	slices.Sort(ends)
-	slices.Sort(released)
-	tolerance := max(threshold.LoopbackNS, min(lock.AloneNS/4, maxApartNS))
-	matches := func(shift int64) (n int) {
-		k := 0
-		for _, end := range ends {
-			for k < len(released) && released[k]+shift < end-tolerance {
-				k++
-			}
-			if k < len(released) && released[k]+shift <= end+tolerance {
-				n, k = n+1, k+1
-			}
-		}
-		return n
-	}
-	lock.Long, lock.Waits = len(ends), matches(0)
-	shifts := []int64{-7, -5, -3, 3, 5, 7}
-	for _, s := range shifts {
-		byChance += float64(matches(s*tolerance)) / float64(len(shifts))
-	}
-	return lock, byChance
-}
-
-// peerLockOf returns the lock that makes calls wait, whose answers are waits, for those of another line. otherCalls has the answers of the
-// other lines, in a fixed order.
-func peerLockOf(waits []interval, otherCalls [][]interval) (found PeerLock, release int) {
+	longEnds, tolerance := endsOf(long), max(threshold.LoopbackNS, min(lock.AloneNS/4, maxApartNS))
 	release = -1
-	matched := make([]int, len(otherCalls))
-	for i := range otherCalls {
-		lock, byChance := releasesOf(waits, otherCalls[i])
-		if lock.Long < minLongWaits {
-			return PeerLock{}, -1
+	matched := make([]int, len(ends))
+	for i := range ends {
+		byChance, shifts := 0.0, []int64{-7, -5, -3, 3, 5, 7}
+		for _, shift := range shifts {
+			byChance += float64(countMatches(longEnds, ends[i], shift*tolerance, tolerance)) / float64(len(shifts))
 		}
-		matched[i] = lock.Waits
-		if float64(lock.Waits) >= threshold.MostShare*float64(lock.Long) && float64(lock.Waits) >= threshold.FarFactor*byChance && lock.Waits > found.Waits {
-			found, release = lock, i
+		n := countMatches(longEnds, ends[i], 0, tolerance)
+		matched[i] = n
+		if float64(n) >= threshold.MostShare*float64(lock.Long) && float64(n) >= threshold.FarFactor*byChance && n > lock.Waits {
+			lock.Waits, release = n, i
 		}
 	}
 	for i, n := range matched {
-		if i != release && float64(n) > threshold.HalfShare*float64(found.Long) {
+		if i != release && float64(n) > threshold.HalfShare*float64(lock.Long) {
 			return PeerLock{}, -1 // everything ends at these moments
 		}
 	}
-	return found, release
+	return lock, release
+}
+
+// countMatches returns how many of the first ends have one of the second, shifted in time, within a tolerance. Both are sorted, and each of
+// the second counts once.
+func countMatches(first, second []int64, shift, tolerance int64) (n int) {
+	k := 0
+	for _, end := range first {
+		for k < len(second) && second[k]+shift < end-tolerance {
+			k++
+		}
+		if k < len(second) && second[k]+shift <= end+tolerance {
+			n, k = n+1, k+1
+		}
+	}
+	return n
+}
+
+// endsOf returns the ends of intervals, sorted.
+func endsOf(list []interval) []int64 {
+	ends := make([]int64, len(list))
+	for i, v := range list {
+		ends[i] = v.end
+	}
+	slices.Sort(ends)
+	return ends
 }
 
 // setPeerLocks finds the locks of a peer for all lines of a group at which a request itself waits, as for a database: it also makes the
 // call that ends its transaction. answers has the answers of each line.
 func setPeerLocks(lines []PeerCalls, answers map[*report.Site][]interval) {
+	allEnds := make([][]int64, len(lines))
+	for i := range lines {
+		allEnds[i] = endsOf(answers[lines[i].Site])
+	}
 	for i := range lines {
 		if lines[i].Via != nil {
 			continue
 		}
-		var otherCalls [][]interval
+		var ends [][]int64
 		var sites []*report.Site
 		for k := range lines {
 			if k != i && lines[k].Via == nil && 2*lines[k].Requests >= lines[i].Requests {
-				otherCalls, sites = append(otherCalls, answers[lines[k].Site]), append(sites, lines[k].Site)
+				ends, sites = append(ends, allEnds[k]), append(sites, lines[k].Site)
 			}
 		}
-		if lock, release := peerLockOf(answers[lines[i].Site], otherCalls); release >= 0 {
+		if lock, release := peerLockOf(answers[lines[i].Site], ends); release >= 0 {
 			lock.Release = sites[release]
 			lines[i].Lock = lock
 		}

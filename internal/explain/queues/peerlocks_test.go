@@ -54,8 +54,7 @@ func TestPeerLock(t *testing.T) {
 		"a peer pauses": {pauses, false, -1},
 	} {
 		byCall := run(c.answerTime, c.locks)
-		otherCalls := [][]interval{byCall[1], byCall[2], byCall[3]}
-		lock, release := peerLockOf(byCall[0], otherCalls)
+		lock, release := peerLockOf(byCall[0], [][]int64{endsOf(byCall[1]), endsOf(byCall[2]), endsOf(byCall[3])})
 		if release >= 0 {
 			release++
 		}
