@@ -236,7 +236,6 @@ func setQuota(t *testing.T, g *cpugroup.Group, cpus float64) {
 
 // shopClients request each route at fixed intervals and store the slow requests.
 type shopClients struct {
-	start    time.Time
 	cancel   context.CancelFunc
 	done     sync.WaitGroup
 	mu       sync.Mutex
@@ -252,7 +251,7 @@ type slowRequest struct {
 
 func newShopClients(port int) *shopClients {
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &shopClients{start: time.Now(), cancel: cancel}
+	c := &shopClients{cancel: cancel}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	for route, interval := range shopRoutes {
 		target := fmt.Sprintf("http://127.0.0.1:%d/%s", port, route)
