@@ -116,6 +116,19 @@ func TestCollectorRules(t *testing.T) {
 	}
 }
 
+// TestStoppedArrivals: stops that the service's own call begins also delay requests that arrive during them, which no latency shows.
+func TestStoppedArrivals(t *testing.T) {
+	for spanNS, want := range map[int64]report.Severity{5e9: report.SeverityMedium, 30e9: ""} {
+		g := groupWith(report.Cause{Cause: report.CauseSTW, Kind: "all goroutines stack trace", Site: siteOf("main.capture"), TotalNS: 50e3})
+		in := newInput(process.Stats{SpanNS: spanNS, Stops: []process.Stop{{Kind: "all goroutines stack trace", Site: siteOf("main.capture"), Count: 12, TotalNS: 12 * 18e6, MaxNS: 19e6}}}, g)
+		got := report.Severity("")
+		for _, f := range Find(in, rulesWithPrefix("WL3003")) {
+			got = f.Severity
+		}
+		check.Equal(t, got, want, "a trace of %d s", spanNS/1e9)
+	}
+}
+
 // TestCollectorConfidence: a profile of allocations makes verdicts about the collector more certain.
 func TestCollectorConfidence(t *testing.T) {
 	in := newInput(process.Stats{}, groupWith(report.Cause{Cause: report.CauseGCAssist, Site: siteOf("main.fill"), TotalNS: 40e6}))

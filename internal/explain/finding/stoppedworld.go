@@ -5,6 +5,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/report"
 )
 
@@ -58,6 +59,9 @@ func worldStopVerdict(in *Input, g *report.Group, kind string) Verdict {
 		v.addEvidence(evidenceOf("evidence stopping-share", stoppingShare, "share"))
 	}
 	isGC := isGCStop(kind)
+	if !isGC {
+		in.addStoppedArrivals(&v, sum.Count, sum.TotalNS)
+	}
 	if top != nil {
 		v.Site = top.Site
 		for _, s := range top.SlowStoppers {
@@ -85,4 +89,26 @@ func worldStopVerdict(in *Input, g *report.Group, kind string) Verdict {
 		v.Fix = textOf("fix stop")
 	}
 	return v
+}
+
+// addStoppedArrivals adds the loss of arriving requests to a verdict on stops that the service's own calls begin: their latencies begin when
+// the world runs again. A request arrives at any time of a stop, so it loses half of it on average. That makes the slowest requests of
+// clients slow if the world is stopped for a hundredth of the time.
+func (in *Input) addStoppedArrivals(v *Verdict, stops int, stoppedNS int64) {
+	share := ratio(stoppedNS, in.Process.SpanNS)
+	if stops == 0 || share < 1.0/threshold.TailSample {
+		return
+	}
+	requests, spentNS := 0, int64(0)
+	for i := range in.Report.Groups {
+		if g := &in.Report.Groups[i]; g.Role == report.RoleRequests {
+			requests, spentNS = requests+g.Count, spentNS+g.TotalNS
+		}
+	}
+	v.addEvidence(evidenceOf("evidence stopped-share", share, "share"))
+	ns := stoppedNS / int64(stops) / 2
+	loss := Loss{Share: float64(ns) / float64(ns+spentNS/int64(max(requests, 1))), NS: ns, IsRare: areTooRare(int(share*float64(requests)), requests)}
+	if slow := v.Gain.Slow; loss.NS > slow.NS || slow.IsRare && !loss.IsRare {
+		v.Gain.Slow = loss
+	}
 }
