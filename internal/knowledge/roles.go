@@ -101,6 +101,7 @@ const (
 	TransactionBody
 	CacheLoad
 	SetUp
+	DeliberateCost
 	FirstUse
 
 	// Waits.
@@ -192,6 +193,9 @@ func (s Roles) Has(r Role) bool { return s[r/64]>>(r%64)&1 != 0 }
 
 // BelongsToStart reports whether a function does work of a service's start: it sets something up, or uses it for the first time.
 func (s Roles) BelongsToStart() bool { return s.Has(SetUp) || s.Has(FirstUse) }
+
+// NamesWork reports whether a function names the work of the code below it, in which its callers can change no line.
+func (s Roles) NamesWork() bool { return s.BelongsToStart() || s.Has(DeliberateCost) }
 
 // Union returns the roles of both sets.
 func (s Roles) Union(o Roles) Roles { return Roles{s[0] | o[0], s[1] | o[1], s[2] | o[2]} }

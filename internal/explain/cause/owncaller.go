@@ -11,7 +11,7 @@ import (
 
 // A Placer finds, for stacks whose site is in a dependency, the line of the service's own code that called the
 // dependency: that line can be changed. The site then includes the caller, so the same line of a dependency is a
-// different site for each caller. Calls of the standard library that belong to a service's start have such sites as well.
+// different site for each caller. Calls of the standard library that name their work have such sites as well.
 type Placer struct {
 	syms      *tracefmt.Symbols
 	sites     *Sites
@@ -41,7 +41,7 @@ func (p *Placer) Place() {
 		p.adoptWrappedProgram(main)
 	}
 	for ; int(p.nextStack) < p.syms.Stacks(); p.nextStack++ {
-		f := cmp.Or(p.setUpCall(p.nextStack), p.sites.findSite(p.nextStack))
+		f := cmp.Or(p.namedWork(p.nextStack), p.sites.findSite(p.nextStack))
 		if p.opensConnection(p.nextStack) {
 			p.syms.SetOpensConnection(p.nextStack)
 		}
@@ -98,12 +98,12 @@ func (p *Placer) recordCallee(id tracefmt.StackID, site tracefmt.FrameID) {
 	}
 }
 
-// setUpCall returns the outermost frame of a stack whose function belongs to a service's start; 0 if there is none, or no own code
+// namedWork returns the outermost frame of a stack whose function names the work below it; 0 if there is none, or no own code
 // called it.
-func (p *Placer) setUpCall(id tracefmt.StackID) tracefmt.FrameID {
+func (p *Placer) namedWork(id tracefmt.StackID) tracefmt.FrameID {
 	hasOwn := false
 	for _, f := range slices.Backward(p.syms.Stack(id)) {
-		if hasOwn && p.sites.RolesOf(f).BelongsToStart() {
+		if hasOwn && p.sites.RolesOf(f).NamesWork() {
 			return f
 		}
 		hasOwn = hasOwn || p.isOwn(f)
@@ -111,11 +111,10 @@ func (p *Placer) setUpCall(id tracefmt.StackID) tracefmt.FrameID {
 	return 0
 }
 
-// ownCaller returns the service's own innermost frame of a stack whose site is in a dependency, a call of set-up or a helper that only
-// pauses, and the function that this frame calls; 0 if the site is other own code or no frame is.
+// ownCaller returns the service's own innermost frame of a stack whose site is in a dependency, named work or a helper that only pauses, and the function that this frame calls; 0 if the site is other own code or no frame is.
 func (p *Placer) ownCaller(id tracefmt.StackID, site tracefmt.FrameID) (caller tracefmt.FrameID, callee tracefmt.StringID) {
 	frames := p.syms.Stack(id)
-	seenDependency := p.sites.RolesOf(site).BelongsToStart()
+	seenDependency := p.sites.RolesOf(site).NamesWork()
 	if seenDependency {
 		frames = frames[slices.Index(frames, site):]
 	}

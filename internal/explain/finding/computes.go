@@ -6,6 +6,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -59,7 +60,10 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 	if in.hasDominantAllocSite() && in.Allocs.Sites[0].Site.Equal(site) {
 		v.addEvidence(evidenceOf("evidence allocated-bytes", ratio(in.Allocs.Sites[0].Bytes, in.Allocs.Bytes), "share", "site", in.dominantAllocSiteText()))
 	}
-	if extra, ok := measureExtra(group, isOwn); ok {
+	if library := libraryAt(site); library != nil && library.purpose != "" && knowledge.Has(site.Func, knowledge.DeliberateCost) {
+		// Its caller cannot make it cheaper, and need not.
+		v.Title, v.Fix, v.Fact, v.Changes = textOf("title computes-on-purpose", "function", funcText), library.purpose, true, []predict.Change{}
+	} else if extra, ok := measureExtra(group, isOwn); ok {
 		v.Title = textOf("title computes-more", "function", funcText)
 		v.Gain.Slow.Share, v.Gain.Slow.NS, v.Gain.All, v.Gain.OtherTail = extra.share, extra.ns, Loss{}, Loss{}
 		v.addEvidence(
