@@ -143,11 +143,11 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 		}
 		switch {
 		case p50 == nil && pr.MaxNS != nil:
-			what := "max "
+			what := "max"
 			if isRun {
-				what = "run "
+				what = "run"
 			}
-			spans = append(spans, span{plain, what}, latencyChange(pr.WasMaxNS, *pr.MaxNS, formatEstimate))
+			spans = append(spans, latencyChange(what, pr.WasMaxNS, pr.MaxNS, formatEstimate)...)
 		case onlyMax(pr):
 			spans = append(spans, span{plain, "p50 and p99 stay, max " + beforeArrow(pr.WasMaxNS)}, span{green, formatEstimate(*pr.MaxNS)})
 		default: // the slow ones first: the verdict is about them
@@ -155,18 +155,14 @@ func (p *page) predictedGain(f *report.Finding, short bool) []span {
 			if p99 == nil && pr.MaxNS != nil { // the requests are too few for a p99
 				name, before, slow = "max", pr.WasMaxNS, pr.MaxNS
 			}
-			if short && !isSureGain(before, slow) && isSureGain(p50, &pr.P50NS) {
-				spans = append(spans, span{plain, fact(name + ": no sure gain")})
-			} else {
-				spans = append(spans, span{plain, fact(name + " ")}, latencyChange(before, *slow, formatEstimate))
-			}
+			spans = append(spans, latencyChange(name, before, slow, formatEstimate)...)
 			if savesMostAtP90(pr) {
-				spans = append(spans, span{plain, ", " + fact("p90 ")}, latencyChange(pr.WasP90NS, *pr.P90NS, formatEstimate))
+				spans = append(append(spans, span{plain, ", "}), latencyChange("p90", pr.WasP90NS, pr.P90NS, formatEstimate)...)
 			}
-			spans = append(spans, span{plain, ", " + fact("p50 ")}, latencyChange(p50, pr.P50NS, formatEstimate))
+			spans = append(append(spans, span{plain, ", "}), latencyChange("p50", p50, &pr.P50NS, formatEstimate)...)
 		}
 		if p50 != nil && p99 != nil && !onlyMax(pr) && savesMostAtMaximum(pr) {
-			spans = append(spans, span{plain, ", max "}, latencyChange(pr.WasMaxNS, *pr.MaxNS, formatEstimate))
+			spans = append(append(spans, span{plain, ", "}), latencyChange("max", pr.WasMaxNS, pr.MaxNS, formatEstimate)...)
 		}
 		spans = append(spans, span{plain, p.condition(pr, g)})
 	case f.Share > 0 && isRun:
@@ -231,7 +227,8 @@ func (p *page) askedBy(a *report.AskedBy) []span {
 	}
 	spans := []span{{plain, "requests of " + name + " wait for this over the network: " + words.Percent(a.Share) + " of their time, " + words.Duration(a.EachNS) + " of each"}}
 	if pr := a.Predicted; pr != nil {
-		spans = append(spans, span{plain, "; with the same change p50 " + beforeArrow(p50)}, span{green, estimate(pr.P50NS)}, span{plain, ", p99 " + beforeArrow(p99)}, span{green, estimate(pr.P99NS)})
+		spans = append(append(spans, span{plain, "; with the same change "}), latencyChange("p99", p99, &pr.P99NS, estimate)...)
+		spans = append(append(spans, span{plain, ", "}), latencyChange("p50", p50, &pr.P50NS, estimate)...)
 	}
 	return spans
 }
@@ -245,11 +242,6 @@ func decidedBy(d *report.Decided) string {
 		return " of each slow request"
 	}
 	return " of each request of the other slow band"
-}
-
-// isSureGain reports whether the whole range of a predicted latency is below the latency before, and its estimate by 1 % or more.
-func isSureGain(before *int64, e *report.Estimate) bool {
-	return before != nil && e.High < *before && float64(e.Est) <= 0.99*float64(*before)
 }
 
 // onlyMax reports whether a change affects so few requests that it moves only the maximum.
@@ -270,13 +262,18 @@ func savesMostAtMaximum(p *report.Predicted) bool {
 	return p.MaxNS != nil && p.WasMaxNS != nil && p.WasP99NS != nil && *p.WasMaxNS-p.MaxNS.Est > 10*max(*p.WasP99NS-p.P99NS.Est, 0)
 }
 
-// latencyChange writes a latency before and after a change, or "stays" if it changes by less than 1 %.
-func latencyChange(before *int64, e report.Estimate, formatEstimate func(report.Estimate) string) span {
-	isExact := e.Low == e.High || before != nil && formatEstimate(e) == words.Rough(*before)
-	if before != nil && isExact && float64(e.Est) > 0.99*float64(*before) && float64(e.Est) < 1.01*float64(*before) {
-		return span{plain, fact("stays " + words.Duration(*before))}
+// latencyChange writes a percentile before and after a change: "stays" if it changes by less than 1 %, and the range of the prediction
+// if that includes the latency before.
+func latencyChange(name string, before *int64, e *report.Estimate, formatEstimate func(report.Estimate) string) []span {
+	isExact := e.Low == e.High || before != nil && formatEstimate(*e) == words.Rough(*before)
+	switch {
+	case before == nil:
+	case names.IsUnsureGain(*before, e) && words.Rough(e.Low) == words.Rough(e.High), isExact && float64(e.Est) > 0.99*float64(*before) && float64(e.Est) < 1.01*float64(*before):
+		return []span{{plain, fact(name + " stays " + words.Duration(*before))}}
+	case names.IsUnsureGain(*before, e):
+		return []span{{plain, fact(name+" "+words.Duration(*before)) + ": " + names.UnsureGain(e)}}
 	}
-	return span{green, beforeArrow(before) + formatEstimate(e)}
+	return []span{{plain, fact(name + " ")}, {green, beforeArrow(before) + formatEstimate(*e)}}
 }
 
 // beforeArrow writes the latency before a change, followed by an arrow; it is empty if the latency is unknown.

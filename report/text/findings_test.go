@@ -37,11 +37,15 @@ func TestLatencyChange(t *testing.T) {
 		e      report.Estimate
 		want   string
 	}{
-		{&before, report.Estimate{Est: 8_890_000, Low: 8_890_000, High: 8_890_000}, "stays 8.90ms"},
-		{&before, report.Estimate{Est: 4_000_000, Low: 4_000_000, High: 4_000_000}, "8.90ms → 4.00ms"},
-		{&before, report.Estimate{Est: 8_890_000, Low: 5_000_000, High: 8_900_000}, "8.90ms → 8.9ms (5ms to 8.9ms)"},
-		{nil, report.Estimate{Est: 4_000_000, Low: 4_000_000, High: 4_000_000}, "4.00ms"},
+		{&before, report.Estimate{Est: 8_890_000, Low: 8_890_000, High: 8_890_000}, "p99 stays 8.90ms"},
+		{&before, report.Estimate{Est: 4_000_000, Low: 4_000_000, High: 4_000_000}, "p99 8.90ms → 4.00ms"},
+		{&before, report.Estimate{Est: 8_890_000, Low: 5_000_000, High: 8_900_000}, "p99 8.90ms: no sure gain (5ms to 8.9ms)"},
+		{nil, report.Estimate{Est: 4_000_000, Low: 4_000_000, High: 4_000_000}, "p99 4.00ms"},
 	} {
-		check.Equal(t, strings.ReplaceAll(latencyChange(c.before, c.e, estimate).text, noBreak, " "), c.want, "%+v", c.e)
+		got := ""
+		for _, s := range latencyChange("p99", c.before, &c.e, estimate) {
+			got += strings.ReplaceAll(s.text, noBreak, " ")
+		}
+		check.Equal(t, got, c.want, "%+v", c.e)
 	}
 }

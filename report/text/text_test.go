@@ -273,17 +273,22 @@ func TestSaidOnce(t *testing.T) {
 	check.True(t, strings.Contains(render(t, r, text.Options{Width: 200}), "only 3 requests, too few to generalise: record longer"), "3 requests")
 }
 
-// TestGainOfSlowest: a gain begins with the slow requests, as the verdict does, and says if only the median's is sure.
+// TestGainOfSlowest: a gain begins with the slow requests, as the verdict does. If the range of a prediction includes the latency before,
+// the first screen and the long form say with the same words that no gain is sure.
 func TestGainOfSlowest(t *testing.T) {
 	r := read(t, "tso")
 	pr := r.Findings[0].Predicted
 	g := r.Group(r.Findings[0].Group)
 	half, p99 := *g.LatencyNS.P50/2, *g.LatencyNS.P99
 	pr.P50NS = report.Estimate{Est: half, Low: half, High: half}
-	for high, want := range map[int64]string{p99 / 2: "p99 14.1ms → 2.8ms to 7.1ms, p50 640µs → 320µs", p99 + 1: "p99: no sure gain, p50 640µs → 320µs"} {
+	for high, want := range map[int64]string{p99 / 2: "p99 14.1ms → 2.8ms to 7.1ms, p50 640µs → 320µs", p99 + 1: "p99 14.1ms: no sure gain (2.8ms to 14ms), p50 640µs → 320µs"} {
 		pr.P99NS = report.Estimate{Est: p99 / 4, Low: p99 / 5, High: high}
 		screen := strings.ReplaceAll(render(t, r, text.Options{Width: 200}), "\u00a0", " ")
 		check.True(t, strings.Contains(screen, want), "want %q:\n%s", want, screen)
+		if high > p99 {
+			full := strings.ReplaceAll(render(t, r, text.Options{Width: 200, Full: true}), "\u00a0", " ")
+			check.True(t, strings.Contains(full, want), "want %q:\n%s", want, full)
+		}
 	}
 }
 

@@ -93,6 +93,15 @@ func SiteText(s *report.Site, max int) string {
 	return fn + pos
 }
 
+// LineForReaders returns the service's own line that awaits a site in an internal package, such as gRPC's reader of a connection: its users
+// do not know that name. It returns s if s is no such site.
+func LineForReaders(s *report.Site) *report.Site {
+	if s != nil && s.CalledFrom.Awaits() && strings.Contains(s.Func, "/internal/") {
+		return s.OwnLine()
+	}
+	return s
+}
+
 // CallerLead returns the words before the caller of a dependency's site, such as "called from ", with the space, by how the caller called it.
 func CallerLead(c *report.Caller) string {
 	switch {

@@ -163,6 +163,9 @@ func predictionText(p *report.Predicted) string {
 		return ""
 	}
 	changeText := func(name string, before *int64, e report.Estimate) string {
+		if before != nil && names.IsUnsureGain(*before, &e) {
+			return name + " " + words.Duration(*before) + ": " + names.UnsureGain(&e)
+		}
 		return fmt.Sprintf("%s %s → %s (%s to %s)", name, words.DurationOrUnknown(before), words.Rough(e.Est), words.Rough(e.Low), words.Rough(e.High))
 	}
 	parts := []string{changeText("p99", p.WasP99NS, p.P99NS), changeText("p50", p.WasP50NS, p.P50NS)}

@@ -140,6 +140,9 @@ export function expected(e) {
   return e.low === 0 ? `below ${rough(e.high)}` : `${rough(e.low)} to ${rough(e.high)}`;
 }
 
+// unsure returns the words for a predicted latency whose range includes the latency before the change, else ''. Package names has the same.
+export function unsure(was, e) { return e.low < was && was <= e.high ? `no sure gain (${e.low === 0 ? 'at most' : `${rough(e.low)} to`} ${rough(e.high)})` : ''; }
+
 // changeText describes a predicted change of the form CAUSE@SITE=VALUE in words; it returns other forms unchanged.
 export function changeText(change) {
   return change.split(', ').map(one => {

@@ -2,8 +2,8 @@
 
 import { h } from './dom.js';
 import { causeInfo, causeClass } from './causes.js';
-import { percent, count, clean, groupName, brief, duration, number, expected, none } from './format.js';
-import { report, pageData, groupByID, verdictOf, bandByName, total } from './model.js';
+import { percent, count, clean, groupName, brief, duration, number, expected, unsure, none } from './format.js';
+import { report, pageData, groupByID, noun, verdictOf, bandByName, total } from './model.js';
 import { sentenceOf } from './sentence.js';
 import { explainButton } from './how.js';
 import { current, address } from './state.js';
@@ -14,7 +14,7 @@ export function groupLink(g, text) { return h('a', { href: current({ group: g.id
 export function openLine(g) {
   const v = verdictOf(g);
   if (!g.open.count) return null;
-  if (!v || !v.open) return h('p', { class: 'dim' }, `${count(g.open.count, 'request')} were still running at the end of the trace`, ' ', explainButton('open'));
+  if (!v || !v.open) return h('p', { class: 'dim' }, `${count(g.open.count, noun(g))} were still running at the end of the trace`, ' ', explainButton('open'));
   return h('p', { class: v.open.late ? 'warn' : 'dim' }, v.open.late ? '▲ ' : null, clean(v.open.text), ' ', explainButton('open'));
 }
 
@@ -31,21 +31,20 @@ export function outcome() {
   const o = pageData.outcome;
   if (!o) return null;
   const f = report.findings.find(x => x.id === o.findings?.[0]), p = f?.predicted, also = report.findings.find(x => x.id === o.also);
-  const [name, was, now] = p ? gainOf(p) : [];
   return h('section', { id: 'outcome', class: o.state === 'change' ? f.severity : o.state }, h('p', null, h('strong', { class: 'state' }, clean(o.result)), ' ', clean(o.text)),
-    f ? h('p', { class: 'remedy' }, h('strong', null, 'Do: '), h('a', { href: address({ finding: f.id }) }, brief(f.remedy || f.fix, 600)), !['peer', 'unclear'].includes(o.state) && was > now?.est ? [h('strong', null, ` ${name} ${duration(was)} → ${expected(now)}`), p.says ? ` ${brief(p.says, 80)}` : null] : null) : null,
+    f ? h('p', { class: 'remedy' }, h('strong', null, 'Do: '), h('a', { href: address({ finding: f.id }) }, brief(f.remedy || f.fix, 600)), p && !['peer', 'unclear'].includes(o.state) ? gainText(p) : null) : null,
     also ? h('p', null, 'Also: ', h('a', { href: address({ finding: also.id }) }, brief(also.remedy || also.fix, 600))) : null,
     o.doubt ? h('p', { class: 'dim' }, 'Uncertain: ', brief(o.doubt, 400)) : null,
     o.command ? h('p', null, 'Next: ', h('code', null, clean(o.command))) : null);
 }
 
-// gainOf returns the percentile of a prediction that the first sentence shows, before and after: of the slow requests, about which the
-// sentence is, unless only others are sure to gain. Package text has the same words.
-function gainOf(p) {
-  const isSure = ([, was, e]) => was != null && e.high < was && e.est <= 0.99 * was;
-  const median = ['p50', p.was_p50_ns, p.p50_ns], slow = p.was_p99_ns != null ? ['p99', p.was_p99_ns, p.p99_ns] : p.max_ns ? ['max', p.was_max_ns, p.max_ns] : median;
-  if (onlyMax(p)) return ['max', p.was_max_ns, p.max_ns];
-  return isSure(slow) || !isSure(median) ? slow : [`${slow[0]}: no sure gain, p50`, ...median.slice(1)];
+// gainText returns the predicted gain of the slow requests, about which the first sentence is, and that of the median if theirs is unsure.
+// Package text has the same words.
+function gainText(p) {
+  const median = ['p50', p.was_p50_ns, p.p50_ns], slow = onlyMax(p) || p.was_p99_ns == null && p.max_ns ? ['max', p.was_max_ns, p.max_ns] : p.was_p99_ns != null ? ['p99', p.was_p99_ns, p.p99_ns] : median;
+  const gains = ([, was, e]) => was > e.est, words = ([name, was, e]) => unsure(was, e) ? `${name} ${duration(was)}: ${unsure(was, e)}` : `${name} ${duration(was)} → ${expected(e)}`;
+  const shown = slow !== median && unsure(slow[1], slow[2]) && gains(median) ? [slow, median] : gains(slow) ? [slow] : [];
+  return shown.length ? [h('strong', null, ' ' + shown.map(words).join(', ')), p.says ? ` ${brief(p.says, 80)}` : null] : null;
 }
 
 // onlyMax reports whether a change affects so few requests that it moves only the maximum.
