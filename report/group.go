@@ -7,11 +7,14 @@ const SampleNS = 10e6
 
 // A Group is requests of one kind.
 type Group struct {
-	ID        string  `json:"id"`
-	Service   string  `json:"service,omitempty"` // of several that were recorded together
-	Name      string  `json:"name"`
-	Named     bool    `json:"named"`
-	Kind      Kind    `json:"kind"`
+	ID      string `json:"id"`
+	Service string `json:"service,omitempty"` // of several that were recorded together
+	Name    string `json:"name"`
+	Named   bool   `json:"named"`
+	Kind    Kind   `json:"kind"`
+	// Unit is the noun for one of these requests, if it is not Kind.RequestNoun: request, for iterations and jobs next to which
+	// requests of known protocols have hardly any time.
+	Unit      string  `json:"unit,omitempty"`
 	Role      Role    `json:"role,omitempty"` // groups are sorted by it, then by time
 	Entry     *Site   `json:"entry"`
 	Count     int     `json:"count"`

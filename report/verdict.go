@@ -27,8 +27,10 @@ type VerdictCause struct {
 	// Service and WayTo are as in Cause.
 	Service string `json:"service,omitempty"`
 	WayTo   string `json:"way_to,omitempty"`
-	// Kind is as in Cause, or pipe, or no-cpu (goroutines show as running, but their threads have no CPU), or one kind of sleep:
-	// deadline (a context's, or net/http's), timer (or ticker), limiter, database-lock, batch-due, shared-lock or no-continue.
+	// Kind is as in Cause, or no-cpu (goroutines show as running, but their threads have no CPU), or one kind of network: pipe,
+	// name-server or connect (the first finding's change is that connections stay open), or one of syscall: child-process, disk-sync,
+	// directory-read or file-write, or one of sleep: deadline (a context's, or net/http's), timer (or ticker), limiter, database-lock,
+	// batch-due, shared-lock or no-continue.
 	Kind string `json:"kind,omitempty"`
 	// Queue is set if requests were queued and requests ahead of them spent the time on the cause. A finding names the same queue. It
 	// is nil if the requests spent the time themselves.

@@ -118,7 +118,7 @@ var kinds = [...]kindFacts{
 	{KindGRPC, "request", "gRPC", true},
 	{KindWebSocket, "message", "WebSocket", false},
 	{KindGoroutine, "job", "", false},
-	{KindLoop, "turn", "", false},
+	{KindLoop, "iteration", "", false},
 	{KindFunc, "call", "", false},
 	{KindRun, "run", "", false},
 }
@@ -142,7 +142,7 @@ func (k Kind) facts() kindFacts {
 	return kindFacts{kind: k, noun: "request"}
 }
 
-// RequestNoun is the noun for one request of this kind: request, message, job, turn, call or run.
+// RequestNoun is the noun for one request of this kind: request, message, job, iteration, call or run.
 func (k Kind) RequestNoun() string { return k.facts().noun }
 
 // Protocol names the protocol by which others ask for requests of this kind. It is empty where the kind names none.
@@ -150,6 +150,9 @@ func (k Kind) Protocol() string { return k.facts().protocol }
 
 // IsCall reports whether a protocol has one message that asks for each request of this kind, and one answer to it.
 func (k Kind) IsCall() bool { return k.facts().isCall }
+
+// IsWork reports whether requests of this kind are work of the process, for which a client waits only if one asks for it.
+func (k Kind) IsWork() bool { return k == KindGoroutine || k == KindLoop }
 
 // A Role is what a group is to the process.
 type Role string

@@ -24,6 +24,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threadstate"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -183,7 +184,29 @@ func (r *reading) reportGroups(slowest *detailed.Sum, work *workSelection, sp *s
 		g.Iterations = r.opts.iterationsOf(&g)
 		out.groups, out.pathIDs, out.medians = append(out.groups, g), append(out.pathIDs, row.PathGroup), append(out.medians, row.MedianNS)
 	}
+	nameUnits(out.groups)
 	return out
+}
+
+// nameUnits calls jobs and iterations requests, unless a protocol that is known has a noticeable part of the time: then they are perhaps
+// those of clients, over a protocol that is not.
+func nameUnits(list []report.Group) {
+	var workNS, allNS int64
+	for i := range list {
+		if g := &list[i]; g.Role == report.RoleRequests {
+			if allNS += g.TotalNS; g.Kind.IsWork() {
+				workNS += g.TotalNS
+			}
+		}
+	}
+	if float64(allNS-workNS) >= threshold.MinorShare*float64(allNS) && allNS > workNS {
+		return
+	}
+	for i := range list {
+		if g := &list[i]; g.Role == report.RoleRequests && g.Kind.IsWork() {
+			g.Unit = report.KindHTTP1.RequestNoun()
+		}
+	}
 }
 
 // measuredReport returns the report with input, groups, servers, runtime, moments and warnings, but without host, findings and

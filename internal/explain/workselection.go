@@ -184,8 +184,7 @@ func (f *workSelection) messageLoops(sp *spell.Speller) (out []finding.MessageLo
 // about it are in those services' own reports.
 func (f *workSelection) judgedReport(rep *report.Report, backlogs map[string]*request.Backlog) *report.Report {
 	judged := func(g *report.Group) bool {
-		work := g.Kind == report.KindGoroutine || g.Kind == report.KindLoop
-		return g.Role == report.RoleRequests && (!work || !f.hasServer || g.Count >= threshold.TailSample || backlogs[g.ID] != nil || g.Saturated != nil)
+		return g.Role == report.RoleRequests && (!g.Kind.IsWork() || !f.hasServer || g.Count >= threshold.TailSample || backlogs[g.ID] != nil || g.Saturated != nil)
 	}
 	judgedPart := *rep
 	judgedPart.Groups = nil

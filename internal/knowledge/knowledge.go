@@ -77,6 +77,11 @@ func Has(fn string, role Role) bool {
 	return byRole[role].applyTo(fn, found).Has(role)
 }
 
+// OpensConnection reports whether a function is part of opening a connection: it looks a name up, dials or makes a handshake.
+func OpensConnection(fn string) bool {
+	return slices.ContainsFunc([]Role{DNS, Dial, Connecting, TLSHandshake}, func(role Role) bool { return Has(fn, role) })
+}
+
 // Named returns, sorted, the functions to which the table gives a role by their full name, not by a pattern with "…".
 func Named(role Role) (list []string) {
 	_, byRole := functions()

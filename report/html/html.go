@@ -84,8 +84,12 @@ func (o *Options) pageData(r *report.Report) ([]byte, error) {
 			rules = append(rules, rule{k.Code, k.Name, k.Summary, k.Doc})
 		}
 	}
+	nouns := map[report.Kind]string{}
+	for _, kind := range report.Kinds() {
+		nouns[kind] = kind.RequestNoun()
+	}
 	valid := func(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
-	return json.Marshal(map[string]any{"command": valid(o.Command), "version": valid(o.Version), "rules": rules, "before": o.comparison(r), "recording": o.Recording, "services": o.Services, "editor": valid(o.Editor), "words": glossary(), "outcome": verdict.NewOutcome(r, r.Verdict), "compared": verdict.CompareGroups(r, r.Verdict)})
+	return json.Marshal(map[string]any{"command": valid(o.Command), "version": valid(o.Version), "rules": rules, "before": o.comparison(r), "recording": o.Recording, "services": o.Services, "editor": valid(o.Editor), "words": glossary(), "nouns": nouns, "outcome": verdict.NewOutcome(r, r.Verdict), "compared": verdict.CompareGroups(r, r.Verdict)})
 }
 
 // glossary returns words.Glossary as pairs of word and meaning.

@@ -206,7 +206,7 @@ func (p *page) group(g *report.Group, full bool) {
 
 // title writes a group's name, with its kind and number of requests, and whether they stream or still run.
 func (p *page) title(g *report.Group) {
-	facts := []string{kindWords(g.Kind), words.Count(g.Count, g.Kind.RequestNoun(), g.Kind.RequestNoun()+"s")}
+	facts := []string{kindWords(g.Kind), names.CountRequests(g, g.Count)}
 	if g.Role != report.RoleRequests {
 		facts = append(facts, termtext.Head(g.Role, 20))
 	}
@@ -562,7 +562,7 @@ func (p *page) band(g *report.Group) {
 		p.line(span{dim, "  no requests in band " + termtext.Head(p.opts.Band, 20)})
 		return
 	}
-	p.paragraph(span{}, 2, span{dim, verdict.BandText(b.Band) + " " + verdict.LatencyRange(g, b) + ": " + words.Count(b.Count, "request", "requests") + ", mean " + bandMean(b)})
+	p.paragraph(span{}, 2, span{dim, verdict.BandText(g, b.Band) + " " + verdict.LatencyRange(g, b) + ": " + names.CountRequests(g, b.Count) + ", mean " + bandMean(b)})
 	const share, perRequest, touched = 7, 9, 10
 	var largest int64
 	for i := range b.Causes {

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
@@ -145,13 +144,7 @@ func (p *page) header() {
 	if in.GOMAXPROCS > 0 {
 		facts = append(facts, fact("GOMAXPROCS "+strconv.Itoa(in.GOMAXPROCS)))
 	}
-	found := fact(words.Count(requests, "request", "requests"))
-	if n := verdict.RunCount(p.report); n > 0 {
-		found = fact(words.Count(n, "run", "runs"))
-		if requests > n {
-			found += " and " + fact(words.Count(requests-n, "request", "requests"))
-		}
-	}
+	found := fact(names.CountAll(p.report.Groups))
 	if len(p.report.Groups) != 1 {
 		found += " in " + words.Count(len(p.report.Groups), "group", "groups")
 	} else if f := p.fewRequests(); f != nil && requests < minRepresentative {

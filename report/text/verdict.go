@@ -71,7 +71,7 @@ func (p *page) groupVerdict(g *report.Group, v *report.Verdict, head span) {
 	if v.Held != "" {
 		p.paragraph(span{}, indent, span{boldRed, termtext.Head(v.Held, 300)})
 	}
-	p.open(v.Open)
+	p.open(g, v.Open)
 }
 
 // comparison writes a table of the groups that are about as slow as the first, or have the same cause: a line for each, with its largest
@@ -105,11 +105,11 @@ func (p *page) comparison(rows []verdict.GroupRow) {
 
 // open writes the requests that had not ended, if one of them is late: it may hang. A request that is no older than others were at
 // their end is not remarkable.
-func (p *page) open(o *report.VerdictOpen) {
+func (p *page) open(g *report.Group, o *report.VerdictOpen) {
 	if o == nil || !o.Late {
 		return
 	}
-	spans := []span{{boldRed, words.Count(o.Count, "request", "requests") + " still running"}, {plain, " at the end of the trace, the oldest for " + words.Duration(o.OldestNS)}}
+	spans := []span{{boldRed, names.CountRequests(g, o.Count) + " still running"}, {plain, " at the end of the trace, the oldest for " + words.Duration(o.OldestNS)}}
 	if place := siteSpans(o.Site, p.width-indent-2); place != nil {
 		spans = append(append(append(spans, span{plain, " in "}), place...), prefixSpans(", ", callerSpans(o.Site, p.width-indent-2))...)
 	}
@@ -230,8 +230,9 @@ func (p *page) whatIf() {
 		w := &p.report.WhatIf[i]
 		pr := &w.Predicted
 		p.line()
-		text := []span{{plain, breakable(termtext.Head(pr.Change, 400), p.width/2)}, {dim, " in "}, {bold, breakable(termtext.Head(words.FuncName(w.Name), 200), p.width/2)},
-			{plain, ": " + fact("p50 ") + beforeArrow(pr.WasP50NS)}, {green, estimate(pr.P50NS)}, {plain, ", " + fact("p99 ") + beforeArrow(pr.WasP99NS)}, {green, estimate(pr.P99NS)}}
+		text := []span{{plain, breakable(termtext.Head(pr.Change, 400), p.width/2)}, {dim, " in "}, {bold, breakable(termtext.Head(words.FuncName(w.Name), 200), p.width/2)}, {plain, ": "}}
+		text = append(append(text, latencyChange("p50", pr.WasP50NS, &pr.P50NS, estimate)...), span{plain, ", "})
+		text = append(text, latencyChange("p99", pr.WasP99NS, &pr.P99NS, estimate)...)
 		if pr.WasP99NS == nil {
 			text = append(text, span{dim, " (from few requests)"})
 		}

@@ -87,7 +87,7 @@ func (a *App) groupLines(list []watch.Group, hidden, columns int) []string {
 			l.add(plain, " ")
 			addLargestCause(l, &g.Causes[0], look)
 		} else if g.Open > 0 {
-			l.add(dim, " "+words.Count(g.Open, "request", "requests")+" still running")
+			l.add(dim, " "+words.Count(g.Open, g.Kind.RequestNoun(), g.Kind.RequestNoun()+"s")+" still running")
 		}
 		out = append(out, l.String())
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/report"
 )
 
@@ -288,9 +289,11 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 	if v.Decided != nil && v.Decided.Requests == report.DecidedByBeside {
 		v.prependEvidence(in.otherTailEvidence(v))
 	}
-	if g := in.Report.Group(v.Group); g != nil && g.Kind == report.KindRun {
-		if predicate, ok := strings.CutPrefix(v.Title, "requests "); ok {
+	if g := in.Report.Group(v.Group); g != nil {
+		if predicate, ok := strings.CutPrefix(v.Title, "requests "); ok && g.Kind == report.KindRun {
 			v.Title = textOf("phrase in-run", "predicate", predicate)
+		} else if ok {
+			v.Title = names.Requests(g) + " " + predicate
 		}
 	}
 	if v.Confidence >= trustedConfidence {

@@ -52,7 +52,7 @@ func hubWaitsOf(in *Input, group *report.Group) []*hubWait {
 // others only while it holds a lock.
 func (in *Input) isRequestGoroutine(start string) bool {
 	return request.IsServerStart(start) || slices.ContainsFunc(in.Report.Groups, func(g report.Group) bool {
-		return (g.Kind == report.KindGoroutine || g.Kind == report.KindLoop) && g.Entry != nil && g.Entry.Func == start
+		return g.Kind.IsWork() && g.Entry != nil && g.Entry.Func == start
 	})
 }
 

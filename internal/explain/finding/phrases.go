@@ -13,6 +13,7 @@ import (
 
 // siteText names a site briefly: store.(*DB).get (db.go:12), with its caller.
 func siteText(s *report.Site) string {
+	s = names.LineForReaders(s)
 	text := lineText(s)
 	if s != nil && s.CalledFrom != nil {
 		text += ", " + names.CallerLead(s.CalledFrom) + siteText(s.CalledFrom.Site())

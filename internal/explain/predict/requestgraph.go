@@ -321,14 +321,11 @@ func (b *Builder) opensConnection(seg *cause.Segment) bool {
 	}
 	opens, ok := b.opensByCall[seg.Call]
 	if !ok {
-		call := b.syms.String(seg.Call)
-		opens = slices.ContainsFunc(openingRoles, func(role knowledge.Role) bool { return knowledge.Has(call, role) })
+		opens = knowledge.OpensConnection(b.syms.String(seg.Call))
 		b.opensByCall[seg.Call] = opens
 	}
 	return opens
 }
-
-var openingRoles = []knowledge.Role{knowledge.DNS, knowledge.Dial, knowledge.Connecting, knowledge.TLSHandshake}
 
 // addPauseSequences finds sequences of sleeps (see pauseSequence) among the intervals that lead to node n, and adds them to
 // out.

@@ -10,10 +10,10 @@ import (
 
 // sumCauses adds up the time of a band by cause, kind and queue, and each of these by site. The largest cause comes first and the
 // remainder last. Time in a queue and the request's own service time are separate causes, but their total decides which cause is
-// the largest. Of these two the queue comes first if it is that of the first finding.
-func sumCauses(r *report.Report, band *report.Band, queues []*report.Queue, firstQueue *report.Queue) []report.VerdictCause {
+// the largest. Of these two the queue comes first if it is that of the first finding, which may be nil.
+func sumCauses(r *report.Report, band *report.Band, queues []*report.Queue, fault *report.Finding) []report.VerdictCause {
 	var partsByKey [][]rowPart
-	for _, p := range divideRows(r, band, queues) {
+	for _, p := range divideRows(r, band, queues, keepsConnections(fault)) {
 		k := slices.IndexFunc(partsByKey, func(group []rowPart) bool { return group[0].causeKey == p.causeKey })
 		if k < 0 {
 			k = len(partsByKey)
@@ -52,7 +52,7 @@ func sumCauses(r *report.Report, band *report.Band, queues []*report.Queue, firs
 	for i := range causes {
 		c, f := &causes[i], &causes[first]
 		ns, firstNS := totalNS[unqueuedKey(c)], totalNS[unqueuedKey(f)]
-		if remainderRank(c.Cause) == 0 && (ns > firstNS || ns == firstNS && firstQueue != nil && c.Queue == firstQueue && f.Queue != firstQueue && 4*c.TotalNS >= f.TotalNS) {
+		if remainderRank(c.Cause) == 0 && (ns > firstNS || ns == firstNS && fault != nil && fault.Queue != nil && c.Queue == fault.Queue && f.Queue != fault.Queue && 4*c.TotalNS >= f.TotalNS) {
 			first = i
 		}
 	}

@@ -32,6 +32,8 @@ func activity(cause *report.VerdictCause) string {
 		return "on the way to " + termtext.Head(cause.WayTo, 80) + " and back"
 	case cause.Cause == report.CauseNetwork && cause.Kind == Pipe:
 		return "waiting for the other end of a pipe"
+	case cause.Cause == report.CauseNetwork && cause.Kind == Connect:
+		return "opening connections"
 	case cause.Cause == report.CauseNetwork && cause.Kind == NameServer:
 		return "waiting for a name server"
 	case cause.Cause == report.CauseNetwork && cause.Kind == "inbound":
@@ -52,6 +54,8 @@ func activity(cause *report.VerdictCause) string {
 		return "syncing to disk"
 	case cause.Cause == report.CauseSyscall && cause.Kind == DirectoryRead:
 		return "reading a directory"
+	case cause.Cause == report.CauseSyscall && cause.Kind == FileWrite:
+		return "writing to a file or pipe"
 	case cause.Cause == report.CauseSleep && cause.Kind == Deadline:
 		return "waiting for a deadline"
 	case cause.Cause == report.CauseSleep && cause.Kind == Timer:

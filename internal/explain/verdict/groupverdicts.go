@@ -59,26 +59,32 @@ func BandVerdicts(r *report.Report, band report.BandName) []report.Verdict {
 	return verdicts
 }
 
-// groupsInOrder returns the groups that are requests, in the report's order, but jobs for which no client's request waits last. The
-// group of the first fault comes first, unless it is such a job or that finding is also about the report's first group. Without a fault,
-// a handler whose requests all take far longer comes before short requests that name none, because they never wait.
+// groupsInOrder returns the groups that are requests, in the report's order, but those for which clients wait before loops and jobs, unless
+// they have hardly any time, and jobs for which no client's request waits last. The group of the first fault comes first, unless it is such
+// a job or that finding is also about the first of the others. Without a fault, a handler whose requests all take far longer comes before
+// short requests that name none, because they never wait.
 func groupsInOrder(r *report.Report, first *report.Finding, unawaited map[string]bool) (list []*report.Group) {
-	var jobs []*report.Group
+	var work, jobs []*report.Group
 	for i := range r.Groups {
 		switch g := &r.Groups[i]; {
 		case g.Role != report.RoleRequests:
 		case unawaited[g.ID]:
 			jobs = append(jobs, g)
-		case first != nil && first.Group == g.ID && len(list) > 0 && !isAbout(r, first, list[0]):
-			list = slices.Insert(list, 0, g)
+		case unawaited != nil && g.Kind.IsWork():
+			work = append(work, g)
 		default:
 			list = append(list, g)
 		}
 	}
-	if i := slices.IndexFunc(list, func(g *report.Group) bool { return first == nil && isFarLonger(g, list[0]) }); i > 0 {
-		slow := list[i]
-		list = slices.Insert(slices.Delete(list, i, i+1), 0, slow)
+	moveToFront := func(isFirst func(*report.Group) bool) {
+		if i := slices.IndexFunc(list, isFirst); i > 0 {
+			g := list[i]
+			list = slices.Insert(slices.Delete(list, i, i+1), 0, g)
+		}
 	}
+	moveToFront(func(g *report.Group) bool { return first == nil && isFarLonger(g, list[0]) })
+	list = append(list, work...)
+	moveToFront(func(g *report.Group) bool { return first != nil && first.Group == g.ID && !isAbout(r, first, list[0]) })
 	return append(list, jobs...)
 }
 
@@ -181,7 +187,7 @@ func openRequests(g *report.Group, isHung bool) *report.VerdictOpen {
 		return nil
 	}
 	o := &report.VerdictOpen{Count: g.Open.Count, OldestNS: g.Open.OldestNS, Site: g.Open.Site, Late: isHung}
-	o.Text = words.Count(g.Open.Count, "request", "requests") + " still running at the end of the trace, the oldest for " + words.Duration(g.Open.OldestNS)
+	o.Text = names.CountRequests(g, g.Open.Count) + " still running at the end of the trace, the oldest for " + words.Duration(g.Open.OldestNS)
 	if place := names.SiteText(g.Open.Site, siteColumns); place != "" {
 		o.Text += " in " + place
 		if lead, fn, pos := names.CallerParts(g.Open.Site, siteColumns); fn+pos != "" {
@@ -201,7 +207,7 @@ func nameCause(cause *report.VerdictCause, r *report.Report, g *report.Group) {
 		cause.Words = "ready to run, but its thread was woken late (other processes use the CPUs)"
 	}
 	if cause.Cause == report.CauseSchedWake && slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Code == report.RuleTooManyPs }) {
-		cause.Words = "ready to run: a P was idle, but no CPU (more Ps than CPUs)"
+		cause.Words = "ready to run, but without a CPU (GOMAXPROCS is more than the CPUs)"
 	}
 	if len(cause.Sites) > 0 && cause.Cause == report.CauseCPU && !g.Named && g.Kind.IsCall() && cause.Sites[0].Site != nil && cause.Sites[0].Site.Does != "" {
 		cause.Words += " (handlers included)" // a run without an event in between ends there
@@ -255,17 +261,17 @@ func bandWords(g *report.Group, band *report.Band) (lead, latency string) {
 	case g.Kind == report.KindRun && band.Count == 1:
 		return "The run of", runLength(g)
 	case band.Band == report.BandOutliers && band.Count == 1:
-		lead = "One far slower request of"
+		lead = "One far slower " + names.Request(g) + " of"
 	case band.Band == report.BandOutliers:
-		lead = words.Number(int64(band.Count)) + " far slower requests of"
+		lead = words.Number(int64(band.Count)) + " far slower " + names.Requests(g) + " of"
 	case band.Count == 1 && band.Band == report.Band99:
-		lead = "The slowest request of"
+		lead = "The slowest " + names.Request(g) + " of"
 	case band.Count == 1:
-		lead = "One request of"
+		lead = "One " + names.Request(g) + " of"
 	case band.Band == report.Band99 && band.Count*20 > g.Count:
-		lead = "The slowest requests of" // with equal latencies, p99 and above can be more than 1%
+		lead = "The slowest " + names.Requests(g) + " of" // with equal latencies, p99 and above can be more than 1%
 	default:
-		lead = BandText(band.Band) + " of"
+		lead = BandText(g, band.Band) + " of"
 	}
 	return lead, LatencyRange(g, band)
 }
@@ -288,18 +294,19 @@ func runLength(g *report.Group) string {
 }
 
 // BandText returns the phrase for the requests of a band, as the subject of a sentence.
-func BandText(band report.BandName) string {
+func BandText(g *report.Group, band report.BandName) string {
+	noun := names.Requests(g)
 	switch band {
 	case report.Band99:
 		return "The slowest 1%"
 	case report.Band9099:
-		return "From p90 to p99, requests"
+		return "From p90 to p99, " + noun
 	case report.BandOutliers:
-		return "Far slower requests"
+		return "Far slower " + noun
 	case report.Band5090:
-		return "From p50 to p90, requests"
+		return "From p50 to p90, " + noun
 	}
-	return "Requests"
+	return strings.ToUpper(noun[:1]) + noun[1:]
 }
 
 // LatencyRange returns the latencies of a band's requests, in parentheses. A band between percentiles consists of whole buckets

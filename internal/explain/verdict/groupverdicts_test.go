@@ -55,6 +55,10 @@ func TestDescribeSites(t *testing.T) {
 		s.Site.CalledFrom.Calls, s.Site.Module = "", "example.org/x"
 		return s
 	}
+	internal := func(s report.VerdictSite) report.VerdictSite {
+		s.Site.Func = "example.org/x/internal/read.All"
+		return s
+	}
 	for _, c := range []struct {
 		cause report.CauseName
 		sites []report.VerdictSite
@@ -67,6 +71,7 @@ func TestDescribeSites(t *testing.T) {
 		{"network", []report.VerdictSite{awaited(siteOf("read", "f", 0.3, false)), awaited(siteOf("read", "g", 0.2, false))}, "waiting for the network: 30% in main.f f.go:3, 20% in main.g g.go:3"},
 		{"network", []report.VerdictSite{awaited(siteOf("read", "f", 0.3, false)), awaited(siteOf("shake", "f", 0.2, false))}, "waiting for the network: 30% in main.f f.go:3, 20% there, in x.shake shake.go:7"},
 		{"network", []report.VerdictSite{awaited(siteOf("read", "f", 0.5, false))}, "waiting for the network in main.f f.go:3, read in x.read read.go:7"},
+		{"network", []report.VerdictSite{internal(awaited(siteOf("read", "f", 0.5, false)))}, "waiting for the network in main.f f.go:3"},
 	} {
 		v := report.VerdictCause{Cause: c.cause, Sites: c.sites}
 		for i := range c.sites {

@@ -16,7 +16,7 @@ func unawaitedJobs(r *report.Report) map[string]bool {
 	for i := range r.Groups {
 		switch g := &r.Groups[i]; {
 		case g.Role != report.RoleRequests || g.Count == 0:
-		case g.Kind == report.KindLoop || g.Kind == report.KindGoroutine:
+		case g.Kind.IsWork():
 			jobs, jobsNS = append(jobs, g), jobsNS+g.TotalNS
 		case g.Kind.IsCall():
 			calls, callsNS = append(calls, g), callsNS+g.TotalNS

@@ -53,7 +53,7 @@ func TestJobsComeAfterRoutes(t *testing.T) {
 		check.Equal(t, o.Findings[0] == "2", c.want[0] == "route", "%s: %+v", c.name, o)
 		r.Findings = r.Findings[:1]
 		if o := NewOutcome(r, verdicts); c.want[0] == "route" {
-			check.Equal(t, o.Text, "the job main.job, p99 9.00ms: 100% asleep at main.work (main.go:7)", "%s", c.name)
+			check.Equal(t, o.Text, "the job main.job, p99 9.00ms: 100% because messages queue", "%s", c.name)
 		}
 	}
 }

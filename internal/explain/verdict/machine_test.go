@@ -32,12 +32,12 @@ func TestSharedMachine(t *testing.T) {
 		findings           string // the first to act on first, then the other one
 		result, firstCause string
 	}{
-		"mostly computing":          {report.VerdictCause{Cause: report.CauseCPU, Words: "computing", Share: 0.55}, busy(0.28), computes, "c m m", "change this", "55% computing"},
+		"mostly computing":          {report.VerdictCause{Cause: report.CauseCPU, Words: "computing", Share: 0.55}, busy(0.28), computes, "c m m", "change this", "55% because computes"},
 		"mostly other processes":    {report.VerdictCause{Cause: report.CauseCPU, Words: "computing", Share: 0.23}, busy(0.76), computes, "m c c", "the machine is busy", "76% without a CPU"},
 		"a queue behind them":       {report.VerdictCause{Cause: report.CauseCPU, Words: "queueing", Share: 0.6, Queue: queue}, busy(0.55), pool, "m q q", "the machine is busy", "55% without a CPU"},
 		"a run queue behind them":   {report.VerdictCause{Cause: report.CauseSched, Words: "queueing", Share: 0.9}, busy(0.55), loops, "m l l", "the machine is busy", "55% without a CPU"},
-		"a queue, and a few others": {report.VerdictCause{Cause: report.CauseCPU, Words: "queueing", Share: 0.6, Queue: queue}, busy(0.15), pool, "q m m", "change this", "60% queueing"},
-		"requests of another group": {report.VerdictCause{Cause: report.CauseCPU, Words: "computing", Share: 0.23}, elsewhere, pool, "q m m", "change this", "23% computing"},
+		"a queue, and a few others": {report.VerdictCause{Cause: report.CauseCPU, Words: "queueing", Share: 0.6, Queue: queue}, busy(0.15), pool, "q m m", "change this", "60% because queue"},
+		"requests of another group": {report.VerdictCause{Cause: report.CauseCPU, Words: "computing", Share: 0.23}, elsewhere, pool, "q m m", "change this", "g, p99 9.00ms: queue"},
 	} {
 		c.cause.EachNS, c.cause.Sites = 4e6, []report.VerdictSite{{Site: line, Share: c.cause.Share, Via: wait}}
 		group := report.Group{ID: "g", Name: "g", Named: true, Count: 50, TotalNS: 1e9, LatencyNS: report.Latency{P99: &p99}}

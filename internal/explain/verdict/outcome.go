@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
@@ -76,7 +77,7 @@ func NewOutcome(r *report.Report, verdicts []report.Verdict) *Outcome {
 		if o.State, o.Result = StateChange, "change this"; first.Code.OfMachine() {
 			o.Result = "the machine is busy"
 		}
-		if o.Text = causeText(r, verdicts, first); unawaitedJobs(r)[first.Group] {
+		if o.Text = faultText(r, verdicts, first); unawaitedJobs(r)[first.Group] {
 			o.Text = "the job " + o.Text
 		}
 		if IsOfPeer(first) {
@@ -149,9 +150,10 @@ func IsOfPeer(f *report.Finding) bool {
 // leastNoticeable is the time of a cause in a request, in ns, from which it deserves a word though no rule knows a change.
 const leastNoticeable = 1_000_000
 
-// causeText returns the latency of the requests of a finding and their largest cause by the verdict on them. If that is another cause
-// than the finding's, or if the number of calls is the cause, it returns the finding's title, because the change is about it.
-func causeText(r *report.Report, verdicts []report.Verdict, f *report.Finding) string {
+// faultText returns the latency of a finding's requests, the share of the slow ones' time that the finding is about, and its title. The
+// verdict's words for that time may be those of another cause: each handshake waits for a peer, but the fault is that connections are not
+// kept.
+func faultText(r *report.Report, verdicts []report.Verdict, f *report.Finding) string {
 	i := slices.IndexFunc(verdicts, func(v report.Verdict) bool { return v.Group == f.Group && len(v.Causes) > 0 })
 	if i < 0 && len(verdicts) > 0 && r.Group(f.Group) == nil && len(verdicts[0].Causes) > 0 {
 		i = 0 // a finding about the whole process
@@ -163,23 +165,22 @@ func causeText(r *report.Report, verdicts []report.Verdict, f *report.Finding) s
 	if g == nil {
 		return ShortTitle(f.Title)
 	}
-	latency := ""
+	text := names.GroupName(g, siteColumns)
 	switch l := g.SenderLatency(); {
 	case l.P99 != nil:
-		latency = ", p99 " + words.Duration(*l.P99)
+		text += ", p99 " + words.Duration(*l.P99)
 	case l.Max != nil:
-		latency = ", max " + words.Duration(*l.Max)
+		text += ", max " + words.Duration(*l.Max)
 	}
-	text := ShortTitle(f.Title)
 	if f.Code.OfMachine() {
-		text = words.Percent(lossShare(f)) + " without a CPU, because other processes had it"
-	} else if i >= 0 {
-		isNumber := f.InService || f.CallsAtOnce > 0 || slices.ContainsFunc(f.Changes, func(c report.Change) bool { return c.Kind == report.ChangeCalls })
-		if c := &verdicts[i].Causes[0]; !isNumber && c.Cause == f.Cause || c.AheadWork != nil && c.AheadWork.Cause == f.Cause {
-			text = words.Percent(c.Share) + " " + shortCause(c)
+		return text + ": " + words.Percent(lossShare(f)) + " without a CPU, because other processes had it"
+	}
+	if i >= 0 {
+		if share := shareOfFault(verdicts[i].Causes, f); share >= threshold.MinorShare {
+			return text + ": " + words.Percent(share) + " because " + ShortTitle(f.Title)
 		}
 	}
-	return names.GroupName(g, siteColumns) + latency + ": " + text
+	return text + ": " + ShortTitle(f.Title)
 }
 
 // shortCause returns a cause in words and the line of the service at which most of its time passes, with its share if that is a part
@@ -215,7 +216,6 @@ func examinedText(r *report.Report) string {
 	if requests == 0 { // no server: of each group
 		for i := range r.Groups {
 			g := &r.Groups[i]
-			requests += g.Count
 			p99 := g.SenderLatency().P99
 			if len(r.Groups) > 1 { // the bound of several is the maximum of a group without a p99
 				p99 = cmp.Or(p99, g.SenderLatency().Max)
@@ -231,7 +231,10 @@ func examinedText(r *report.Report) string {
 			groups, bound = fmt.Sprintf(" of %d groups", n), "at most "
 		}
 	}
-	text := words.Count(requests, protocol+"request", protocol+"requests") + groups
+	text := names.CountAll(r.Groups) + groups
+	if protocol != "" {
+		text = words.Count(requests, protocol+"request", protocol+"requests")
+	}
 	switch runs := RunCount(r); {
 	case runs > 0:
 		text = words.Count(runs, "run", "runs") + " of " + words.Duration(r.Groups[0].TotalNS)
@@ -279,8 +282,9 @@ func Intended(r *report.Report, verdicts []report.Verdict) *report.Finding {
 	v := &verdicts[0]
 	all := r.Findings[:min(len(r.Findings), MaxExamined)]
 	i := slices.IndexFunc(all, func(f report.Finding) bool {
+		isPurpose := f.Code == report.RuleComputes && f.Site != nil && knowledge.Has(f.Site.Func, knowledge.DeliberateCost)
 		return f.Severity == report.SeverityInfo && f.Group == v.Group && f.Cause == v.Causes[0].Cause && f.Share >= 0.5 && len(f.Changes) == 0 &&
-			(f.Code == report.RuleSlowPeer || f.Code == report.RuleSleep) && f.Ignored == ""
+			(f.Code == report.RuleSlowPeer || f.Code == report.RuleSleep || isPurpose) && f.Ignored == ""
 	})
 	if i < 0 {
 		return nil
@@ -334,14 +338,15 @@ func SplitFindings(r *report.Report, verdicts []report.Verdict) (weighty, lesser
 	return weighty, lesser
 }
 
-// matchesVerdict reports whether a low finding is about the first cause of the first verdict. It is shown in full if there is no major
+// matchesVerdict reports whether a low finding is about the first cause of the first verdict, or the line of most of its time. It is shown in full if there is no major
 // one, and precedes one about other processes: the service's authors can change this cause.
 func matchesVerdict(f *report.Finding, verdicts []report.Verdict) bool {
 	if f.Severity != report.SeverityLow || len(verdicts) == 0 || verdicts[0].Group != f.Group || len(verdicts[0].Causes) == 0 {
 		return false
 	}
 	c := &verdicts[0].Causes[0]
-	return c.Cause == f.Cause || c.AheadWork != nil && f.Queue != nil && c.AheadWork.Cause == f.Cause
+	isThere := len(c.Sites) > 0 && c.Sites[0].Share >= threshold.HalfShare && f.Site != nil && f.Site.Matches(c.Sites[0].Site)
+	return isThere || c.Cause == f.Cause || c.AheadWork != nil && f.Queue != nil && c.AheadWork.Cause == f.Cause
 }
 
 // hasEarlierDuplicate reports whether a finding before the i-th is the same fault in another group.
@@ -351,7 +356,19 @@ func hasEarlierDuplicate(all []report.Finding, i int) bool {
 
 // IsSameFault reports whether two findings are one fault, found in two groups: at the same place, or with the same change.
 func IsSameFault(a, b *report.Finding) bool {
-	return a.Code == b.Code && (a.Title == b.Title && a.Site.Equal(b.Site) || len(a.Changes) > 0 && slices.Equal(a.Changes, b.Changes))
+	return a.Code == b.Code && (sameTitle(a.Title, b.Title) && a.Site.Equal(b.Site) || len(a.Changes) > 0 && slices.Equal(a.Changes, b.Changes))
+}
+
+// sameTitle reports whether two titles are equal apart from the noun for the requests of their groups.
+func sameTitle(a, b string) bool {
+	withoutNoun := func(title string) string {
+		noun, predicate, _ := strings.Cut(title, " ")
+		if slices.ContainsFunc(report.Kinds(), func(k report.Kind) bool { return k.RequestNoun()+"s" == noun }) {
+			return predicate
+		}
+		return title
+	}
+	return withoutNoun(a) == withoutNoun(b)
 }
 
 var calleePosition = regexp.MustCompile(` \([^ ()]+:[0-9]+\), (called from|reached from|awaited at) `)

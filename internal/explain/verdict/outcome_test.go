@@ -16,11 +16,10 @@ func TestOutcome(t *testing.T) {
 		return report.VerdictCause{Cause: name, Words: words, Share: share, EachNS: eachNS, Sites: []report.VerdictSite{{Site: line, Share: share}}}
 	}
 	busy := report.Finding{ID: "m", Code: report.RuleBusyMachine, Severity: report.SeverityHigh}
-	lock := report.Finding{ID: "l", Code: report.RuleLockConvoy, Severity: report.SeverityHigh, Group: "g", Cause: report.CauseLock}
+	lock := report.Finding{ID: "l", Code: report.RuleLockConvoy, Severity: report.SeverityHigh, Group: "g", Cause: report.CauseLock, Title: "requests queue for a Mutex"}
 	peer := report.Finding{ID: "p", Code: report.RuleSlowPeer, Severity: report.SeverityLow, Group: "g", Cause: report.CauseNetwork, Share: 0.9}
-	titled, slow, serial := lock, peer, peer
-	titled.Title = "requests queue for a Mutex"
-	slow.Severity, slow.Changes = report.SeverityMedium, []report.Change{{Kind: report.ChangeTime}}
+	slow, serial := peer, peer
+	slow.Title, slow.Severity, slow.Changes = "requests wait for a peer's answer", report.SeverityMedium, []report.Change{{Kind: report.ChangeTime}}
 	serial.Severity, serial.Changes = report.SeverityMedium, []report.Change{{Kind: report.ChangeCalls, Value: 1}}
 	serial.Title = "requests make 5 calls"
 	doubtful := peer
@@ -30,6 +29,7 @@ func TestOutcome(t *testing.T) {
 	pause := report.Finding{ID: "s", Code: report.RuleSleep, Severity: report.SeverityLow, Group: "g", Cause: report.CauseSleep, Share: 0.9}
 	intended := pause
 	intended.Severity, intended.Title = report.SeverityInfo, "requests wait for a stream"
+	hash := report.Finding{ID: "c", Code: report.RuleComputes, Severity: report.SeverityInfo, Group: "g", Cause: report.CauseCPU, Share: 0.9, Title: "bcrypt is slow on purpose", Site: &report.Site{Func: "golang.org/x/crypto/bcrypt.CompareHashAndPassword"}}
 	blind := []report.Blind{{Reason: report.BlindCPUSamples, Text: "no CPU samples", Codes: []report.RuleCode{"WL1005"}, Record: "whylate record -o x URL"}}
 	for name, c := range map[string]struct {
 		cause    report.VerdictCause
@@ -37,10 +37,10 @@ func TestOutcome(t *testing.T) {
 		blind    []report.Blind
 		want     string // state, result, text, command, findings
 	}{
-		"a lock":                {cause(report.CauseLock, "waiting for a lock", 0.8, 4e6), []report.Finding{busy, lock}, nil, "change|change this|g, p99 9.00ms: 80% waiting for a lock at main.load (main.go:5)||l m"},
-		"another fault":         {cause(report.CauseSleep, "asleep", 0.8, 4e6), []report.Finding{titled}, nil, "change|change this|g, p99 9.00ms: requests queue for a Mutex||l"},
-		"a slow peer":           {cause(report.CauseNetwork, "waiting for a peer", 0.9, 4e6), []report.Finding{slow}, nil, "change|mostly a peer's time|g, p99 9.00ms: 90% waiting for a peer at main.load (main.go:5)||p"},
-		"many calls of a peer":  {cause(report.CauseNetwork, "waiting for a peer", 0.9, 4e6), []report.Finding{serial}, nil, "change|change this|g, p99 9.00ms: requests make 5 calls||p"},
+		"a lock":                {cause(report.CauseLock, "waiting for a lock", 0.8, 4e6), []report.Finding{busy, lock}, nil, "change|change this|g, p99 9.00ms: 80% because requests queue for a Mutex||l m"},
+		"another fault":         {cause(report.CauseSleep, "asleep", 0.8, 4e6), []report.Finding{lock}, nil, "change|change this|g, p99 9.00ms: requests queue for a Mutex||l"},
+		"a slow peer":           {cause(report.CauseNetwork, "waiting for a peer", 0.9, 4e6), []report.Finding{slow}, nil, "change|mostly a peer's time|g, p99 9.00ms: 90% because requests wait for a peer's answer||p"},
+		"many calls of a peer":  {cause(report.CauseNetwork, "waiting for a peer", 0.9, 4e6), []report.Finding{serial}, nil, "change|change this|g, p99 9.00ms: 90% because requests make 5 calls||p"},
 		"a peer with a finding": {cause(report.CauseNetwork, "waiting for a peer", 0.9, 4e6), []report.Finding{peer}, nil, "peer|the time is a peer's, nothing seen here explains it|50 requests, p99 9.00ms, 90% waiting for a peer at main.load (main.go:5)||p"},
 		"a busy machine":        {cause(report.CauseNetwork, "waiting for a peer", 0.9, 4e6), []report.Finding{onBusyMachine, busy}, nil, "unclear|probably the peer|50 requests, p99 9.00ms, 90% waiting for a peer at main.load (main.go:5)||p m"},
 		"a peer":                {cause(report.CauseNetwork, "waiting for a peer", 0.6, 4e5), nil, nil, "peer|nothing to change here|50 requests, p99 9.00ms, 60% waiting for a peer at main.load (main.go:5)||"},
@@ -49,6 +49,7 @@ func TestOutcome(t *testing.T) {
 		"C code":                {cause(report.CauseSyscall, "in C code", 0.5, 1e6), nil, nil, "healthy|nothing to change, if this is intended|50 requests, p99 9.00ms, 50% in C code at main.load (main.go:5); otherwise shorten it there||"},
 		"short C code":          {cause(report.CauseSyscall, "in C code", 0.9, 1e6-1), nil, nil, "healthy|nothing to change|50 requests, p99 9.00ms||"},
 		"work":                  {cause(report.CauseCPU, "computing", 0.9, 4e6), nil, nil, "healthy|nothing to change|50 requests, p99 9.00ms, mostly computing: only less work in main.load makes them faster||"},
+		"work on purpose":       {cause(report.CauseCPU, "computing", 0.9, 4e6), []report.Finding{hash}, nil, "healthy|nothing to change|50 requests, p99 9.00ms, as intended: bcrypt is slow on purpose||"},
 		"some work":             {cause(report.CauseCPU, "computing", 0.49, 4e6), nil, blind, "healthy|nothing to change|50 requests, p99 9.00ms||"},
 		"unknown work":          {cause(report.CauseCPU, "computing", 0.5, 1e6), nil, blind, "unclear|cannot tell which work|50 requests, p99 9.00ms, 50% computing in main.load; on what is unknown (no CPU samples)|whylate record -o x URL|"},
 		"little unknown work":   {cause(report.CauseCPU, "computing", 0.9, 1e6-1), nil, blind, "healthy|nothing to change|50 requests, p99 9.00ms, mostly computing: only less work in main.load makes them faster||"},

@@ -2,7 +2,9 @@ package verdict
 
 import (
 	"slices"
+	"strings"
 
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
 )
 
@@ -25,22 +27,35 @@ func causeKeyOf(c *report.Cause) causeKey {
 	return causeKey{cause: c.Cause, kind: KindOf(c), service: c.Service, wayTo: c.WayTo}
 }
 
-// groupQueues returns the queues that findings about a group name. first is the queue of the first finding about the group, nil
-// if that finding names none.
-func groupQueues(r *report.Report, g *report.Group) (list []*report.Queue, first *report.Queue) {
-	for i, n := 0, 0; i < len(r.Findings); i++ {
+// groupQueues returns the queues that findings about a group name, and the first finding about the group; nil if there is none.
+func groupQueues(r *report.Report, g *report.Group) (list []*report.Queue, first *report.Finding) {
+	for i := range r.Findings {
 		f := &r.Findings[i]
 		if f.Group != g.ID {
 			continue
 		}
-		if n++; n == 1 {
-			first = f.Queue
+		if first == nil {
+			first = f
 		}
 		if f.Queue != nil {
 			list = append(list, f.Queue)
 		}
 	}
 	return list, first
+}
+
+// keepsConnections reports whether a finding's change is that requests no longer open connections, and not only that they look no name
+// up. f may be nil.
+func keepsConnections(f *report.Finding) bool {
+	return f != nil && slices.ContainsFunc(f.Changes, func(c report.Change) bool {
+		fn, _, _ := strings.Cut(c.Site, ":")
+		return c.Kind == report.ChangeReuse && !knowledge.Has(fn, knowledge.DNS)
+	})
+}
+
+// opensConnection reports whether a row is a wait in which a connection is opened.
+func opensConnection(row *report.Cause) bool {
+	return row.Cause == report.CauseNetwork && (knowledge.OpensConnection(row.Call) || row.Site != nil && knowledge.OpensConnection(row.Site.Func))
 }
 
 // serviceQueues returns the queues that findings about a service name; none if the service has no name.
@@ -84,8 +99,9 @@ type rowPart struct {
 
 // divideRows divides the rows of a band into parts with one causeKey each: a part for each queue in which requests wait, and the
 // rest. The time behind a wait in a queue is the work of other requests. If the wait includes the request's own service time
-// (Queue.OwnNS), that is a part without the queue: one of average length for each request.
-func divideRows(r *report.Report, b *report.Band, queues []*report.Queue) []rowPart {
+// (Queue.OwnNS), that is a part without the queue: one of average length for each request. If the first finding is about connections
+// that are opened (isReuse), these waits are a part of their own.
+func divideRows(r *report.Report, b *report.Band, queues []*report.Queue, isReuse bool) []rowPart {
 	type queueTotal struct{ ns, requests int64 }
 	totals := map[*report.Queue]*queueTotal{}
 	var parts []rowPart
@@ -96,6 +112,9 @@ func divideRows(r *report.Report, b *report.Band, queues []*report.Queue) []rowP
 	for i := range b.Causes {
 		row := &b.Causes[i]
 		unqueued := rowPart{causeKey: causeKeyOf(row), row: row}
+		if isReuse && opensConnection(row) {
+			unqueued.kind = Connect
+		}
 		indexByQueue := map[*report.Queue]int{}
 		routes, allRoutesNS := row.AllRoutes(), int64(0)
 		for _, r := range routes {

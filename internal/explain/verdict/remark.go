@@ -32,7 +32,7 @@ func firstFault(r *report.Report, unawaited map[string]bool) (first *report.Find
 func isAbout(r *report.Report, f *report.Finding, g *report.Group) bool {
 	return slices.ContainsFunc(f.AskedBy, func(a report.AskedBy) bool { return a.Group == g.ID }) ||
 		slices.ContainsFunc(r.Findings, func(o report.Finding) bool {
-			return o.Group == g.ID && o.Code == f.Code && o.Title == f.Title && o.Site.Equal(f.Site)
+			return o.Group == g.ID && o.Code == f.Code && sameTitle(o.Title, f.Title) && o.Site.Equal(f.Site)
 		})
 }
 
@@ -75,14 +75,6 @@ func medianRemark(r *report.Report, v *report.Verdict, f *report.Finding) string
 	if g.Backlog != nil || p50 == nil || float64(f.Predicted.P50NS.Est) > 0.7*float64(*p50) {
 		return ""
 	}
-	share := func(causes []report.VerdictCause) (sum float64) {
-		for i := range causes {
-			if c := &causes[i]; f.Queue == nil || c.Queue != nil && c.Queue.For == f.Queue.For {
-				sum += shareOfFinding(c, f)
-			}
-		}
-		return min(sum, 1)
-	}
 	var ns, totalNS float64 // of the faster half: of all less those of the slower bands
 	count := 0
 	for i := range g.Bands {
@@ -95,14 +87,25 @@ func medianRemark(r *report.Report, v *report.Verdict, f *report.Finding) string
 			continue
 		}
 		bandNS := float64(sign) * float64(b.TotalNS())
-		ns, totalNS, count = ns+bandNS*share(Causes(r, g, b)), totalNS+bandNS, count+sign*b.Count
+		ns, totalNS, count = ns+bandNS*shareOfFault(Causes(r, g, b), f), totalNS+bandNS, count+sign*b.Count
 	}
-	slow := share(v.Causes)
+	slow := shareOfFault(v.Causes, f)
 	if count < report.TailRequests || totalNS <= 0 || ns < (slow+threshold.MajorShare)*totalNS {
 		return ""
 	}
 	return "the first change below is about " + words.Percent(slow) + " of this time, and about " + words.Percent(min(1, ns/totalNS)) + " of that of the faster half of the requests (" +
 		words.Duration(int64(ns)/int64(count)) + ")"
+}
+
+// shareOfFault returns the share of the band's time that the causes have at the places of finding f. If requests queue, their own turns
+// do not count.
+func shareOfFault(causes []report.VerdictCause, f *report.Finding) (sum float64) {
+	for i := range causes {
+		if c := &causes[i]; f.Queue == nil || c.Queue != nil && c.Queue.For == f.Queue.For {
+			sum += shareOfFinding(c, f)
+		}
+	}
+	return min(sum, 1)
 }
 
 // shareOfFinding returns the share of the band's time that cause c has at the places of finding f: its queue, its site, or

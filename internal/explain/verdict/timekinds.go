@@ -19,9 +19,11 @@ const (
 	BatchDue      = "batch-due"      // a library waits until a batch is due
 	SharedLock    = "shared-lock"    // pauses between tries to take a lock that other processes share
 	NoContinue    = "no-continue"    // a client waits for a 100 Continue that the server does not send
+	Connect       = "connect"        // a connection is opened that the first finding's change would have kept
 	ChildProcess  = "child-process"  // the system calls of a cause wait for a child process
 	DiskSync      = "disk-sync"      // they sync a file
 	DirectoryRead = "directory-read" // they read a directory
+	FileWrite     = "file-write"     // they write to a file or pipe
 )
 
 // systemCalls returns the kind of a cause's system calls, by what nine tenths of their time is for; the rows' own kind if it has no name.
@@ -39,6 +41,8 @@ func systemCalls(parts []rowPart) string {
 			kind = ChildProcess
 		case call.Has(knowledge.DirectoryRead):
 			kind = DirectoryRead
+		case call.Has(knowledge.FileWrite):
+			kind = FileWrite
 		}
 		nsByKind[kind] += parts[i].ns
 		allNS += parts[i].ns

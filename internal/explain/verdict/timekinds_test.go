@@ -53,6 +53,9 @@ func TestCauseKinds(t *testing.T) {
 		{"system calls of one kind", []report.Cause{
 			{Cause: "syscall", Call: "os.(*Process).Wait", Site: site("convert"), TotalNS: 950, Share: 0.95}, {Cause: "syscall", Call: "os.(*File).Read", Site: site("convert"), TotalNS: 50, Share: 0.05}}, nil,
 			[]string{"100% waiting for a child process, called from main.convert main.go:7"}},
+		{"writes of a log", []report.Cause{
+			{Cause: "syscall", Call: "os.(*File).Write", Site: site("log"), TotalNS: 1000, Share: 1}}, nil,
+			[]string{"100% writing to a file or pipe, called from main.log main.go:7"}},
 		{"a wait at the named line", []report.Cause{
 			{Cause: "sleep", Site: site("work"), Via: via(report.WaitChan, "work"), TotalNS: 1000, Share: 1, Requests: 20}}, nil,
 			[]string{"100% asleep in main.work main.go:7"}},
@@ -75,5 +78,28 @@ func TestCauseKinds(t *testing.T) {
 			ns += v.TotalNS
 		}
 		check.True(t, slices.Equal(got, c.want) && ns == 1000, "%s, %d ns:\n%q, want\n%q", c.name, ns, got, c.want)
+	}
+}
+
+// TestOpenedConnections: if the first finding is that connections are not kept, the sentence separates the waits in which they are
+// opened, and names their purpose instead of the peer.
+func TestOpenedConnections(t *testing.T) {
+	rows := []report.Cause{
+		{Cause: "network", Kind: "outbound", Call: "net.(*Resolver).exchange", Site: &report.Site{Func: "main.find"}, TotalNS: 400, Share: 0.4},
+		{Cause: "network", Kind: "outbound", Site: &report.Site{Func: "main.ask"}, TotalNS: 300, Share: 0.3},
+		{Cause: "network", Kind: "outbound", Site: &report.Site{Func: "crypto/tls.(*Conn).HandshakeContext"}, TotalNS: 300, Share: 0.3},
+	}
+	r := &report.Report{Groups: []report.Group{{ID: "g", Name: "main.handle", Count: 20, TotalNS: 1000, Bands: []report.Band{{Band: report.BandAll, Count: 20, Causes: rows}}}}}
+	for change, want := range map[report.Change][]string{
+		{Kind: report.ChangeReuse, Site: "crypto/tls.(*Conn).HandshakeContext:1516"}: {"opening connections", "waiting for a peer on the network"},
+		{Kind: report.ChangeReuse, Site: "net.(*Resolver).exchange:9"}:               {"waiting for a peer on the network", "waiting for a name server"},
+		{Kind: report.ChangeTime}: {"waiting for a peer on the network", "waiting for a name server"},
+	} {
+		r.Findings = []report.Finding{{Code: report.RuleSlowPeer, Group: "g", Changes: []report.Change{change}}}
+		var got []string
+		for _, c := range Verdicts(r)[0].Causes {
+			got = append(got, c.Words)
+		}
+		check.True(t, slices.Equal(got, want), "%+v: %q, want %q", change, got, want)
 	}
 }

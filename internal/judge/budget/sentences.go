@@ -55,7 +55,7 @@ func groupNames(rep *report.Report) string {
 // fewText says that a latency is unknown, because it needs the given number of requests.
 func fewText(g *report.Group, l *Limit, need int) string {
 	s := fmt.Sprintf("%s: %s cannot be known from %s, it needs about %s: record longer, or under more load", words.FuncName(g.Name), l.Stat,
-		words.Count(g.Count, "request", "requests"), words.Number(int64(need)))
+		names.CountRequests(g, g.Count), words.Number(int64(need)))
 	if g.Open.Count > 0 {
 		s += fmt.Sprintf("; %d are still running, the oldest for %s", g.Open.Count, words.Duration(g.Open.OldestNS))
 	}
@@ -72,7 +72,7 @@ func latencyText(g *report.Group, l *Limit, ns int64, largestCause *report.Cause
 }
 
 func noBandText(g *report.Group, l *Limit) string {
-	return fmt.Sprintf("%s: the share of %s is unknown: none of %[4]s lies in band %[3]s", words.FuncName(g.Name), l.Cause, l.Band, words.Count(g.Count, "request", "requests"))
+	return fmt.Sprintf("%s: the share of %s is unknown: none of %[4]s lies in band %[3]s", words.FuncName(g.Name), l.Cause, l.Band, names.CountRequests(g, g.Count))
 }
 
 // shareText says that a cause's share exceeds its budget, and names its largest row, if that is not nil.

@@ -55,6 +55,7 @@ type GroupRef struct {
 	ID        string         `json:"id"`
 	Name      string         `json:"name"`
 	Kind      report.Kind    `json:"kind"`
+	Unit      string         `json:"unit,omitempty"` // as in report.Group
 	Count     int            `json:"count"`
 	Open      int            `json:"open"` // requests that were still running at the end of the trace
 	LatencyNS report.Latency `json:"latency_ns"`
@@ -65,6 +66,7 @@ type Group struct {
 	ID   string      `json:"id"`
 	Name string      `json:"name"`
 	Kind report.Kind `json:"kind"`
+	Unit string      `json:"unit,omitempty"` // as in report.Group
 	// Changed reports whether there is evidence of any change, in a latency or in a cause.
 	Changed bool `json:"changed"`
 	// Confidence is that of each interval, 0..1. With more groups, their intervals are wider.
@@ -257,7 +259,7 @@ func inputOf(r *report.Report) Input {
 }
 
 func refOf(g *report.Group) GroupRef {
-	return GroupRef{ID: g.ID, Name: g.Name, Kind: g.Kind, Count: g.Count, Open: g.Open.Count, LatencyNS: g.LatencyNS}
+	return GroupRef{ID: g.ID, Name: g.Name, Kind: g.Kind, Unit: g.Unit, Count: g.Count, Open: g.Open.Count, LatencyNS: g.LatencyNS}
 }
 
 // matchGroups pairs groups by id, then by kind and name. A pair is [old, new]. The others are in the order of their report. All point into old and

@@ -49,7 +49,7 @@ func (t test) minChange(name string) float64 {
 // changes that count as evidence.
 func compareGroups(old, new *report.Group, t test) Group {
 	g := Group{
-		ID: new.ID, Name: new.Name, Kind: new.Kind, OldCount: old.Count, NewCount: new.Count, OldOpen: old.Open.Count, NewOpen: new.Open.Count,
+		ID: new.ID, Name: new.Name, Kind: new.Kind, Unit: new.Unit, OldCount: old.Count, NewCount: new.Count, OldOpen: old.Open.Count, NewOpen: new.Open.Count,
 		Confidence: 1 - t.alpha, Causes: []Row{}, Tail: []Row{},
 	}
 	pair := pairOf(old, new, t.alpha)

@@ -56,7 +56,7 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 	for _, g := range d.Populations() {
 		switch {
 		case g.Moved && !opts.Full:
-			moved = append(moved, fmt.Sprintf("%s (%d → %d requests)", groupName(g.Kind, g.Name, opts.Width), g.OldCount, g.NewCount))
+			moved = append(moved, fmt.Sprintf("%s (%d → %d %s)", groupName(g.Kind, g.Name, opts.Width), g.OldCount, g.NewCount, nounOf(g.Kind, g.Unit)))
 		case !g.Changed && !opts.Full:
 			list := &unchanged
 			if g.Mean.Low == nil {
@@ -102,6 +102,11 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 	p.writeFindings("Findings that are new", d.NewFindings)
 	p.writeFindings("Findings that are gone", d.GoneFindings)
 	return p.out.Flush()
+}
+
+// nounOf returns the plural noun for the requests of a group.
+func nounOf(kind report.Kind, unit string) string {
+	return names.Requests(&report.Group{Kind: kind, Unit: unit})
 }
 
 // groupName returns a group's name as in other views: functions without their directories, routes unchanged.
@@ -175,7 +180,7 @@ func (p *page) writeInputs(d *compare.Diff) {
 func (p *page) writeRefs(head string, list []compare.GroupRef) {
 	var texts []string
 	for _, r := range list {
-		s := fmt.Sprintf("%s (%d requests", groupName(r.Kind, r.Name, p.opts.Width), r.Count)
+		s := fmt.Sprintf("%s (%d %s", groupName(r.Kind, r.Name, p.opts.Width), r.Count, nounOf(r.Kind, r.Unit))
 		if r.LatencyNS.Mean != nil {
 			s += ", mean " + words.Duration(*r.LatencyNS.Mean)
 		}
@@ -217,7 +222,7 @@ const (
 func (p *page) writeGroup(g *compare.Group, first bool) {
 	p.line("")
 	room := p.opts.Width - 40
-	p.line(p.paint(termtext.Bold, termtext.Middle(groupName(g.Kind, g.Name, room), room)) + fmt.Sprintf("  %s, %d → %d requests", termtext.Head(g.Kind, 12), g.OldCount, g.NewCount))
+	p.line(p.paint(termtext.Bold, termtext.Middle(groupName(g.Kind, g.Name, room), room)) + fmt.Sprintf("  %s, %d → %d %s", termtext.Head(g.Kind, 12), g.OldCount, g.NewCount, nounOf(g.Kind, g.Unit)))
 	if g.OldOpen != g.NewOpen {
 		p.line(fmt.Sprintf("  still running at the end of the trace: %d → %d", g.OldOpen, g.NewOpen))
 	}
@@ -235,7 +240,7 @@ func (p *page) writeGroup(g *compare.Group, first bool) {
 		s += p.colourChange(termtext.PadLeft(change, changeColumn), l.Evidence, l.Delta)
 		switch {
 		case l.Delta == nil:
-			s += "  too few requests"
+			s += "  too few " + nounOf(g.Kind, g.Unit)
 		case l.Low == nil:
 			s += "  too few intervals with requests"
 		default:

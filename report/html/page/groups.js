@@ -4,7 +4,7 @@ import { listing } from './listing.js';
 import { h, replace, table } from './dom.js';
 import { duration, number, percent, count, clean, groupName, siteText, none, brief, middle, shortFunc } from './format.js';
 import { causeInfo, causeClass, waitWords } from './causes.js';
-import { report, pageData, byCause, total } from './model.js';
+import { report, pageData, noun, byCause, total } from './model.js';
 import { explainButton } from './how.js';
 import { view, onChange, go, address } from './state.js';
 import { bar, openLine, groupLink } from './verdict.js';
@@ -80,8 +80,8 @@ export function bandCauses() {
     const routes = r => r.routes.slice(0, 5).filter((x, i) => all || i < 1 || x.total_ns >= 0.05 * r.total_ns);
     replace(out,
       h('div', { class: 'tabs', role: 'group', 'aria-label': 'Latency band' }, names.map(x => h('button', { type: 'button', 'aria-pressed': String(x === b), 'data-band': x.band, onclick: () => go({ band: x.band }) },
-        h('strong', null, x.band), h('span', { class: 'dim' }, ` ${count(x.count, 'request')}`)))),
-      h('p', { class: 'dim' }, `${count(b.count, 'request')} of ${duration(b.from_ns)} to ${duration(Math.min(b.to_ns, g.latency_ns.max ?? b.to_ns))}, on average ${duration(each)} `, explainButton('bands'), ' ', listing('list them', of)),
+        h('strong', null, x.band), h('span', { class: 'dim' }, ` ${count(x.count, noun(g))}`)))),
+      h('p', { class: 'dim' }, `${count(b.count, noun(g))} of ${duration(b.from_ns)} to ${duration(Math.min(b.to_ns, g.latency_ns.max ?? b.to_ns))}, on average ${duration(each)} `, explainButton('bands'), ' ', listing('list them', of)),
       bar(byCause(b.causes), 'Causes of band ' + b.band),
       table('Causes of band ' + b.band, [{ text: 'Cause' }, { text: 'Share', num: true }, { text: 'Per request', num: true }, { text: 'Requests', num: true }, { text: 'Where, and by which waits' }],
         rows.map(r => [h('span', { class: 'nowrap', 'data-ns': r.total_ns }, h('i', { class: 'chip ' + causeClass(r.cause) }), causeInfo(r.cause).short, causeInfo(r.cause).short.toLowerCase() === r.cause ? null : h('code', { class: 'dim code', title: 'its name in JSON, budgets and exports' }, ' ' + clean(r.cause)), r.kind ? h('span', { class: 'kind' }, r.cause === 'queue' ? 'for ' + brief(r.kind, 60) : brief(r.kind, 32)) : null, r.call ? h('span', { class: 'kind' }, middle(shortFunc(r.call), 32)) : null, r.service || r.way_to ? h('span', { class: 'kind' }, r.service ? 'in ' + brief(r.service, 40) : `on the way to ${brief(r.way_to, 40)}`) : null),

@@ -22,6 +22,9 @@ export function goVersion() {
 
 export function groupByID(id) { return report.groups.find(g => g.id === id); }
 
+// noun is what a request of a group is called: request, message, job, iteration, call or run.
+export function noun(g) { return g.unit || pageData.nouns[g.kind] || 'request'; }
+
 // requestByID finds a request that the report contains in full: {group, request, index, typical}.
 export function requestByID(id) {
   for (const group of report.groups) {
