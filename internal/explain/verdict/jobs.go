@@ -8,21 +8,22 @@ import (
 )
 
 // unawaitedJobs returns the ids of the groups of jobs and loops that do no work for which a server's requests wait: what clients notice is
-// reported first. It returns nil if such requests have little of the time: then the jobs may be those of clients, over a protocol
+// reported first. It returns nil if such requests are no more than the jobs and have little of the time: then the jobs may be those of clients, over a protocol
 // that is not known, next to a server for health checks.
 func unawaitedJobs(r *report.Report) map[string]bool {
 	var jobs, calls []*report.Group
 	var jobsNS, callsNS int64
+	var jobCount, callCount int
 	for i := range r.Groups {
 		switch g := &r.Groups[i]; {
 		case g.Role != report.RoleRequests || g.Count == 0:
 		case g.Kind.IsWork():
-			jobs, jobsNS = append(jobs, g), jobsNS+g.TotalNS
+			jobs, jobsNS, jobCount = append(jobs, g), jobsNS+g.TotalNS, jobCount+g.Count
 		case g.Kind.IsCall():
-			calls, callsNS = append(calls, g), callsNS+g.TotalNS
+			calls, callsNS, callCount = append(calls, g), callsNS+g.TotalNS, callCount+g.Count
 		}
 	}
-	if len(jobs) == 0 || float64(callsNS) < threshold.MinorShare*float64(jobsNS+callsNS) {
+	if len(jobs) == 0 || callCount <= jobCount && float64(callsNS) < threshold.MinorShare*float64(jobsNS+callsNS) {
 		return nil
 	}
 	workOfCalls := make([]map[report.SiteKey]float64, len(calls))

@@ -24,19 +24,21 @@ func lineOf(fn string) *report.Site {
 func TestJobsComeAfterRoutes(t *testing.T) {
 	for _, c := range []struct {
 		name    string
+		routes  int
 		routeNS int64
 		line    string // where the route's time passes
 		want    []string
 	}{
-		{"separate", 2e6, "ask", []string{"route", "job"}},
-		{"the route waits for the job's work", 2e6, "work", []string{"job", "route"}},
-		{"health checks", 2e3, "ask", []string{"job"}},
+		{"separate", 100, 2e6, "ask", []string{"route", "job"}},
+		{"the route waits for the job's work", 100, 2e6, "work", []string{"job", "route"}},
+		{"health checks", 100, 2e3, "ask", []string{"job"}},
+		{"many short requests", 300, 2e3, "ask", []string{"route", "job"}},
 	} {
 		r := &report.Report{
 			Judged: &report.Judged{},
 			Groups: []report.Group{
 				groupOf("job", report.KindLoop, 100, 9e6, report.Cause{Cause: report.CauseSleep, Site: lineOf("work")}),
-				groupOf("route", report.KindHTTP1, 100, c.routeNS, report.Cause{Cause: report.CauseSleep, Site: lineOf(c.line)}),
+				groupOf("route", report.KindHTTP1, c.routes, c.routeNS, report.Cause{Cause: report.CauseSleep, Site: lineOf(c.line)}),
 			},
 			Findings: []report.Finding{
 				{ID: "1", Code: report.RulePoolTooSmall, Severity: report.SeverityHigh, Group: "job", Title: "messages queue", Cause: report.CauseSleep},
