@@ -27,13 +27,13 @@ type Finder struct {
 
 	plan            *Plan
 	win             *timeline.Window
-	scouts          []*scout
+	waitFinders     []*waitFinder
 	unmatched       map[int32][]Span // requests without a wait
 	answersByWaiter map[RequestKey][]critpath.Answer
 }
 
-// A scout walks requests for one worker, only to find their waits.
-type scout struct {
+// A waitFinder walks requests for one worker, only to find their waits.
+type waitFinder struct {
 	stage           *path.Stage
 	groups          []int32 // group of the plan by path.GroupID, -1: none
 	waits, requests map[int32][]Span
@@ -44,7 +44,7 @@ type scout struct {
 func NewFinder(plan *Plan, win *timeline.Window, syms *tracefmt.Symbols, workers int) *Finder {
 	f := &Finder{plan: plan, win: win, unmatched: make(map[int32][]Span), answersByWaiter: make(map[RequestKey][]critpath.Answer)}
 	for range workers {
-		f.scouts = append(f.scouts, &scout{stage: path.New(win, syms, path.Options{})})
+		f.waitFinders = append(f.waitFinders, &waitFinder{stage: path.New(win, syms, path.Options{})})
 	}
 	return f
 }
@@ -61,24 +61,24 @@ func (f *Finder) AnswersSoFar() func(g uint64, start int64) []critpath.Answer {
 	return func(g uint64, start int64) []critpath.Answer { return answersByWaiter[RequestKey{g, start}] }
 }
 
-// scoutChunk is the number of requests that a scout takes at once.
-const scoutChunk = 64
+// requestsPerChunk is the number of requests that a waitFinder walks at once.
+const requestsPerChunk = 64
 
 // Add matches the requests of another generation, before they are walked.
 func (f *Finder) Add(reqs []request.Request) {
 	f.dropExpired()
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for _, s := range f.scouts {
+	for _, s := range f.waitFinders {
 		s.stage.BeginGeneration(0, 0)
 		s.waits, s.requests = make(map[int32][]Span), make(map[int32][]Span)
 		wg.Go(func() {
 			for {
-				i := int(next.Add(scoutChunk)) - scoutChunk
+				i := int(next.Add(requestsPerChunk)) - requestsPerChunk
 				if i >= len(reqs) {
 					return
 				}
-				for k := i; k < min(i+scoutChunk, len(reqs)); k++ {
+				for k := i; k < min(i+requestsPerChunk, len(reqs)); k++ {
 					if r := &reqs[k]; r.Piece == request.WholeRequest && !r.Open && !r.CutAtStart {
 						f.inspect(s, r)
 					}
@@ -88,7 +88,7 @@ func (f *Finder) Add(reqs []request.Request) {
 	}
 	wg.Wait()
 	waits := make(map[int32][]Span)
-	for _, s := range f.scouts {
+	for _, s := range f.waitFinders {
 		for g, list := range s.waits {
 			waits[g] = append(waits[g], list...)
 		}
@@ -103,13 +103,13 @@ func (f *Finder) Add(reqs []request.Request) {
 
 // inspect records the waits of a request and the request as a possible answer, if its group is in the plan. If the
 // stacks of the request's goroutine show the group (path.Stage.FindQuickGroup), only requests of a group that waits are walked.
-func (f *Finder) inspect(s *scout, r *request.Request) {
-	var glance path.QuickGroup
-	if s.stage.FindQuickGroup(r, &glance); glance.Sufficient {
-		if g := f.planGroup(s, s.stage.IDs.GroupID(glance.Group)); g < 0 {
+func (f *Finder) inspect(s *waitFinder, r *request.Request) {
+	var quick path.QuickGroup
+	if s.stage.FindQuickGroup(r, &quick); quick.Sufficient {
+		if g := f.planGroup(s, s.stage.IDs.GroupID(quick.Group)); g < 0 {
 			return
 		} else if _, isWaiting := f.plan.Answerers[g]; !isWaiting {
-			s.addRequest(s.stage.Unwalked(r, &glance, nil), g)
+			s.addRequest(s.stage.Unwalked(r, &quick, nil), g)
 			return
 		}
 	}
@@ -130,8 +130,8 @@ func (f *Finder) inspect(s *scout, r *request.Request) {
 	s.addRequest(w, g)
 }
 
-// planGroup returns the group of the plan for a scout's group, -1 if there is none.
-func (f *Finder) planGroup(s *scout, id path.GroupID) int32 {
+// planGroup returns the group of the plan for a waitFinder's group, -1 if there is none.
+func (f *Finder) planGroup(s *waitFinder, id path.GroupID) int32 {
 	for int(id) >= len(s.groups) {
 		g, ok := f.plan.Groups[s.stage.IDs.Group(path.GroupID(len(s.groups))).Text(s.stage.Syms)]
 		if !ok {
@@ -143,7 +143,7 @@ func (f *Finder) planGroup(s *scout, id path.GroupID) int32 {
 }
 
 // addRequest records a request that may be an answer.
-func (s *scout) addRequest(w *path.WalkResult, g int32) {
+func (s *waitFinder) addRequest(w *path.WalkResult, g int32) {
 	if x, ok := AnswerSpan(w); ok {
 		s.requests[g] = append(s.requests[g], x)
 	}

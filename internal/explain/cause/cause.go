@@ -5,7 +5,7 @@
 // busy, or a P was idle and had not yet woken up. Running time is divided at CPU samples, if the trace has them.
 //
 // The site of a stack is its innermost frame outside the standard library (Sites). If that frame belongs to a
-// dependency, a Placer adds the line of the service's own code that called the dependency, since that line can be
+// dependency, a CallerFinder adds the line of the service's own code that called the dependency, since that line can be
 // changed.
 //
 // Whether time belongs to a freeze is known only at the end of the trace. Until then a Code holds both possible

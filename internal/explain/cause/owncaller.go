@@ -9,27 +9,27 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Placer finds, for stacks whose site is in a dependency, the line of the service's own code that called the
+// A CallerFinder finds, for stacks whose site is in a dependency, the line of the service's own code that called the
 // dependency: that line can be changed. The site then includes the caller, so the same line of a dependency is a
 // different site for each caller. Calls of the standard library that name their work have such sites as well.
-type Placer struct {
+type CallerFinder struct {
 	syms      *tracefmt.Symbols
 	sites     *Sites
 	modules   *modules.Set
-	nextFrame tracefmt.FrameID // the first frame and stack that Place has not processed
+	nextFrame tracefmt.FrameID // the first frame and stack that ExamineStacks has not processed
 	nextStack tracefmt.StackID
 	ownFrames memo[tracefmt.FrameID, memoBool]
 	hasBegun  bool
 }
 
-// NewPlacer returns a Placer for symbols that grow.
-func NewPlacer(syms *tracefmt.Symbols, set *modules.Set) *Placer {
-	return &Placer{syms: syms, sites: NewSites(syms), modules: set, nextFrame: 1, nextStack: 1}
+// NewCallerFinder returns a CallerFinder for symbols that grow.
+func NewCallerFinder(syms *tracefmt.Symbols, set *modules.Set) *CallerFinder {
+	return &CallerFinder{syms: syms, sites: NewSites(syms), modules: set, nextFrame: 1, nextStack: 1}
 }
 
-// Place finds the service line, and other facts, of the stacks that were added since its last call, and stores them in the
+// ExamineStacks finds the service line, and other facts, of the stacks that were added since its last call, and stores them in the
 // symbols. No other goroutine may read the symbols during the call.
-func (p *Placer) Place() {
+func (p *CallerFinder) ExamineStacks() {
 	main := p.syms.Lookup("main.main")
 	for ; int(p.nextFrame) < p.syms.Frames(); p.nextFrame++ {
 		if f := p.syms.Frame(p.nextFrame); main != 0 && f.Func == main {
@@ -46,10 +46,10 @@ func (p *Placer) Place() {
 			p.syms.SetOpensConnection(p.nextStack)
 		}
 		if caller, callee := p.ownCaller(p.nextStack, f); caller != 0 {
-			place := p.syms.FrameCalledFrom(f, caller)
-			p.syms.SetPlace(p.nextStack, place)
-			if p.syms.Callee(place) == 0 {
-				p.syms.SetCallee(place, callee)
+			site := p.syms.FrameCalledFrom(f, caller)
+			p.syms.SetCallerSite(p.nextStack, site)
+			if p.syms.Callee(site) == 0 {
+				p.syms.SetCallee(site, callee)
 			}
 		} else if fr := p.syms.Frame(f); p.sites.IsStdlib(fr.Func) {
 			p.recordCallee(p.nextStack, f)
@@ -59,7 +59,7 @@ func (p *Placer) Place() {
 
 // adoptWrappedProgram treats a dependency as the service's own code if main.main only calls it and no other own code is in the
 // trace: the program is then a library with a main function around it.
-func (p *Placer) adoptWrappedProgram(main tracefmt.StringID) {
+func (p *CallerFinder) adoptWrappedProgram(main tracefmt.StringID) {
 	if main == 0 {
 		return
 	}
@@ -85,7 +85,7 @@ func (p *Placer) adoptWrappedProgram(main tracefmt.StringID) {
 
 // recordCallee records which function a line of the standard library (site) calls in a stack, if the callee shows the purpose of
 // the line.
-func (p *Placer) recordCallee(id tracefmt.StackID, site tracefmt.FrameID) {
+func (p *CallerFinder) recordCallee(id tracefmt.StackID, site tracefmt.FrameID) {
 	fn := p.syms.String(p.syms.Frame(site).Func)
 	if p.syms.Callee(site) != 0 || !knowledge.HasActivities(fn) {
 		return
@@ -100,7 +100,7 @@ func (p *Placer) recordCallee(id tracefmt.StackID, site tracefmt.FrameID) {
 
 // namedWork returns the outermost frame of a stack whose function names the work below it; 0 if there is none, or no own code
 // called it.
-func (p *Placer) namedWork(id tracefmt.StackID) tracefmt.FrameID {
+func (p *CallerFinder) namedWork(id tracefmt.StackID) tracefmt.FrameID {
 	hasOwn := false
 	for _, f := range slices.Backward(p.syms.Stack(id)) {
 		if hasOwn && p.sites.RolesOf(f).NamesWork() {
@@ -112,7 +112,7 @@ func (p *Placer) namedWork(id tracefmt.StackID) tracefmt.FrameID {
 }
 
 // ownCaller returns the service's own innermost frame of a stack whose site is in a dependency, named work or a helper that only pauses, and the function that this frame calls; 0 if the site is other own code or no frame is.
-func (p *Placer) ownCaller(id tracefmt.StackID, site tracefmt.FrameID) (caller tracefmt.FrameID, callee tracefmt.StringID) {
+func (p *CallerFinder) ownCaller(id tracefmt.StackID, site tracefmt.FrameID) (caller tracefmt.FrameID, callee tracefmt.StringID) {
 	frames := p.syms.Stack(id)
 	seenDependency := p.sites.RolesOf(site).NamesWork()
 	if seenDependency {
@@ -136,7 +136,7 @@ func (p *Placer) ownCaller(id tracefmt.StackID, site tracefmt.FrameID) (caller t
 
 // opensConnection reports whether a library, called from the service's own innermost frame of a stack, opens a connection. This
 // includes the handshake of its protocol.
-func (p *Placer) opensConnection(id tracefmt.StackID) bool {
+func (p *CallerFinder) opensConnection(id tracefmt.StackID) bool {
 	for _, f := range p.syms.Stack(id) {
 		if p.sites.RolesOf(f).Has(knowledge.Connecting) || p.isOwn(f) {
 			return !p.isOwn(f)
@@ -146,10 +146,10 @@ func (p *Placer) opensConnection(id tracefmt.StackID) bool {
 }
 
 // isOwn reports whether a frame belongs to the service's own code.
-func (p *Placer) isOwn(f tracefmt.FrameID) bool { return p.ownFrames.get(f, p.findOwn) == 1 }
+func (p *CallerFinder) isOwn(f tracefmt.FrameID) bool { return p.ownFrames.get(f, p.findOwn) == 1 }
 
 // findOwn computes isOwn for the cache: a frame of the main module's packages, and not in code that cgo generated.
-func (p *Placer) findOwn(f tracefmt.FrameID) memoBool {
+func (p *CallerFinder) findOwn(f tracefmt.FrameID) memoBool {
 	fr := p.syms.Frame(f)
 	return memoBoolOf(!isCgoGlue(p.syms.String(fr.File)) && p.modules.IsOwn(p.syms.String(fr.Func), p.syms.String(fr.File)))
 }

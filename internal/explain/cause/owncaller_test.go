@@ -43,7 +43,7 @@ func TestCaller(t *testing.T) {
 			text = append(text, tracefmt.FrameText{Func: f.fn, File: f.file, Line: uint32(i + 1)})
 		}
 		id := syms.AddStack(text...)
-		NewPlacer(syms, modules.New(modules.Options{})).Place()
+		NewCallerFinder(syms, modules.New(modules.Options{})).ExamineStacks()
 		f := syms.Frame(NewSites(syms).SiteOf(id))
 		if site, from := syms.String(f.Func), syms.String(syms.Frame(f.Caller).Func); site != c.site || from != c.from {
 			t.Errorf("%s: %s called from %q, want %s from %q", c.name, site, from, c.site, c.from)
@@ -56,14 +56,14 @@ func TestCaller(t *testing.T) {
 // different callers further out. Stacks that are added later are placed like earlier ones.
 func TestSitesByCaller(t *testing.T) {
 	syms := tracefmt.NewSymbols()
-	p := NewPlacer(syms, modules.New(modules.Options{}))
+	p := NewCallerFinder(syms, modules.New(modules.Options{}))
 	var ids []tracefmt.StackID
 	for _, lines := range [][2]uint32{{1, 1}, {2, 1}, {1, 2}} {
 		ids = append(ids, syms.AddStack(
 			tracefmt.FrameText{Func: "dep.org/x.Do", File: "dep.org/x@v1.0.0/x.go", Line: 7},
 			tracefmt.FrameText{Func: "shop.org/s.load", File: "/s/load.go", Line: lines[0]},
 			tracefmt.FrameText{Func: "shop.org/s.serve", File: "/s/serve.go", Line: lines[1]}))
-		p.Place()
+		p.ExamineStacks()
 	}
 	s := NewSites(syms)
 	if a, b, c := s.SiteOf(ids[0]), s.SiteOf(ids[1]), s.SiteOf(ids[2]); a == b || a != c {
@@ -98,7 +98,7 @@ func TestWrapper(t *testing.T) {
 		if c.otherStack != nil {
 			add(c.otherStack...)
 		}
-		NewPlacer(syms, modules.New(modules.Options{})).Place()
+		NewCallerFinder(syms, modules.New(modules.Options{})).ExamineStacks()
 		f := syms.Frame(NewSites(syms).SiteOf(id))
 		check.Equal(t, syms.String(syms.Frame(f.Caller).Func), c.want, "%s: %s called from", c.name, syms.String(f.Func))
 	}

@@ -55,11 +55,11 @@ func (s *Sites) CallerOf(id tracefmt.StackID, role knowledge.Role) tracefmt.Fram
 // outermost informative frame, such as a handshake, or the handler that net/http calls.
 func (s *Sites) SiteOf(id tracefmt.StackID) tracefmt.FrameID { return s.sites.get(id, s.findSite) }
 
-// findSite computes SiteOf: the frame that a Placer set; else the innermost frame with role NonStdlib; else the outermost TLS
+// findSite computes SiteOf: the frame that a CallerFinder set; else the innermost frame with role NonStdlib; else the outermost TLS
 // handshake; else the function that net/http's pass-through handlers call; else the outermost frame that is not the stack's
 // base.
 func (s *Sites) findSite(id tracefmt.StackID) tracefmt.FrameID {
-	if f := s.syms.Place(id); f != 0 {
+	if f := s.syms.CallerSite(id); f != 0 {
 		return f
 	}
 	frames := s.syms.Stack(id)

@@ -18,7 +18,7 @@ func TestDoubts(t *testing.T) {
 		return newInput(process.Stats{BusyNS: 4e9, Events: 1e6}, groupWith(report.Cause{Cause: "sleep", Site: siteOf("main.handle"), TotalNS: 1}))
 	}
 	client := func(runs int64) []process.ClientCalls {
-		return []process.ClientCalls{{Start: "main.client", Runs: runs}}
+		return []process.ClientCalls{{Start: "main.client", Count: runs}}
 	}
 	computing := func(in *Input) { in.Report.Groups[0].Bands[0].Causes[0].Cause = "cpu" }
 	unnamedGroup := func(n int) report.Group { return report.Group{ID: "u", Kind: report.KindHTTP1, Count: n} }

@@ -31,7 +31,7 @@ func collectorPart(c *report.Cause) float64 {
 	case report.CauseSTW:
 		return oneIf(isGCStop(c.Kind))
 	case report.CauseSched:
-		return marksPart(c)
+		return ranMarkingPart(c)
 	}
 	return 0
 }
@@ -39,17 +39,17 @@ func collectorPart(c *report.Cause) float64 {
 // isGCStop reports whether a stop of the world is for a collection.
 func isGCStop(kind string) bool { return strings.HasPrefix(kind, "GC ") }
 
-// workersPart returns the share of mark workers in what ran while requests waited for a P.
-func workersPart(c *report.Cause) float64 { return markingPart(c, knowledge.MarkWorker) }
+// ranWorkerPart returns the share of mark workers in what ran while requests waited for a P.
+func ranWorkerPart(c *report.Cause) float64 { return ranPart(c, knowledge.MarkWorker) }
 
-// helpersPart returns the share of goroutines that help to mark in what ran while requests waited for a P.
-func helpersPart(c *report.Cause) float64 { return markingPart(c, knowledge.MarkAssist) }
+// ranAssistPart returns the share of goroutines that help to mark in what ran while requests waited for a P.
+func ranAssistPart(c *report.Cause) float64 { return ranPart(c, knowledge.MarkAssist) }
 
-// marksPart returns the share of all marking in what ran while requests waited for a P: workersPart and helpersPart together.
-func marksPart(c *report.Cause) float64 { return workersPart(c) + helpersPart(c) }
+// ranMarkingPart returns the share of all marking in what ran while requests waited for a P: ranWorkerPart and ranAssistPart together.
+func ranMarkingPart(c *report.Cause) float64 { return ranWorkerPart(c) + ranAssistPart(c) }
 
-// markingPart returns the share that functions with a role have in what ran on the Ps during a wait for a P; 0 for other causes.
-func markingPart(c *report.Cause, role knowledge.Role) (part float64) {
+// ranPart returns the share that functions with a role have in what ran on the Ps during a wait for a P; 0 for other causes.
+func ranPart(c *report.Cause, role knowledge.Role) (part float64) {
 	if c.Cause != report.CauseSched {
 		return 0
 	}
@@ -106,8 +106,8 @@ func collectorEvidence(group *report.Group) []report.Evidence {
 		{"evidence assists", func(c *report.Cause) float64 { return oneIf(c.Cause == report.CauseGCAssist) }},
 		{"evidence collector-stops", func(c *report.Cause) float64 { return oneIf(c.Cause == report.CauseSTW && isGCStop(c.Kind)) }},
 		{"evidence collector-waits", func(c *report.Cause) float64 { return oneIf(c.Cause == report.CauseGCWait && !isForcedWait(c)) }},
-		{"evidence mark-worker-waits", workersPart},
-		{"evidence mark-help-waits", helpersPart},
+		{"evidence mark-worker-waits", ranWorkerPart},
+		{"evidence mark-help-waits", ranAssistPart},
 	} {
 		if share, _ := gainWithoutPart(group, kind.part); share >= 0.01 {
 			out = append(out, evidenceOf(kind.key, share, "share"))

@@ -20,17 +20,17 @@ type hubWait struct {
 	gain  Gain
 }
 
-// minHeldUp is how many requests a hub delays each time that it runs late, on average: a goroutine that delays fewer is no hub.
-const minHeldUp = 1.3
+// minDelayedPerRun is how many requests a hub delays each time that it runs late, on average: a goroutine that delays fewer is no hub.
+const minDelayedPerRun = 1.3
 
 // hubWaitsOf returns the waits of a group's requests for a P on which a hub runs late, the longest first. A goroutine is a hub if
-// it ran late threshold.SmallSample times and delayed minHeldUp requests each time, on average, and is not the goroutine of a
+// it ran late threshold.SmallSample times and delayed minDelayedPerRun requests each time, on average, and is not the goroutine of a
 // request.
 func hubWaitsOf(in *Input, group *report.Group) []*hubWait {
 	var out []*hubWait
 	for i := range in.Hubs {
 		hub := &in.Hubs[i]
-		if hub.LateRuns < threshold.SmallSample || float64(hub.DelayedRequests) < minHeldUp*float64(hub.LateRuns) || len(hub.Sites) == 0 || in.isRequestGoroutine(hub.Start) {
+		if hub.LateRuns < threshold.SmallSample || float64(hub.DelayedRequests) < minDelayedPerRun*float64(hub.LateRuns) || len(hub.Sites) == 0 || in.isRequestGoroutine(hub.Start) {
 			continue
 		}
 		wait := &hubWait{Hub: hub}
@@ -38,13 +38,13 @@ func hubWaitsOf(in *Input, group *report.Group) []*hubWait {
 			if !isSched(c) || isBehindHub(out, c) || !wait.hasWait(c) {
 				return 0
 			}
-			return 1 - marksPart(c)
+			return 1 - ranMarkingPart(c)
 		})
 		if wait.share > 0 {
 			out = append(out, wait)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *hubWait) int { return cmp.Compare(b.gain.TotalNS>>10, a.gain.TotalNS>>10) })
+	slices.SortStableFunc(out, func(a, b *hubWait) int { return cmp.Compare(b.gain.TotalNS>>10, a.gain.TotalNS>>10) }) // to 1 µs
 	return out
 }
 
@@ -76,12 +76,12 @@ func checkHubLate(in *Input, group *report.Group) (out []Verdict) {
 
 // newVerdict returns the verdict about a hub. The evidence names what ran on the Ps while the hub was ready.
 func (h *hubWait) newVerdict(in *Input, group *report.Group) Verdict {
-	heldUpPerRun := float64(h.DelayedRequests) / float64(h.LateRuns)
+	delayedPerRun := float64(h.DelayedRequests) / float64(h.LateRuns)
 	v := Verdict{Gain: h.gain, Finding: report.Finding{
-		Title: textOf("title hub-late", "start", words.FuncName(h.Start), "requests", fmt.Sprintf("%.1f", heldUpPerRun)), Fix: textOf("fix hub-late"),
+		Title: textOf("title hub-late", "start", words.FuncName(h.Start), "requests", fmt.Sprintf("%.1f", delayedPerRun)), Fix: textOf("fix hub-late"),
 		Cause: report.CauseSched, Site: h.Sites[0], Group: group.ID, Share: h.share, Confidence: 0.85,
 	}}
-	v.addEvidence(evidenceOf("evidence hub-delay", float64(h.LateNS)/float64(h.LateRuns), "ns"), evidenceOf("evidence hub-requests", heldUpPerRun, "count"))
+	v.addEvidence(evidenceOf("evidence hub-delay", float64(h.LateNS)/float64(h.LateRuns), "ns"), evidenceOf("evidence hub-requests", delayedPerRun, "count"))
 	for i, r := range h.RanInstead {
 		if i < 2 && r.Site != nil && r.Share >= 0.1 {
 			v.addEvidence(evidenceOf("evidence ran-meanwhile", r.Share, "share", "function", words.FuncName(r.Site.Func)))

@@ -59,7 +59,7 @@ func isRoundTrip(v *report.Via) bool { return knowledge.Has(v.Call, knowledge.HT
 // isOwnWork reports whether the requests themselves do work like that of the goroutine for which they queue: it is no part of the queue.
 func (a *attribution) isOwnWork(c *report.Cause, via []report.Via) bool {
 	service := a.in.serviceAt(c, via)
-	return service != nil && service.OtherRequestShare <= 0.5 && isSerialAsker(service, c) && !slices.ContainsFunc(via, func(v report.Via) bool { return !isRoundTrip(&v) })
+	return service != nil && service.OtherRequestShare <= 0.5 && isSerialCaller(service, c) && !slices.ContainsFunc(via, func(v report.Via) bool { return !isRoundTrip(&v) })
 }
 
 // isQueue reports whether requests that wait at v queue for the goroutines in service, whose activity is cause. They do if these
@@ -69,7 +69,7 @@ func isQueue(service *queues.ServiceStats, cause *report.Cause, v *report.Via) b
 	if service.Requests < threshold.SmallSample || isSharedCall(service) {
 		return false
 	}
-	if isSerialAsker(service, cause) {
+	if isSerialCaller(service, cause) {
 		return true
 	}
 	if service.BatchSize > 1.5 {
@@ -91,9 +91,9 @@ func isSharedCall(service *queues.ServiceStats) bool {
 	return service.OtherRequestShare <= 0.5 && service.BatchSize > 0 && float64(service.Servers)*service.BatchSize >= threshold.NearlyAllShare*float64(service.Requests)
 }
 
-// isSerialAsker reports whether the goroutine that requests wait for sends queries to a peer for some of them while the others
+// isSerialCaller reports whether the goroutine that requests wait for sends queries to a peer for some of them while the others
 // wait: these queue until the next answer, however many requests one answer serves.
-func isSerialAsker(service *queues.ServiceStats, c *report.Cause) bool {
+func isSerialCaller(service *queues.ServiceStats, c *report.Cause) bool {
 	return c.Cause == report.CauseNetwork && service.ServerWroteShare >= threshold.NearlyAllShare && service.AlreadyRunningShare >= threshold.MajorShare
 }
 

@@ -21,19 +21,19 @@ func checkLoadInProcess(in *Input) []Verdict {
 	if servedRequests < threshold.MedianSample {
 		return nil
 	}
-	clientRuns := int64(0)
+	clientCalls := int64(0)
 	for i := range in.Process.ClientCalls {
 		if a := &in.Process.ClientCalls[i]; in.WorksForServer == nil || !in.WorksForServer(a.Start) {
-			clientRuns += a.Runs
+			clientCalls += a.Count
 		}
 	}
-	if 2*clientRuns < int64(servedRequests) {
+	if 2*clientCalls < int64(servedRequests) {
 		return nil
 	}
 	return doubtVerdict(report.Finding{
 		Title: textOf("title load-in-process"), Fix: textOf("fix load-in-process"), Confidence: 0.8,
 		Evidence: []report.Evidence{
-			evidenceOf("evidence client-calls", clientRuns, "count"),
+			evidenceOf("evidence client-calls", clientCalls, "count"),
 			evidenceOf("evidence served-requests", servedRequests, "count"),
 		},
 	})

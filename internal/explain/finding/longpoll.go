@@ -22,8 +22,8 @@ type longPoll struct {
 	site     *report.Site  // where requests wait
 	timedOut *report.Cause // the waits that ended by time-out; nil: none
 	limitNS  int64         // longest wait until a time-out
-	newsNS   int64         // total wait of the requests that got an event
-	boundNS  int64         // part of newsNS in waits that something else could have ended
+	eventNS  int64         // total wait of the requests that got an event
+	selectNS int64         // part of eventNS in selects, which something else could have ended
 	periodNS int64         // period of the events; 0: not periodic
 	isQueue  bool          // requests get events one after another, as in a queue
 }
@@ -69,38 +69,38 @@ func (a *attribution) findLongPolls() {
 		case len(r.Via) > 0 && r.Via[0].Site != nil && isHandoverWait(r.Via[0].Wait):
 			wait := waitKeyOf(&r.Via[0])
 			slotWaits := a.in.slotWaitsAt(wait)
-			// A library's timer (a batch's, a polling interval) delays what it does for these requests; it is no news.
+			// A library's timer (a batch's, a polling interval) delays what it does for these requests; it is no event.
 			if isSlotPool(slotWaits) || isSemaphoreWait(wait) || cause.Cause == report.CauseSleep && cause.Site.Module != "" {
 				continue
 			}
 			poll := pollAt(r.Via[0].Site)
 			poll.isQueue = poll.isQueue || a.queueWaits[wait]
-			poll.newsNS += r.TotalNS
-			isBound := wait.kind == report.WaitSelect
-			if isBound {
-				poll.boundNS += r.TotalNS
+			poll.eventNS += r.TotalNS
+			isSelect := wait.kind == report.WaitSelect
+			if isSelect {
+				poll.selectNS += r.TotalNS
 			}
 			if t := a.flushInterval(cause); t != nil {
 				poll.periodNS = t.PeriodNS
 				intendedNS[poll] += r.TotalNS
-			} else if isBound && (slotWaits != nil && slotWaits.OtherRequestShare < 0.5 || cause.Cause == report.CauseNetwork && cause.Kind == "inbound" || a.mayBeClient(cause, r.Via) || cause.Cause == report.CauseChan) {
+			} else if isSelect && (slotWaits != nil && slotWaits.OtherRequestShare < 0.5 || cause.Cause == report.CauseNetwork && cause.Kind == "inbound" || a.mayBeClient(cause, r.Via) || cause.Cause == report.CauseChan) {
 				intendedNS[poll] += r.TotalNS
 			}
 		}
 	}
 	for key, poll := range polls {
 		minShare := threshold.NearlyAllShare
-		if poll.newsNS > 2*poll.boundNS { // nothing else can end the wait: the work before its end may be for these requests
+		if poll.eventNS > 2*poll.selectNS { // nothing else can end the wait: the work before its end may be for these requests
 			minShare = 1 - threshold.MinorShare
 		}
 		r := a.in.longWaitsAt(poll.site)
-		if r == nil || r.Batched || poll.isQueue && poll.timedOut == nil || r.HandoverShare > threshold.NoticeableShare || float64(timeoutNS[poll]+poll.newsNS) < threshold.NearlyAllShare*float64(g.TotalNS) || float64(intendedNS[poll]) < minShare*float64(poll.newsNS) {
+		if r == nil || r.Batched || poll.isQueue && poll.timedOut == nil || r.HandoverShare > threshold.NoticeableShare || float64(timeoutNS[poll]+poll.eventNS) < threshold.NearlyAllShare*float64(g.TotalNS) || float64(intendedNS[poll]) < minShare*float64(poll.eventNS) {
 			continue
 		}
 		if r.WokenShare == 0 {
-			poll.newsNS = 0
+			poll.eventNS = 0
 		}
-		if poll.limitNS = longestTimeout(g, poll.site); poll.newsNS > 0 || poll.limitNS >= threshold.PatienceNS {
+		if poll.limitNS = longestTimeout(g, poll.site); poll.eventNS > 0 || poll.limitNS >= threshold.PatienceNS {
 			a.longPolls[key] = poll
 		}
 	}
@@ -150,7 +150,7 @@ func pollVerdict(attr *attribution, cand *candidate, poll *longPoll) Verdict {
 	v := Verdict{Gain: cand.gain, Changes: []predict.Change{}, FixedSeverity: report.SeverityLow, Finding: report.Finding{
 		Cause: report.CauseSleep, Site: poll.site, Group: attr.group.ID, Share: cand.share, Confidence: 0.5, Fix: textOf("fix long-poll"),
 	}}
-	condition, limit := textOf("phrase long-poll-until-news"), words.Brief(poll.limitNS)
+	condition, limit := textOf("phrase long-poll-until-event"), words.Brief(poll.limitNS)
 	if poll.timedOut != nil {
 		v.Site = nonStdSite(poll.timedOut, nil)
 		v.addEvidence(evidenceOf("evidence long-poll-timed-out", poll.timedOut.Requests, "count"))
@@ -164,15 +164,15 @@ func pollVerdict(attr *attribution, cand *candidate, poll *longPoll) Verdict {
 	if poll.periodNS > 0 {
 		v.Title = textOf("title long-poll-periodic", "site", v.Site, "condition", condition, "period", words.Brief(poll.periodNS))
 		v.Fix = textOf("fix long-poll-periodic", "fix", v.Fix)
-		v.Fact = poll.newsNS <= 2*poll.boundNS
+		v.Fact = poll.eventNS <= 2*poll.selectNS
 		return v
 	}
-	if poll.newsNS > 0 {
+	if poll.eventNS > 0 {
 		v.Title = textOf("title long-poll", "site", v.Site, "condition", condition)
 		v.Fact, v.Confidence = true, 0.8
 		return v
 	}
-	v.Title = textOf("title long-poll-without-news", "site", v.Site, "limit", limit)
-	v.Fix = textOf("fix long-poll-without-news", "fix", v.Fix)
+	v.Title = textOf("title long-poll-without-event", "site", v.Site, "limit", limit)
+	v.Fix = textOf("fix long-poll-without-event", "fix", v.Fix)
 	return v
 }

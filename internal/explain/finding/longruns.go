@@ -11,9 +11,9 @@ import (
 func checkLongRuns(in *Input, wait *runQueueWait) []Verdict {
 	t := firstMatch(wait.occupants, func(t *occupant) bool { return ruleForOccupant(in, t) == report.RuleLongRuns })
 	var runs, ns, longest int64
-	for i := range in.Process.Runs {
-		if r := &in.Process.Runs[i]; r.Site != nil && r.Site.Func == t.site.Func {
-			runs, ns, longest = runs+r.Long, ns+r.LongNS, max(longest, r.LongestNS)
+	for i := range in.Process.RunningTimes {
+		if r := &in.Process.RunningTimes[i]; r.Site != nil && r.Site.Func == t.site.Func {
+			runs, ns, longest = runs+r.LongCount, ns+r.LongNS, max(longest, r.LongestNS)
 		}
 	}
 	v := wait.newVerdict(t.site, 0.8)

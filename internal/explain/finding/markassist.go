@@ -5,17 +5,17 @@ import "github.com/whylate/whylate/report"
 // assistPart returns the part of a cause that WL3001 explains: marking by the requests' goroutines, waits for the collector, and
 // waits for a P on which goroutines help to mark.
 func assistPart(c *report.Cause) float64 {
-	return oneIf(c.Cause == report.CauseGCAssist || c.Cause == report.CauseGCWait && !isForcedWait(c)) + helpersPart(c)
+	return oneIf(c.Cause == report.CauseGCAssist || c.Cause == report.CauseGCWait && !isForcedWait(c)) + ranAssistPart(c)
 }
 
 // assistOrWorkerPart returns the part of a cause that WL3001 or WL3002 explains.
-func assistOrWorkerPart(c *report.Cause) float64 { return assistPart(c) + workersPart(c) }
+func assistOrWorkerPart(c *report.Cause) float64 { return assistPart(c) + ranWorkerPart(c) }
 
 // isMostlyAssists reports whether a group spends more time on marking than on waiting for Ps that mark workers use. It decides
 // which rule reports both: WL3001 (mark-assist) or WL3002 (gc-takes-ps).
 func isMostlyAssists(g *report.Group) bool {
 	assists, _ := gainWithoutPart(g, assistPart)
-	workers, _ := gainWithoutPart(g, workersPart)
+	workers, _ := gainWithoutPart(g, ranWorkerPart)
 	return assists >= workers
 }
 

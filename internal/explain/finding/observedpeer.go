@@ -53,8 +53,8 @@ var peerFixes = map[report.PeerStateName]textKey{
 }
 
 // rewriteVerdict rewrites a verdict on waits of which it is known what the peer did: its title, its fix and the first of its
-// evidence. canAskLess adds to the fix that fewer calls help as well. There must be states.
-func (p *observedPeer) rewriteVerdict(v *Verdict, canAskLess bool) {
+// evidence. canCallLess adds to the fix that fewer calls help as well. There must be states.
+func (p *observedPeer) rewriteVerdict(v *Verdict, canCallLess bool) {
 	first := &p.states[0]
 	v.Title = textOf("title slow-peer", "awaited", textOf("phrase awaited-at", "awaited", names.PeerDoing(p.states[:1]), "site", v.Site))
 	key, ok := peerFixes[first.State]
@@ -67,7 +67,7 @@ func (p *observedPeer) rewriteVerdict(v *Verdict, canAskLess bool) {
 		key = "fix peer-without-cpu-any"
 	}
 	v.Fix = textOf(key, "peer", first.Process, "detail", first.Detail, "doing", names.PeerState(first))
-	if canAskLess {
+	if canCallLess {
 		v.Fix = textOf("fix peer-and-less", "fix", v.Fix)
 	}
 	var evidence []report.Evidence

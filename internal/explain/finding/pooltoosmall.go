@@ -95,10 +95,10 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 	if facts.slots != nil && facts.slots.HoldNS > 0 {
 		holdNS = float64(facts.slots.HoldNS)
 	} else if hasServers && ownNS == 0 {
-		if holdNS = float64(service.ServiceNS); isSerialAsker(service, top.Cause) {
+		if holdNS = float64(service.ServiceNS); isSerialCaller(service, top.Cause) {
 			holdNS /= service.BatchSize // for each of the requests that it serves after one answer
 		}
-		if facts.isHandover = isSerialAsker(service, top.Cause) && a.isHandover(cand); !facts.isHandover {
+		if facts.isHandover = isSerialCaller(service, top.Cause) && a.isHandover(cand); !facts.isHandover {
 			facts.serviceNS = int64(holdNS)
 			queuedNS = max(0, queuedNS-int64(holdNS*float64(requests)))
 		}
@@ -402,7 +402,7 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 	switch {
 	case facts.isHandover:
 		fix = textOf("fix pool-asks-for-all")
-	case facts.hasServers && isSerialAsker(facts.service, top.Cause):
+	case facts.hasServers && isSerialCaller(facts.service, top.Cause):
 		fix = textOf("fix pool-asks-elsewhere")
 	}
 	if line := names.Position(lineOfWait(cand, top)); facts.kind.hasHolder && line != "" {

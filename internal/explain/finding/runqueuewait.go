@@ -66,7 +66,7 @@ func runQueueWaitOf(in *Input, g *report.Group) *runQueueWait {
 		if !isSched(c) || isBehindHub(wait.hubs, c) {
 			return 0
 		}
-		return 1 - marksPart(c)
+		return 1 - ranMarkingPart(c)
 	})
 	if wait.occupants = occupantsOf(in.Process, g); len(wait.occupants) == 0 {
 		return wait
@@ -169,8 +169,8 @@ func occupantsOf(stats *process.Stats, g *report.Group) []occupant {
 func startOfRunsIn(c *process.Stats, fn string) (start string, longShare float64) {
 	nsByStart := map[string]int64{}
 	var all, longNS int64
-	for i := range c.Runs {
-		if r := &c.Runs[i]; r.Site != nil && r.Site.Func == fn {
+	for i := range c.RunningTimes {
+		if r := &c.RunningTimes[i]; r.Site != nil && r.Site.Func == fn {
 			nsByStart[r.Start] += r.NS
 			all += r.NS
 			longNS += min(r.LongNS, r.NS)
@@ -203,9 +203,9 @@ func ruleForOccupant(in *Input, t *occupant) report.RuleCode {
 func areLongRunsCPUWaits(in *Input, t *occupant) bool {
 	cpuShare := cpuShareOfRunning(in)
 	var runs, ns int64
-	for i := range in.Process.Runs {
-		if r := &in.Process.Runs[i]; r.Site != nil && r.Site.Func == t.site.Func {
-			runs, ns = runs+r.Long, ns+r.LongNS
+	for i := range in.Process.RunningTimes {
+		if r := &in.Process.RunningTimes[i]; r.Site != nil && r.Site.Func == t.site.Func {
+			runs, ns = runs+r.LongCount, ns+r.LongNS
 		}
 	}
 	return cpuShare > 0 && cpuShare < threshold.MostShare && cpuShare*float64(ns) < process.LongNS*float64(runs)
@@ -230,9 +230,9 @@ func herdOf(c *process.Stats, t *occupant) *process.Herd {
 			continue
 		}
 		ranNS := int64(0)
-		for k := range c.Runs {
-			if c.Runs[k].Start == h.Start {
-				ranNS += c.Runs[k].NS
+		for k := range c.RunningTimes {
+			if c.RunningTimes[k].Start == h.Start {
+				ranNS += c.RunningTimes[k].NS
 			}
 		}
 		if 2*h.RanNS > ranNS {

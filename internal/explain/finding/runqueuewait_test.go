@@ -86,8 +86,8 @@ func herdOverlap(waited, time float64) func(string, string) (float64, float64) {
 
 // TestOccupants checks which rule a wait for a P belongs to, and which site it names.
 func TestOccupants(t *testing.T) {
-	spin := process.Run{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Runs: 900, Long: 890, LongNS: 89e8, LongestNS: 20e6}
-	ticks := process.Run{Start: "main.tick", Site: siteOf("main.tick"), NS: 3e9, Runs: 1e5}
+	spin := process.RunningTime{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Count: 900, LongCount: 890, LongNS: 89e8, LongestNS: 20e6}
+	ticks := process.RunningTime{Start: "main.tick", Site: siteOf("main.tick"), NS: 3e9, Count: 1e5}
 	herd := process.Herd{Start: "main.tick", Site: siteOf("main.tick"), Times: 50, Wakes: 1e5, Largest: 2000, RanNS: 29e8, ClearNS: 2e9}
 	wokenHerd := herd
 	wokenHerd.Waker = siteOf("main.send")
@@ -102,31 +102,31 @@ func TestOccupants(t *testing.T) {
 		share  float64
 		change func(*Input)
 	}{
-		{"Ps always in use", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, nil},
-		{"long runs on otherwise free Ps", newInput(process.Stats{BusyNS: 9e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1007", "main.spin", 0.6, nil},
+		{"Ps always in use", newInput(process.Stats{BusyNS: 19e9, RunningTimes: []process.RunningTime{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, nil},
+		{"long runs on otherwise free Ps", newInput(process.Stats{BusyNS: 9e9, RunningTimes: []process.RunningTime{spin}}, groupWith(wait)), "WL1007", "main.spin", 0.6, nil},
 		// A run of 10 ms whose thread had a CPU for a quarter of it computed for 2.5 ms: yielding more often changes nothing.
-		{"short runs that the kernel made long", newInput(process.Stats{BusyNS: 9e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(2, 9e9, 1e9, 225e7) }},
-		{"long runs that the kernel made longer", newInput(process.Stats{BusyNS: 9e9, Runs: []process.Run{{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Runs: 100, Long: 90, LongNS: 89e8, LongestNS: 200e6}}}, groupWith(wait)), "WL1007", "main.spin", 0.6,
+		{"short runs that the kernel made long", newInput(process.Stats{BusyNS: 9e9, RunningTimes: []process.RunningTime{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(2, 9e9, 1e9, 225e7) }},
+		{"long runs that the kernel made longer", newInput(process.Stats{BusyNS: 9e9, RunningTimes: []process.RunningTime{{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Count: 100, LongCount: 90, LongNS: 89e8, LongestNS: 200e6}}}, groupWith(wait)), "WL1007", "main.spin", 0.6,
 			func(in *Input) { in.Report.Host = hostWith(2, 9e9, 1e9, 225e7) }},
-		{"a herd", newInput(process.Stats{BusyNS: 4e9, Runs: []process.Run{ticks}, Herds: []process.Herd{herd}}, groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, nil},
-		{"a herd that a Broadcast wakes", newInput(process.Stats{BusyNS: 4e9, Runs: []process.Run{ticks}, Herds: []process.Herd{wokenHerd}}, groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.send", 0.6, nil},
-		{"a herd with a small share of its goroutines' running time", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+		{"a herd", newInput(process.Stats{BusyNS: 4e9, RunningTimes: []process.RunningTime{ticks}, Herds: []process.Herd{herd}}, groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, nil},
+		{"a herd that a Broadcast wakes", newInput(process.Stats{BusyNS: 4e9, RunningTimes: []process.RunningTime{ticks}, Herds: []process.Herd{wokenHerd}}, groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.send", 0.6, nil},
+		{"a herd with a small share of its goroutines' running time", newInput(process.Stats{BusyNS: 19e9, RunningTimes: []process.RunningTime{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
 			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, nil},
-		{"a herd whose goroutines run later as well, with most of the waits in its moments", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+		{"a herd whose goroutines run later as well, with most of the waits in its moments", newInput(process.Stats{BusyNS: 19e9, RunningTimes: []process.RunningTime{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
 			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, func(in *Input) { in.HerdOverlap = herdOverlap(0.7, 0.1) }},
-		{"its moments are a quarter of the time, with nearly all of the waits", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+		{"its moments are a quarter of the time, with nearly all of the waits", newInput(process.Stats{BusyNS: 19e9, RunningTimes: []process.RunningTime{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
 			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, func(in *Input) { in.HerdOverlap = herdOverlap(0.9, 0.25) }},
-		{"its moments are a quarter of the time, with few more of the waits", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+		{"its moments are a quarter of the time, with few more of the waits", newInput(process.Stats{BusyNS: 19e9, RunningTimes: []process.RunningTime{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
 			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, func(in *Input) { in.HerdOverlap = herdOverlap(0.6, 0.25) }},
-		{"its moments are most of the time", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+		{"its moments are most of the time", newInput(process.Stats{BusyNS: 19e9, RunningTimes: []process.RunningTime{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
 			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, func(in *Input) { in.HerdOverlap = herdOverlap(0.7, 0.6) }},
-		{"other goroutines ran in its moments", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin, {Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+		{"other goroutines ran in its moments", newInput(process.Stats{BusyNS: 19e9, RunningTimes: []process.RunningTime{spin, {Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
 			groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.HerdOverlap = herdOverlap(0.7, 0.1) }},
 		{"mark workers have a share", newInput(process.Stats{BusyNS: 19e9}, groupWith(waitingForP(6e6, ranAt("main.spin", 0.5), ranAt("runtime.gcBgMarkWorker", 0.5)))), "WL1002", "main.spin", 0.3, nil},
 		{"the recording is not blamed", newInput(process.Stats{BusyNS: 19e9}, groupWith(waitingForP(6e6, ranAt("main.spin", 0.4), ranAt("runtime.(*traceAdvancerState).start.func1", 0.35), ranAt("main.other", 0.25)))), "WL1002", "main.spin", 0.6, nil},
 		{"the recording occupies the Ps", newInput(process.Stats{BusyNS: 19e9}, groupWith(waitingForP(6e6, ranAt("main.spin", 0.4), ranAt("runtime.(*traceAdvancerState).start.func1", 0.4), ranAt("runtime/trace.Start.func1", 0.2)))), "", "", 0, nil},
-		{"more CPUs than Ps", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1006", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(8, 19e9, 1e9, 19e9) }},
-		{"more CPUs than Ps, all in use", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(8, 19e9, 9e9, 19e9) }},
+		{"more CPUs than Ps", newInput(process.Stats{BusyNS: 19e9, RunningTimes: []process.RunningTime{spin}}, groupWith(wait)), "WL1006", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(8, 19e9, 1e9, 19e9) }},
+		{"more CPUs than Ps, all in use", newInput(process.Stats{BusyNS: 19e9, RunningTimes: []process.RunningTime{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(8, 19e9, 9e9, 19e9) }},
 		{"a hub", newInput(process.Stats{BusyNS: 19e9}, groupWith(hubWait)), "WL1001", "main.receive", 0.6, func(in *Input) { in.Hubs = []queues.Hub{hub} }},
 		{"a goroutine for each request", newInput(process.Stats{BusyNS: 19e9},
 			groupWith(report.Cause{Cause: "sched", Site: siteOf("main.receive"), Via: hubWait.Via, TotalNS: 6e6, RanMeanwhile: wait.RanMeanwhile})), "WL1002", "main.spin", 0.6, func(in *Input) {
@@ -631,7 +631,7 @@ func hostSpan(h *report.Host, to int64) *report.Host {
 // time wait for each other, and goroutines behind throttled ones wait for a P.
 func TestQuotaBeforeBusyMachine(t *testing.T) {
 	wait := waitingForP(6e6, ranAt("main.spin", 1))
-	spin := process.Run{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Runs: 900, Long: 890, LongNS: 89e8, LongestNS: 20e6}
+	spin := process.RunningTime{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Count: 900, LongCount: 890, LongNS: 89e8, LongestNS: 20e6}
 	for _, c := range []struct {
 		name      string
 		throttled int64
@@ -640,7 +640,7 @@ func TestQuotaBeforeBusyMachine(t *testing.T) {
 		{"throttled in most periods", 16, false},
 		{"throttled in few periods", 4, true},
 	} {
-		in := newInput(process.Stats{Procs: 2, BusyNS: 2e9, Runs: []process.Run{spin}}, groupWith(wait, report.Cause{Cause: "throttle", Site: siteOf("main.handle"), TotalNS: 35e5}))
+		in := newInput(process.Stats{Procs: 2, BusyNS: 2e9, RunningTimes: []process.RunningTime{spin}}, groupWith(wait, report.Cause{Cause: "throttle", Site: siteOf("main.handle"), TotalNS: 35e5}))
 		h := hostSpan(hostWith(2, 2e9, 1e9, 1e9), 2e9)
 		quota, queue := int64(4e8), int64(6e8)
 		h.Lost.QuotaNS, h.Lost.RunQueueNS, h.Facts.QuotaCPUs = &quota, &queue, 0.5
@@ -742,8 +742,8 @@ func TestBurst(t *testing.T) {
 		longer := report.Cause{Cause: report.CauseCPU, Site: siteOf("main.render"), TotalNS: 2e6, Samples: 3} // a site where runs ended
 		g := groupWith(waitingForP(4e6, ranAt(c.concurrent, 1)), computes, longer)
 		g.Entry = siteOf("main.handle")
-		runs := []process.Run{{Start: "main.handle", Site: siteOf("main.ask"), NS: 1e9, Runs: 900}, {Start: "main.beside", Site: siteOf("main.refresh"), NS: 1e9, Runs: 900}}
-		_, _, all := findCodes(t, newInput(process.Stats{BusyNS: c.busy, Runs: runs}, g))
+		runs := []process.RunningTime{{Start: "main.handle", Site: siteOf("main.ask"), NS: 1e9, Count: 900}, {Start: "main.beside", Site: siteOf("main.refresh"), NS: 1e9, Count: 900}}
+		_, _, all := findCodes(t, newInput(process.Stats{BusyNS: c.busy, RunningTimes: runs}, g))
 		i := slices.IndexFunc(all, func(f report.Finding) bool { return f.Code == report.RulePsTaken })
 		check.True(t, i >= 0 && all[i].Severity.IsMajor() == c.isLoud && all[i].Site != nil && all[i].Site.Func == c.site,
 			"%s: %+v", c.name, all)

@@ -52,8 +52,8 @@ func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenBusy bool) {
 	top := &cand.routes[0]
 	calls, opens, observed := attr.peerCallsAt(top), attr.connOpensOf(cand), observedPeerOf(cand)
-	asksOnce := calls != nil && 2*calls.Calls < 3*calls.Requests && float64(calls.AnswerNS) >= threshold.MostShare*float64(calls.TotalNS)
-	awaited, fix, isAnswer, assumption := answerText(top), attr.peerFix(top, calls, asksOnce), false, textKey("")
+	callsOnce := calls != nil && 2*calls.Calls < 3*calls.Requests && float64(calls.AnswerNS) >= threshold.MostShare*float64(calls.TotalNS)
+	awaited, fix, isAnswer, assumption := answerText(top), attr.peerFix(top, calls, callsOnce), false, textKey("")
 	sharing := cand.sharingLibrary()
 	if sharing != nil {
 		fix = textOf("fix in-library", "library", sharing.name, "advice", sharing.shareAdvice)
@@ -161,12 +161,12 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 	case calls != nil && calls.Lock.Release != nil:
 		attr.rewriteForPeerLock(&v, cand, &calls.Lock)
 		return v, true
-	case calls != nil && calls.Crowding.AtOnce > 0:
-		attr.rewriteForCrowding(&v, cand, &calls.Crowding)
+	case calls != nil && calls.LoadDependence.CallsAtOnce > 0:
+		attr.rewriteForLoadDependence(&v, cand, &calls.LoadDependence)
 	case isParallel && attr.group.Peer == nil:
 		attr.in.rewriteForParallelCalls(&v, top, calls)
 	case observed.isKnown():
-		observed.rewriteVerdict(&v, !asksOnce)
+		observed.rewriteVerdict(&v, !callsOnce)
 		v.Confidence = max(v.Confidence, 0.95)
 		if observed.waiting < threshold.HalfShare {
 			v.MaxSeverityByAll = report.SeverityLow // it works on the answer: no evidence that it can be faster
@@ -176,7 +176,7 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 		if cand.gain.Slow.NS < 2*cand.usualNS(attr.group) {
 			v.MaxSeverity = report.SeverityLow // the peer's times differ, but none is out of the ordinary
 		}
-		if v.isOneAnswer = true; v.ChangeText == "" && asksOnce {
+		if v.isOneAnswer = true; v.ChangeText == "" && callsOnce {
 			v.ChangeText = textOf("phrase change-at-once")
 		}
 		v.MaxSeverityByAll = report.SeverityLow // slow requests wait as long as others: no evidence that the peer can be faster
@@ -232,21 +232,21 @@ func raiseSecondAnswers(all []Verdict) {
 	}
 }
 
-// peerFix returns the advice on waits for a peer at a route: fewer calls, unless requests make only one (asksOnce), or what its library
+// peerFix returns the advice on waits for a peer at a route: fewer calls, unless requests make only one (callsOnce), or what its library
 // offers.
-func (a *attribution) peerFix(top *causeRoute, calls *queues.PeerCalls, asksOnce bool) string {
+func (a *attribution) peerFix(top *causeRoute, calls *queues.PeerCalls, callsOnce bool) string {
 	peer := a.in.peerText(top)
-	if l := peerAdviceOf(top); l != nil && asksOnce {
+	if l := peerAdviceOf(top); l != nil && callsOnce {
 		return textOf("fix in-library", "library", l.name, "advice", cmp.Or(l.answerAdvice, l.peerAdvice))
 	} else if l != nil {
 		return textOf("fix in-library", "library", l.name, "advice", l.peerAdvice)
 	}
-	if !asksOnce {
+	if !callsOnce {
 		return textOf("fix slow-peer", "peer", peer)
 	}
-	if a.asksElsewhere(calls) {
+	if a.callsElsewhere(calls) {
 		return textOf("fix asked-elsewhere", "peer", peer)
-	} else if n := a.parallelCallsBeside(calls); n > 0 {
+	} else if n := a.parallelCallsNextTo(calls); n > 0 {
 		return textOf("fix asked-beside-parallel", "peer", peer, "n", math.Round(n))
 	}
 	return textOf("fix asked-once", "peer", peer)
@@ -437,15 +437,15 @@ func (a *attribution) rewriteForSplitRequests(v *Verdict, cand *candidate, calls
 	v.shortenTo(time.Duration(remainingNS).Round(100*time.Microsecond), textOf("phrase change-unsplit", "time", words.Brief(remainingNS)))
 }
 
-// rewriteForCrowding rewrites a verdict on a peer whose answers take far longer the more calls are under way: the calls wait for each
+// rewriteForLoadDependence rewrites a verdict on a peer whose answers take far longer the more calls are under way: the calls wait for each
 // other. The change is that an answer takes as long as with few calls.
-func (a *attribution) rewriteForCrowding(v *Verdict, cand *candidate, crowding *queues.Crowding) {
-	usualTime := words.Brief(crowding.AloneNS)
-	v.CallsAtOnce = crowding.AtOnce
-	v.Title = textOf("title crowded-peer", "n", crowding.AtOnce, "crowded", words.Brief(crowding.CrowdedNS), "alone", usualTime, "site", v.Site)
-	v.Fix = textOf("fix crowded-peer", "peer", a.in.peerText(&cand.routes[0]))
-	v.Gain = cand.gain.scaled(1 - float64(crowding.AloneNS)/float64(crowding.CrowdedNS))
-	v.shortenTo(time.Duration(crowding.AloneNS).Round(10*time.Microsecond), textOf("phrase change-uncrowded", "time", usualTime))
+func (a *attribution) rewriteForLoadDependence(v *Verdict, cand *candidate, load *queues.LoadDependence) {
+	usualTime := words.Brief(load.UnloadedNS)
+	v.CallsAtOnce = load.CallsAtOnce
+	v.Title = textOf("title load-dependent-peer", "n", load.CallsAtOnce, "loaded", words.Brief(load.LoadedNS), "unloaded", usualTime, "site", v.Site)
+	v.Fix = textOf("fix load-dependent-peer", "peer", a.in.peerText(&cand.routes[0]))
+	v.Gain = cand.gain.scaled(1 - float64(load.UnloadedNS)/float64(load.LoadedNS))
+	v.shortenTo(time.Duration(load.UnloadedNS).Round(10*time.Microsecond), textOf("phrase change-unloaded", "time", usualTime))
 }
 
 // rewriteForPeerLock rewrites a verdict on calls whose answers come when another request ends its transaction, as the change of that
@@ -506,17 +506,17 @@ func (a *attribution) peerCallsAt(p *causeRoute) *queues.PeerCalls {
 	})
 }
 
-// asksElsewhere reports whether the requests that make certain calls also wait long for the answers to others, which are no later parts
+// callsElsewhere reports whether the requests that make certain calls also wait long for the answers to others, which are no later parts
 // of the same answers.
-func (a *attribution) asksElsewhere(calls *queues.PeerCalls) bool {
+func (a *attribution) callsElsewhere(calls *queues.PeerCalls) bool {
 	return slices.ContainsFunc(a.in.PeerCalls[a.group.ID], func(o queues.PeerCalls) bool {
 		return !o.Site.Matches(calls.Site) && 2*o.Requests >= calls.Requests && o.LaterParts < o.Calls && float64(o.AnswerNS) >= threshold.MajorShare*float64(o.AnswerNS+calls.AnswerNS)
 	})
 }
 
-// parallelCallsBeside returns how many calls requests make in parallel at the line of other calls, of which each request makes one; 0 if
+// parallelCallsNextTo returns how many calls requests make in parallel at the line of other calls, of which each request makes one; 0 if
 // that is little of the time.
-func (a *attribution) parallelCallsBeside(calls *queues.PeerCalls) float64 {
+func (a *attribution) parallelCallsNextTo(calls *queues.PeerCalls) float64 {
 	parallel := firstMatch(a.in.PeerCalls[a.group.ID], func(o *queues.PeerCalls) bool {
 		return o != calls && o.Site.Matches(calls.Site) && o.FanOut >= 2*o.Requests && float64(o.AnswerNS) >= threshold.NoticeableShare*float64(calls.AnswerNS)
 	})

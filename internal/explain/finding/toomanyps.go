@@ -16,13 +16,13 @@ func hasMorePsThanCPUs(in *Input) bool {
 	}
 	delayShare, ok := runDelayShare(in)
 	host := in.Report.Host
-	return ok && delayShare >= threshold.NoticeableShare && host.Facts.Parallelism > 0 && in.Process.Procs > host.Facts.Parallelism && ownCrowdShare(host) >= 0.5
+	return ok && delayShare >= threshold.NoticeableShare && host.Facts.Parallelism > 0 && in.Process.Procs > host.Facts.Parallelism && ownOverloadShare(host) >= 0.5
 }
 
-// ownCrowdShare estimates which share of the threads' waits for a CPU is due to the process's own threads: the waits in intervals
-// of the host samples in which its threads wanted more CPU time than all its CPUs have (crowdFactor). The rest is due to other
+// ownOverloadShare estimates which share of the threads' waits for a CPU is due to the process's own threads: the waits in intervals
+// of the host samples in which its threads wanted more CPU time than all its CPUs have (overloadFactor). The rest is due to other
 // processes.
-func ownCrowdShare(host *report.Host) float64 {
+func ownOverloadShare(host *report.Host) float64 {
 	var ownNS, allNS, last int64
 	for i, d := range host.Series.RunDelayNS {
 		width := d[0] - last
@@ -33,14 +33,14 @@ func ownCrowdShare(host *report.Host) float64 {
 		if allNS += d[1]; d[1] == 0 || i >= len(host.Series.CPUNS) {
 			continue
 		}
-		if float64(host.Series.CPUNS[i][1]+d[1]) > crowdFactor*float64(host.Facts.Parallelism)*float64(width) {
+		if float64(host.Series.CPUNS[i][1]+d[1]) > overloadFactor*float64(host.Facts.Parallelism)*float64(width) {
 			ownNS += d[1]
 		}
 	}
 	if allNS > 0 {
 		return float64(ownNS) / float64(allNS)
 	}
-	if host.Lost.CPUNS != nil && host.Lost.RunDelayNS != nil && float64(*host.Lost.CPUNS+*host.Lost.RunDelayNS) > crowdFactor*float64(host.Facts.Parallelism)*float64(host.ToNS-host.FromNS) {
+	if host.Lost.CPUNS != nil && host.Lost.RunDelayNS != nil && float64(*host.Lost.CPUNS+*host.Lost.RunDelayNS) > overloadFactor*float64(host.Facts.Parallelism)*float64(host.ToNS-host.FromNS) {
 		return 1
 	}
 	return 0
@@ -71,9 +71,9 @@ func lostToOwnThreads(in *Input) float64 {
 	return max(0, lost)
 }
 
-// crowdFactor is the demand for CPU time, as a multiple of all CPUs, from which the process's own threads are too
+// overloadFactor is the demand for CPU time, as a multiple of all CPUs, from which the process's own threads are too
 // many.
-const crowdFactor = 1.05
+const overloadFactor = 1.05
 
 // isSearchingForWork reports whether the scheduler's search for work takes threshold.MajorShare of the CPU samples while more
 // than half of the Ps' time is idle.

@@ -23,8 +23,6 @@ import (
 // A Class is a set of candidates that are decided together: all of them were freezes, or none. 0 is no class.
 type Class uint8
 
-// Classes. Silences that were found at the phase of a period that was certain by then have the class InPhase. Before that,
-// each silence has its own class, from firstSingle on.
 const (
 	// Classes. A silence that ends at the phase of a period that is already certain has the class InPhase. Before that, each
 	// silence has its own class, from firstSingle on.

@@ -7,15 +7,15 @@ import (
 	"github.com/whylate/whylate/internal/explain/path"
 )
 
-// Bounds of a waitHistogram: it has grains of grainNS, in pages of grainsPerPage grains, and at most maxPages pages.
+// Bounds of a waitHistogram: it has bins of binNS, in pages of binsPerPage bins, and at most maxPages pages.
 const (
-	grainNS       = 1 << 20
-	grainsPerPage = 64
-	maxPages      = 1 << 10
+	binNS       = 1 << 20
+	binsPerPage = 64
+	maxPages    = 1 << 10
 )
 
 // A waitHistogram stores how many requests waited for a P at any time. It stores only the beginnings and ends of waits, by
-// grain (grainNS), so the cost of a wait does not depend on its length.
+// bin (binNS), so the cost of a wait does not depend on its length.
 type waitHistogram struct {
 	pages         map[int64]*page
 	lastPageIndex int64 // index of the page used last, which is mostly the next one, too
@@ -24,12 +24,12 @@ type waitHistogram struct {
 	hasOverflowed bool  // there were more than maxPages pages, so nothing is known
 }
 
-// An edge is the change in one grain: the number of waits that begin less those that end there, and the sum of their offsets
-// from the grain's start, in ns, with the same signs.
+// An edge is the change in one bin: the number of waits that begin less those that end there, and the sum of their offsets
+// from the bin's start, in ns, with the same signs.
 type edge struct{ waiters, offsets int64 }
 
-// A page holds the changes of adjacent grains.
-type page [grainsPerPage]edge
+// A page holds the changes of adjacent bins.
+type page [binsPerPage]edge
 
 // add adds a wait from from to to, as often as weight says.
 func (w *waitHistogram) add(from, to, weight int64) {
@@ -37,27 +37,27 @@ func (w *waitHistogram) add(from, to, weight int64) {
 		return
 	}
 	w.totalNS += (to - from) * weight
-	a, b := from/grainNS, to/grainNS
+	a, b := from/binNS, to/binNS
 	if a == b {
 		w.addEdge(a, 0, (from-to)*weight)
 		return
 	}
-	w.addEdge(a, weight, from%grainNS*weight)
-	w.addEdge(b, -weight, -(to%grainNS)*weight)
+	w.addEdge(a, weight, from%binNS*weight)
+	w.addEdge(b, -weight, -(to%binNS)*weight)
 }
 
-// addEdge adds n waiters, and their offset off in ns, to the edge of a grain, the interval number grain of grainNS.
-func (w *waitHistogram) addEdge(grain, n, off int64) {
+// addEdge adds n waiters, and their offset off in ns, to the edge of a bin, the interval number bin of binNS.
+func (w *waitHistogram) addEdge(bin, n, off int64) {
 	if w.hasOverflowed {
 		return
 	}
-	if w.lastPage == nil || w.lastPageIndex != grain/grainsPerPage {
-		w.openPage(grain / grainsPerPage)
+	if w.lastPage == nil || w.lastPageIndex != bin/binsPerPage {
+		w.openPage(bin / binsPerPage)
 		if w.hasOverflowed {
 			return
 		}
 	}
-	e := &w.lastPage[grain%grainsPerPage]
+	e := &w.lastPage[bin%binsPerPage]
 	e.waiters += n
 	e.offsets += off
 }
@@ -88,47 +88,47 @@ func (w *waitHistogram) merge(added *waitHistogram) {
 	for index, p := range added.pages {
 		for i, e := range p {
 			if e != (edge{}) {
-				w.addEdge(index*grainsPerPage+int64(i), e.waiters, e.offsets)
+				w.addEdge(index*binsPerPage+int64(i), e.waiters, e.offsets)
 			}
 		}
 	}
 }
 
 // shareWithin returns the share of the waiting time that is within ranges, which must be sorted and must not overlap. Ranges
-// are rounded to whole grains. It is 0 if the histogram is empty or has overflowed.
+// are rounded to whole bins. It is 0 if the histogram is empty or has overflowed.
 func (w *waitHistogram) shareWithin(ranges [][2]int64) float64 {
 	if w.hasOverflowed || w.totalNS == 0 {
 		return 0
 	}
 	type grainEdge struct {
-		grain int64
+		bin int64
 		edge
 	}
 	var edges []grainEdge
 	for k, p := range w.pages {
 		for i, e := range p {
 			if e != (edge{}) {
-				edges = append(edges, grainEdge{k*grainsPerPage + int64(i), e})
+				edges = append(edges, grainEdge{k*binsPerPage + int64(i), e})
 			}
 		}
 	}
-	slices.SortFunc(edges, func(a, b grainEdge) int { return cmp.Compare(a.grain, b.grain) })
-	var waitedNS, waiters, nextGrain int64 // the time waited before nextGrain, and how many waited as it began
+	slices.SortFunc(edges, func(a, b grainEdge) int { return cmp.Compare(a.bin, b.bin) })
+	var waitedNS, waiters, nextBin int64 // the time waited before nextBin, and how many waited as it began
 	k := 0
-	waitedBefore := func(grain int64) int64 {
-		for ; k < len(edges) && edges[k].grain < grain; k++ {
+	waitedBefore := func(bin int64) int64 {
+		for ; k < len(edges) && edges[k].bin < bin; k++ {
 			e := &edges[k]
-			waitedNS += waiters * (e.grain - nextGrain) * grainNS
+			waitedNS += waiters * (e.bin - nextBin) * binNS
 			waiters += e.waiters
-			waitedNS += waiters*grainNS - e.offsets
-			nextGrain = e.grain + 1
+			waitedNS += waiters*binNS - e.offsets
+			nextBin = e.bin + 1
 		}
-		return waitedNS + waiters*(grain-nextGrain)*grainNS
+		return waitedNS + waiters*(bin-nextBin)*binNS
 	}
 	covered := int64(0)
 	for _, r := range ranges {
-		from := waitedBefore(r[0] / grainNS)
-		covered += waitedBefore((r[1]+grainNS-1)/grainNS) - from
+		from := waitedBefore(r[0] / binNS)
+		covered += waitedBefore((r[1]+binNS-1)/binNS) - from
 	}
 	return float64(covered) / float64(w.totalNS)
 }
@@ -147,14 +147,14 @@ func (s *Sum) WaitShare(id path.GroupID, ranges [][2]int64, durationNS int64) (w
 	return record.cpuWaits.shareWithin(ranges), timeShare
 }
 
-// mergeRanges returns the ranges sorted, with those joined that overlap or touch after rounding to grains. It does not change
+// mergeRanges returns the ranges sorted, with those joined that overlap or touch after rounding to bins. It does not change
 // them.
 func mergeRanges(ranges [][2]int64) [][2]int64 {
 	ranges = slices.Clone(ranges)
 	slices.SortFunc(ranges, func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) })
 	var out [][2]int64
 	for _, r := range ranges {
-		if k := len(out) - 1; k >= 0 && r[0]/grainNS <= (out[k][1]+grainNS-1)/grainNS {
+		if k := len(out) - 1; k >= 0 && r[0]/binNS <= (out[k][1]+binNS-1)/binNS {
 			out[k][1] = max(out[k][1], r[1])
 			continue
 		}

@@ -91,7 +91,7 @@ func TestCountOpenIntervals(t *testing.T) {
 }
 
 // TestShareWithin: the share of the waited time within ranges equals the sum of each wait's overlap. It fails for
-// errors with waits over many grains, within one grain, or across the ends of ranges, and for ranges that are counted
+// errors with waits over many bins, within one bin, or across the ends of ranges, and for ranges that are counted
 // twice.
 func TestShareWithin(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
@@ -111,8 +111,8 @@ func TestShareWithin(t *testing.T) {
 		w.merge(&second)
 		var ranges [][2]int64
 		for range r.IntN(6) {
-			from := r.Int64N(200) * grainNS
-			ranges = append(ranges, [2]int64{from, from + (1+r.Int64N(30))*grainNS})
+			from := r.Int64N(200) * binNS
+			ranges = append(ranges, [2]int64{from, from + (1+r.Int64N(30))*binNS})
 		}
 		ranges = mergeRanges(ranges)
 		in, all := int64(0), int64(0)
@@ -133,7 +133,7 @@ func TestShareWithin(t *testing.T) {
 func TestTooManyWaits(t *testing.T) {
 	var w, small waitHistogram
 	for i := range int64(maxPages + 1) {
-		start := i * grainsPerPage * grainNS
+		start := i * binsPerPage * binNS
 		w.add(start, start+ms, 1)
 		if i == 5 {
 			small.add(start, start+ms, 1)

@@ -210,7 +210,7 @@ func (p *Pass) RunDecoder(ctx context.Context, decoder *timeline.Decoder, rd *tr
 	p.Finder = request.NewFinder(&p.Symbols, &p.Window, finding)
 	decoder.Classify = request.NewClassifier(decoder.Symbols).Flags
 	p.createWorkers()
-	placer := cause.NewPlacer(decoder.Symbols, p.options.Modules)
+	callerFinder := cause.NewCallerFinder(decoder.Symbols, p.options.Modules)
 	isAfterGap := false
 	// While the requests of one generation are found and walked, the next generation is decoded. Finding and walking use
 	// a snapshot of the symbols, so neither side waits for the other, nor for the sequential parts of finding.
@@ -249,7 +249,7 @@ func (p *Pass) RunDecoder(ctx context.Context, decoder *timeline.Decoder, rd *tr
 			continue
 		}
 		p.Finder.InternMarks(decoder.Symbols, g)
-		placer.Place()
+		callerFinder.ExamineStacks()
 		if p.options.Path.Threads != nil {
 			p.options.Path.Threads.Add(decoder.Symbols, g)
 		}

@@ -30,10 +30,10 @@ func (s *Sum) provenShare(waits, requests []answers.Span) (share float64, gapNS 
 		if len(w.Parts) == 0 {
 			return
 		}
-		askTime, hasAskTime := latestUpTo(r.Start, append(w.SendTimes, w.Parts[0].Start-threshold.ThreadWakeNS))
+		sendTime, hasSendTime := latestUpTo(r.Start, append(w.SendTimes, w.Parts[0].Start-threshold.ThreadWakeNS))
 		for i := range w.Parts {
 			if from := w.Parts[i].Start; i > 0 && from <= r.Start {
-				askTime = from
+				sendTime = from
 			}
 		}
 		k := slices.IndexFunc(w.Parts, func(p answers.WaitPart) bool { return p.Wake >= r.End })
@@ -42,12 +42,12 @@ func (s *Sum) provenShare(waits, requests []answers.Span) (share float64, gapNS 
 		}
 		end := &w.Parts[k]
 		answerTime, hasAnswerTime := latestUpTo(end.Wake, append(r.SendTimes, r.End))
-		if !hasAskTime || !hasAnswerTime {
+		if !hasSendTime || !hasAnswerTime {
 			return
 		}
 		orderedWaits++
 		returnTime := end.Wake - answerTime
-		forwardTimes, returnTimes = append(forwardTimes, r.Start-askTime-r.UnreadNS), append(returnTimes, returnTime-end.UnreadNS)
+		forwardTimes, returnTimes = append(forwardTimes, r.Start-sendTime-r.UnreadNS), append(returnTimes, returnTime-end.UnreadNS)
 		for _, wake := range r.PollerWakes {
 			switch delay := wake.Time - answerTime; {
 			case s.isParticipant(wake.G):

@@ -17,7 +17,7 @@ func TestCallers(t *testing.T) {
 	saveCall := syms.AddStack(dep, tracefmt.FrameText{Func: "shop.org/s.save", File: "/s/save.go", Line: 12})
 	ownLine := syms.AddStack(tracefmt.FrameText{Func: "shop.org/s.load", File: "/s/load.go", Line: 13})
 	withoutCaller := syms.AddStack(dep)
-	cause.NewPlacer(syms, modules.New(modules.Options{})).Place()
+	cause.NewCallerFinder(syms, modules.New(modules.Options{})).ExamineStacks()
 	m := &Model{syms: syms, sites: cause.NewSites(syms)}
 	for _, c := range []struct {
 		site string

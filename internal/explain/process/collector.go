@@ -16,9 +16,9 @@ type Collector struct {
 	stats          Stats
 	runtime        runtimeStats
 	background     sync.WaitGroup
-	eventsPerPart  int64                     // the constant, or less in tests; see addRuns
-	runsByStack    []Run                     // by the stack of the event that ended the run
-	runsByStart    map[tracefmt.StackID]*Run // runs without such a stack, by start function
+	eventsPerPart  int64                             // the constant, or less in tests; see addRuns
+	timesByStack   []RunningTime                     // by the stack of the event that ended the run
+	timesByStart   map[tracefmt.StackID]*RunningTime // runs without such a stack, by start function
 	samplesByStack []int64
 	firstSample    int64 // the time of the first sample
 	herds          map[tracefmt.StackID]*Herd
@@ -39,7 +39,7 @@ func (c *Collector) SetWindow(w *timeline.Window) { c.window = w }
 
 // NewCollector returns an empty Collector.
 func NewCollector() *Collector {
-	return &Collector{eventsPerPart: eventsPerPart, runsByStart: make(map[tracefmt.StackID]*Run), herds: make(map[tracefmt.StackID]*Herd), broadcasts: make(map[broadcastKey]*Herd), openWakeups: make(map[tracefmt.StackID]*herdWakeup), workerTimes: make(map[tracefmt.StringID]int64)}
+	return &Collector{eventsPerPart: eventsPerPart, timesByStart: make(map[tracefmt.StackID]*RunningTime), herds: make(map[tracefmt.StackID]*Herd), broadcasts: make(map[broadcastKey]*Herd), openWakeups: make(map[tracefmt.StackID]*herdWakeup), workerTimes: make(map[tracefmt.StringID]int64)}
 }
 
 // AddGeneration implements pass.Listener. It adds the generation in the background, until FinishGeneration.
@@ -61,8 +61,8 @@ func (c *Collector) Add(g *timeline.Gen) {
 	}
 	c.addRuns(g)
 	g.EachLongRun(LongNS, func(r timeline.Run) {
-		s := c.runTotals(g, &r)
-		s.Long++
+		s := c.runningTimeOf(g, &r)
+		s.LongCount++
 		s.LongNS += r.To - r.From
 		s.LongestNS = max(s.LongestNS, r.To-r.From)
 	})
@@ -92,7 +92,7 @@ func (c *Collector) Stats(sp *spell.Speller) *Stats {
 	c.finish()
 	out := c.stats
 	out.Parallelism = c.runtime.parallelism
-	out.Runs = c.runRows(sp, &out)
+	out.RunningTimes = c.runningTimes(sp, &out)
 	out.ClientCalls = c.clientCalls(sp)
 	out.Herds = c.herdRows(sp)
 	for _, f := range sortLargestWakeups(c.largestWakeups) {

@@ -23,8 +23,8 @@ type Stats struct {
 	Parallelism float64
 	// BusyNS is the time in which Ps ran goroutines, summed over all Ps; at most Procs * SpanNS.
 	BusyNS int64
-	// Runs are the running times by start function and site, the longest first.
-	Runs []Run
+	// RunningTimes are the running times by start function and site, the longest first.
+	RunningTimes []RunningTime
 	// ClientCalls are the runs that ended in a call of an HTTP or gRPC client, by the start function of the calling
 	// goroutine.
 	ClientCalls []ClientCalls
@@ -38,23 +38,23 @@ type Stats struct {
 	Stops []Stop
 }
 
-// A Run is the running time of goroutines with one start function whose runs ended at one site.
-type Run struct {
+// A RunningTime is the running time of goroutines with one start function whose runs ended at one site.
+type RunningTime struct {
 	Start string // start function; "" if unknown
 	Site  *report.Site
 	NS    int64 // in total
-	Runs  int64
-	// Long is the number of runs of at least LongNS without yielding, LongNS their total time, and LongestNS the longest.
-	Long      int64
+	Count int64
+	// LongCount is the number of runs of at least LongNS without yielding, LongNS their total time, and LongestNS the longest.
+	LongCount int64
 	LongNS    int64
 	LongestNS int64
 }
 
 // add adds the runs of another site or part.
-func (r *Run) add(o *Run) {
+func (r *RunningTime) add(o *RunningTime) {
 	r.NS += o.NS
-	r.Runs += o.Runs
-	r.Long += o.Long
+	r.Count += o.Count
+	r.LongCount += o.LongCount
 	r.LongNS += o.LongNS
 	r.LongestNS = max(r.LongestNS, o.LongestNS)
 }
@@ -62,7 +62,7 @@ func (r *Run) add(o *Run) {
 // ClientCalls is the number of client calls by goroutines with one start function.
 type ClientCalls struct {
 	Start string
-	Runs  int64
+	Count int64
 }
 
 // LongNS is the length of a run that only preemption ended: sysmon requests preemption after 10 ms.

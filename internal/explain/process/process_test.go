@@ -68,11 +68,11 @@ func TestStats(t *testing.T) {
 	if repeated := statsOf(t, data, 3); !reflect.DeepEqual(c, repeated) {
 		t.Errorf("with three workers:\n%+v, with one:\n%+v", repeated, c)
 	}
-	loop, tick := find(c.Runs, "main.hog"), find(c.Runs, "main.ticker")
-	if loop == nil || loop.NS != 3*29*ms || loop.Runs != 3 || loop.Long != 3 || loop.LongNS != loop.NS || loop.LongestNS != 29*ms || loop.Site.Func != "main.loop" {
+	loop, tick := find(c.RunningTimes, "main.hog"), find(c.RunningTimes, "main.ticker")
+	if loop == nil || loop.NS != 3*29*ms || loop.Count != 3 || loop.LongCount != 3 || loop.LongNS != loop.NS || loop.LongestNS != 29*ms || loop.Site.Func != "main.loop" {
 		t.Errorf("the loop: %+v", loop)
 	}
-	check.True(t, tick != nil && tick.NS == 9*60*10_000 && tick.Runs == 9*60 && tick.Long == 0 && tick.Site.Func == "main.tick",
+	check.True(t, tick != nil && tick.NS == 9*60*10_000 && tick.Count == 9*60 && tick.LongCount == 0 && tick.Site.Func == "main.tick",
 		"the tickers: %+v", tick)
 	if want := loop.NS + tick.NS; c.BusyNS != want {
 		t.Errorf("busy for %d ns, want %d", c.BusyNS, want)
@@ -86,7 +86,7 @@ func TestStats(t *testing.T) {
 	}
 }
 
-func find(runs []Run, start string) *Run {
+func find(runs []RunningTime, start string) *RunningTime {
 	for i := range runs {
 		if runs[i].Start == start {
 			return &runs[i]
@@ -121,8 +121,8 @@ func TestPartOfMany(t *testing.T) {
 	partial.eventsPerPart = all.Events / 20
 	part := collectStats(t, data, 1, partial)
 	for start, want := range map[string]int64{"main.long": 4000 * 300_000, "main.short": 4000 * 100_000} {
-		whole, scaled := find(all.Runs, start), find(part.Runs, start)
-		check.True(t, whole != nil && whole.NS == want && whole.Runs == 4000, "%s: %+v, want %d ns", start, whole, want)
+		whole, scaled := find(all.RunningTimes, start), find(part.RunningTimes, start)
+		check.True(t, whole != nil && whole.NS == want && whole.Count == 4000, "%s: %+v, want %d ns", start, whole, want)
 		check.True(t, scaled != nil && scaled.NS >= want*9/10 && scaled.NS <= want*11/10 && scaled.NS != want,
 			"%s: scaled from a part %+v, want about %d ns", start, scaled, want)
 	}

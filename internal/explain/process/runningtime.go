@@ -57,22 +57,22 @@ func (c *Collector) addRuns(g *timeline.Gen) {
 
 // addRun adds the time of a run, and the run itself, to its totals, multiplied by scale: the runs of a sample represent others.
 func (c *Collector) addRun(g *timeline.Gen, r *timeline.Run, scale float64) {
-	s := c.runTotals(g, r)
+	s := c.runningTimeOf(g, r)
 	s.NS += int64(float64(r.To-r.From) * scale)
-	s.Runs += int64(scale + 0.5)
+	s.Count += int64(scale + 0.5)
 }
 
-// runTotals returns the totals to which a run belongs: by the stack of the event that ended it or, without such a stack, by the
+// runningTimeOf returns the RunningTime to which a run belongs: by the stack of the event that ended it or, without such a stack, by the
 // start function of its goroutine.
-func (c *Collector) runTotals(g *timeline.Gen, r *timeline.Run) *Run {
+func (c *Collector) runningTimeOf(g *timeline.Gen, r *timeline.Run) *RunningTime {
 	if r.Stack != 0 {
-		for int(r.Stack) >= len(c.runsByStack) {
-			c.runsByStack = append(c.runsByStack, make([]Run, max(64, len(c.runsByStack)))...)
+		for int(r.Stack) >= len(c.timesByStack) {
+			c.timesByStack = append(c.timesByStack, make([]RunningTime, max(64, len(c.timesByStack)))...)
 		}
-		return &c.runsByStack[r.Stack]
+		return &c.timesByStack[r.Stack]
 	}
 	b, _ := g.BirthOf(r.G)
-	return entry.GetOrAdd(c.runsByStart, b.Start)
+	return entry.GetOrAdd(c.timesByStart, b.Start)
 }
 
 // A runSite is the start function of a goroutine and the site where its run ended.
@@ -86,28 +86,28 @@ func runSiteOf(sp *spell.Speller, id tracefmt.StackID) runSite {
 	return runSite{sp.StartOf(id), sp.Sites.SiteOf(id)}
 }
 
-// runRows returns the running times by start function and site, the longest first, and adds their sum to out.BusyNS.
-func (c *Collector) runRows(sp *spell.Speller, out *Stats) []Run {
-	bySite := make(map[runSite]*Run)
-	add := func(id tracefmt.StackID, s *Run) {
+// runningTimes returns the running times by start function and site, the longest first, and adds their sum to out.BusyNS.
+func (c *Collector) runningTimes(sp *spell.Speller, out *Stats) []RunningTime {
+	bySite := make(map[runSite]*RunningTime)
+	add := func(id tracefmt.StackID, s *RunningTime) {
 		entry.GetOrAdd(bySite, runSiteOf(sp, id)).add(s)
 		out.BusyNS += s.NS
 	}
-	for id := range c.runsByStack {
-		if s := &c.runsByStack[id]; s.Runs > 0 || s.Long > 0 {
+	for id := range c.timesByStack {
+		if s := &c.timesByStack[id]; s.Count > 0 || s.LongCount > 0 {
 			add(tracefmt.StackID(id), s)
 		}
 	}
-	for id, s := range c.runsByStart {
+	for id, s := range c.timesByStart {
 		add(id, s)
 	}
-	rows := make([]Run, 0, len(bySite))
+	rows := make([]RunningTime, 0, len(bySite))
 	for p, r := range bySite {
 		r.Start, r.Site = p.start, sp.Site(p.frame)
 		rows = append(rows, *r)
 	}
-	slices.SortFunc(rows, func(a, b Run) int {
-		return cmp.Or(cmp.Compare(b.NS, a.NS), cmp.Compare(b.Runs, a.Runs), cmp.Compare(a.Start, b.Start), compareSites(a.Site, b.Site))
+	slices.SortFunc(rows, func(a, b RunningTime) int {
+		return cmp.Or(cmp.Compare(b.NS, a.NS), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Start, b.Start), compareSites(a.Site, b.Site))
 	})
 	return rows[:min(len(rows), maxRows)]
 }
@@ -115,9 +115,9 @@ func (c *Collector) runRows(sp *spell.Speller, out *Stats) []Run {
 // clientCalls returns, by start function, the number of runs that ended in a call of an HTTP or gRPC client.
 func (c *Collector) clientCalls(sp *spell.Speller) []ClientCalls {
 	runs := map[string]int64{}
-	for id := range c.runsByStack {
-		if s := &c.runsByStack[id]; s.Runs > 0 && sp.Sites.HasRole(tracefmt.StackID(id), knowledge.PeerCall) {
-			runs[sp.StartOf(tracefmt.StackID(id))] += s.Runs
+	for id := range c.timesByStack {
+		if s := &c.timesByStack[id]; s.Count > 0 && sp.Sites.HasRole(tracefmt.StackID(id), knowledge.PeerCall) {
+			runs[sp.StartOf(tracefmt.StackID(id))] += s.Count
 		}
 	}
 	var out []ClientCalls

@@ -31,7 +31,7 @@ func TestHeldAnswers(t *testing.T) {
 	} {
 		symbols := tracefmt.NewSymbols()
 		stack := symbols.AddStack(tracefmt.FrameText{Func: "net.(*netFD).Write"}, tracefmt.FrameText{Func: "main.flush", Line: 70})
-		cause.NewPlacer(symbols, modules.New(modules.Options{})).Place()
+		cause.NewCallerFinder(symbols, modules.New(modules.Options{})).ExamineStacks()
 		syms := symbols.Snapshot()
 		sites := cause.NewSites(&syms)
 		messages := &messageSum{answered: c.answered}

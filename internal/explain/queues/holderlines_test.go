@@ -33,7 +33,7 @@ func TestHolderLines(t *testing.T) {
 	unlocking := stack("sync.(*RWMutex).Unlock", 211, "shop.org/s.post", 90, "shop.org/s.serve", 9)
 	unlockingAbove := stack("sync.(*RWMutex).Unlock", 211, "shop.org/s.put", 3, "shop.org/s.post", 90, "shop.org/s.serve", 9)
 	readLoopStack := stack("net.(*conn).Read", 1, "net/http.(*persistConn).readLoop", 2330)
-	cause.NewPlacer(symbols, modules.New(modules.Options{})).Place()
+	cause.NewCallerFinder(symbols, modules.New(modules.Options{})).ExamineStacks()
 	syms := symbols.Snapshot()
 	for _, c := range []struct {
 		name              string

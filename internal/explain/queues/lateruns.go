@@ -33,12 +33,12 @@ type lateRunKey struct {
 
 // A lateRun describes one late run and the requests that waited for it.
 type lateRun struct {
-	readySince int64 // since when the goroutine was runnable; with a poll gap, since when its message may have been unread
-	pollGapNS  int64 // see critpath.PollGap
-	stack      tracefmt.StackID
-	requests   int64
-	waitNS     int64 // sum over requests
-	exactGroup bool  // one of the requests is of a group of which all requests are walked
+	readySince       int64 // since when the goroutine was runnable; with a poll gap, since when its message may have been unread
+	pollGapNS        int64 // see critpath.PollGap
+	stack            tracefmt.StackID
+	requests         int64
+	waitNS           int64 // sum over requests
+	hasCompleteGroup bool  // one of the requests is of a group of which all requests are walked
 }
 
 // plus combines what two workers recorded about the same late run: the requests and waiting times are added.
@@ -48,7 +48,7 @@ func (r lateRun) plus(addend lateRun) lateRun {
 	}
 	return lateRun{
 		readySince: min(r.readySince, addend.readySince), pollGapNS: max(r.pollGapNS, addend.pollGapNS), stack: max(r.stack, addend.stack),
-		requests: r.requests + addend.requests, waitNS: r.waitNS + addend.waitNS, exactGroup: r.exactGroup || addend.exactGroup,
+		requests: r.requests + addend.requests, waitNS: r.waitNS + addend.waitNS, hasCompleteGroup: r.hasCompleteGroup || addend.hasCompleteGroup,
 	}
 }
 
@@ -98,7 +98,7 @@ func (p *workerSum) addLateRuns(w *path.WalkResult) {
 			n := w.CountedRequests()
 			p.lateRuns.runs[key] = p.lateRuns.runs[key].plus(lateRun{
 				readySince: ready, pollGapNS: pollGapNS, stack: step.Stack, requests: n, waitNS: n * (step.End - ready),
-				exactGroup: !w.Sparse,
+				hasCompleteGroup: !w.Sparse,
 			})
 			p.lateRuns.thinOut()
 		}
@@ -168,7 +168,7 @@ func (s *Sum) addToHubs(all *lateRuns) {
 			s.hubs[key.g] = sum
 		}
 		lateNS, weight := key.start-run.readySince, int64(all.sampleMask+1)
-		if !run.exactGroup {
+		if !run.hasCompleteGroup {
 			weight *= all.sliceWeight
 		}
 		sum.lateRuns += weight

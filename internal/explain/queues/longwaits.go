@@ -13,7 +13,7 @@ import (
 )
 
 // A goroutine that waits for a result has handed work over first: it sent on a channel, woke a goroutine, or started one. A
-// subscriber has not: it only waits until there is news or its time is up, and news does not make it late.
+// subscriber has not: it only waits until there is an event or its time is up, and an event does not make it late.
 //
 // Work that is added to a batch under a lock leaves no event either. If one of the requests that wait in a function started the
 // goroutine that ends the batch, all have handed work over.

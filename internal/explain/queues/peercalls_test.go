@@ -98,7 +98,7 @@ func TestConnOpens(t *testing.T) {
 		return symbols.AddStack(append(text, tracefmt.FrameText{Func: "shop.org/s.load", File: "/s/load.go", Line: 3})...)
 	}
 	query, opens := stack("dep.org/db.(*Conn).Query"), stack("dep.org/db.(*Connector).Connect", "database/sql.(*DB).conn")
-	cause.NewPlacer(symbols, modules.New(modules.Options{})).Place()
+	cause.NewCallerFinder(symbols, modules.New(modules.Options{})).ExamineStacks()
 	syms := symbols.Snapshot()
 	sum := New()
 	p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*workerSum)
@@ -126,7 +126,7 @@ func TestConnOpensOfGroup(t *testing.T) {
 	}
 	create, pick, call := stack("google.golang.org/grpc.NewClient"), stack("google.golang.org/grpc.(*pickerWrapper).pick"), stack("google.golang.org/grpc.(*ClientConn).Invoke")
 	compute := symbols.AddStack(tracefmt.FrameText{Func: "crypto/ecdsa.Verify"})
-	cause.NewPlacer(symbols, modules.New(modules.Options{})).Place()
+	cause.NewCallerFinder(symbols, modules.New(modules.Options{})).ExamineStacks()
 	syms := symbols.Snapshot()
 	sum := New()
 	p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*workerSum)

@@ -9,7 +9,7 @@
 //	idleworkers.go  other goroutines that could serve the queue, and are idle
 //	inferredpools.go waits that show a pool: who acquires and releases its slots, how many there are
 //	slotholders.go  who held the slots of a pool while a slow request waited for one
-//	longwaits.go    the longest wait of a request: does it wait for work that it handed over, or for news
+//	longwaits.go    the longest wait of a request: does it wait for work that it handed over, or for an event
 //	streams.go      requests that write parts of the answer between their waits
 //	peercalls.go    calls to a peer from one line, one after the other
 //	fanout.go       calls to peers on goroutines that a request starts in parallel

@@ -233,7 +233,7 @@ func (l *loopSource) followReceipts(c *collector, g *timeline.Gen, goroutine *lo
 
 // findSilentFeeder finds the goroutines that read messages for the only loop that has no other source of work, and returns the
 // loop, with silentFeeder set, or nil.
-func (l *loopSource) findSilentFeeder(c *collector, g *timeline.Gen) (hungry *loopFunc) {
+func (l *loopSource) findSilentFeeder(c *collector, g *timeline.Gen) (consumer *loopFunc) {
 	for _, loop := range l.loopFuncs {
 		if loop == nil || loop.isBenchmark || loop.idleWait != 0 && !loop.isBusy || loop.isSeparatedByReceipts || loop.silentFeeder != 0 || !loop.isAtWork() {
 			continue
@@ -241,20 +241,20 @@ func (l *loopSource) findSilentFeeder(c *collector, g *timeline.Gen) (hungry *lo
 		if main, _ := loop.mainReceiptLine(c); main != 0 {
 			continue
 		}
-		if hungry != nil {
+		if consumer != nil {
 			return nil
 		}
-		hungry = loop
+		consumer = loop
 	}
-	if hungry == nil {
+	if consumer == nil {
 		return nil
 	}
 	feeder, received := l.silentReader(c, g)
-	if feeder == 0 || received < threshold.MedianSample || 4*received < hungry.maxCount() {
+	if feeder == 0 || received < threshold.MedianSample || 4*received < consumer.maxCount() {
 		return nil
 	}
-	hungry.silentFeeder = feeder
-	return hungry
+	consumer.silentFeeder = feeder
+	return consumer
 }
 
 // isAtWork reports whether the goroutines of a loop only waited within their work: none of their waits is one for more work.

@@ -28,7 +28,7 @@ func TestServiceFrame(t *testing.T) {
 		"own":     syms.AddStack(stock), "trip": syms.AddStack(trip, stock), "do": syms.AddStack(do, work),
 	}
 	set := modules.New(modules.Options{})
-	cause.NewPlacer(syms, set).Place()
+	cause.NewCallerFinder(syms, set).ExamineStacks()
 	sp := &Speller{Syms: syms, Sites: cause.NewSites(syms), Modules: set}
 	for _, tc := range []struct {
 		site    string

@@ -136,14 +136,14 @@ func (n *names) processText(tid int32) string {
 	if th.Own {
 		return report.OwnThreads
 	}
-	return cmp.Or(n.kernelThreadText(th), n.textAmong(th, n.pids))
+	return cmp.Or(n.kernelThreadText(th), n.processTextOf(th, n.pids))
 }
 
-// textAmong names the process of a thread among processes, by name.
-func (n *names) textAmong(th *kernelevents.Thread, pids map[string]map[int32]bool) string {
+// processTextOf returns the name of a thread's process; pidsByName has the processes of each name.
+func (n *names) processTextOf(th *kernelevents.Thread, pidsByName map[string]map[int32]bool) string {
 	name := processName(th)
 	text := name
-	if count := len(pids[name]); count > 1 {
+	if count := len(pidsByName[name]); count > 1 {
 		text = fmt.Sprintf("%s (%d processes)", name, count)
 	} else if th.PID > 0 {
 		text = fmt.Sprintf("%s (pid %d)", name, th.PID)

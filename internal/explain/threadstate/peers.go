@@ -58,7 +58,7 @@ func (t *Tracker) thread(syms *tracefmt.Symbols, tid int32) *thread {
 	}
 	th := t.peers.threads[tid]
 	if x := t.names.threads[tid]; th == nil && x != nil && t.peers.pids[x.PID] {
-		th = &thread{tid: tid, peer: t.names.textAmong(x, t.names.peers)}
+		th = &thread{tid: tid, peer: t.names.processTextOf(x, t.names.peers)}
 		t.peers.threads[tid] = th
 		for _, state := range []report.PeerStateName{report.PeerRunning, report.PeerThrottled, report.PeerStopped, report.PeerOnTheWay, report.PeerArrived} {
 			t.peerState(syms, th, state, "")

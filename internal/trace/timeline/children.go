@@ -69,19 +69,19 @@ func (g *Gen) buildChildren() {
 		for d := range uint32(n) {
 			// If there is a start function, the goroutine was created in this generation, and its
 			// record need not be read.
-			if s := g.firstSlot(d); s != nil && s.ownerBits < uint32(n) && (g.startStacks[d] != 0 || g.record(s.rec).hasTrait(createsOther)) {
+			if s := g.firstSlot(d); s != nil && s.creatorOrWaker() < uint32(n) && (g.startStacks[d] != 0 || g.record(s.rec).hasTrait(createsOther)) {
 				yield(s, d)
 			}
 		}
 	}
-	eachBirth(func(s *slot, _ uint32) { base[s.ownerBits+1]++ })
+	eachBirth(func(s *slot, _ uint32) { base[s.creatorOrWaker()+1]++ })
 	for creator := range n {
 		base[creator+1] += base[creator]
 	}
 	g.children = entry.Resize(g.children, int(base[n]))
 	eachBirth(func(s *slot, d uint32) {
-		g.children[base[s.ownerBits]] = child{s.coarseTime, d}
-		base[s.ownerBits]++
+		g.children[base[s.creatorOrWaker()]] = child{s.coarseTime, d}
+		base[s.creatorOrWaker()]++
 	})
 	copy(base[1:], base) // each is now where the next creator's children begin
 	base[0] = 0

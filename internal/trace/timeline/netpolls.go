@@ -14,7 +14,7 @@ import (
 type unattributedWake struct {
 	t int64
 	g uint32
-	// seq is the wake's number among the goroutine's pieces. buildPolls replaces it by run: the piece after a timer's wake, 0 for the
+	// seq is the wake's number among the goroutine's pieces. buildPolls replaces it by timerRun: the piece after a timer's wake, 0 for the
 	// poller's. maybePoller is then set if the wait was the goroutine's first state in the generation.
 	seq uint32
 }
@@ -24,7 +24,7 @@ const maybePoller = networkWaitBit
 
 func (w *unattributedWake) number() uint32 { return w.g &^ maybePoller }
 
-func (w *unattributedWake) run() ref { return ref(w.seq) }
+func (w *unattributedWake) timerRun() ref { return ref(w.seq) }
 
 // unattributedWakes are those wakes, and the polls and floods that buildPolls derives from them on the first use.
 type unattributedWakes struct {
@@ -96,7 +96,7 @@ func (g *Gen) PollerWakesNear(t, distance int64, limit int) []PollerWake {
 	g.pollOnce.Do(g.buildPolls)
 	nearest := make([]PollerWake, 0, 4)
 	addIfPoller := func(w unattributedWake) {
-		if w.run() == 0 {
+		if w.timerRun() == 0 {
 			nearest = append(nearest, PollerWake{g.Base + w.t, g.ids.ids[w.g]})
 		}
 	}
@@ -151,7 +151,7 @@ func (g *Gen) groupPolls(pollerCount int) {
 	for i := range g.unattributed {
 		w := &g.unattributed[i]
 		switch t := g.Base + w.t; {
-		case w.run() != 0:
+		case w.timerRun() != 0:
 		case last == nil || last.wakes == pollCapacity || t-last.to > wakeGap:
 			g.polls = append(g.polls, poll{to: t, wakes: 1})
 			last = &g.polls[len(g.polls)-1]
@@ -213,11 +213,11 @@ func (g *Gen) TimerWakes(f func(TimerWake)) {
 	g.pollOnce.Do(g.buildPolls)
 	for i := range g.unattributed {
 		w := &g.unattributed[i]
-		if w.run() == 0 || !opensRun(g.record(w.run())) {
+		if w.timerRun() == 0 || !opensRun(g.record(w.timerRun())) {
 			continue
 		}
-		t := TimerWake{Time: g.Base + w.t, G: g.ids.ids[w.number()], Start: g.Base + g.record(w.run()).time()}
-		if end, ok := g.endOfRun(w.run()); ok {
+		t := TimerWake{Time: g.Base + w.t, G: g.ids.ids[w.number()], Start: g.Base + g.record(w.timerRun()).time()}
+		if end, ok := g.endOfRun(w.timerRun()); ok {
 			t.End = g.Base + end.time()
 			if tracefmt.EventType(end.kind()) == tracefmt.EvGoBlock {
 				t.MayBePoller = w.g&maybePoller != 0 && g.isNetwork(end.peer())

@@ -45,7 +45,7 @@ type Symbols struct {
 	arena           []FrameID
 	stacks          []span32           // arena[from:to] for each stack, innermost call first
 	stackIDs        map[uint64]StackID // by hash, or by the next free number after it
-	places          []FrameID          // for each stack, see SetPlace
+	callerSites     []FrameID          // for each stack, see SetCallerSite
 	opensConnection []bool             // for each stack, see SetOpensConnection
 	callees         map[FrameID]StringID
 	key             hashKey
@@ -113,19 +113,19 @@ func (s *Symbols) Stack(id StackID) []FrameID {
 // Stacks returns the number of stacks; all ids are below it.
 func (s *Symbols) Stacks() int { return len(s.stacks) }
 
-// SetPlace sets the frame that Place returns for a stack. It must be called at most once for a stack, before the
-// first call of Place.
-func (s *Symbols) SetPlace(id StackID, f FrameID) {
-	for int(id) >= len(s.places) {
-		s.places = append(s.places, 0)
+// SetCallerSite sets the frame that CallerSite returns for a stack. It must be called at most once for a stack, before the
+// first call of CallerSite.
+func (s *Symbols) SetCallerSite(id StackID, f FrameID) {
+	for int(id) >= len(s.callerSites) {
+		s.callerSites = append(s.callerSites, 0)
 	}
-	s.places[id] = f
+	s.callerSites[id] = f
 }
 
-// Place returns the frame that SetPlace set for a stack, or 0.
-func (s *Symbols) Place(id StackID) FrameID {
-	if int(id) < len(s.places) {
-		return s.places[id]
+// CallerSite returns the frame that SetCallerSite set for a stack, or 0.
+func (s *Symbols) CallerSite(id StackID) FrameID {
+	if int(id) < len(s.callerSites) {
+		return s.callerSites[id]
 	}
 	return 0
 }

@@ -16,21 +16,21 @@ func queueAtOneServer(starts []int64, serviceNS int64) (out []interval) {
 	return out
 }
 
-// TestCrowding: calls that queue in the peer are crowded; calls during a pause of the peer, or at a peer that answers all at once,
-// are not, however many there are.
-func TestCrowding(t *testing.T) {
+// TestLoadDependence: answers to calls that queue in the peer depend on the number of calls; those during a pause of the peer, or of a
+// peer that answers all at once, do not, however many there are.
+func TestLoadDependence(t *testing.T) {
 	var burst, steady []int64
 	for i := range int64(40) {
 		burst = append(burst, 1e9*(i/20)+1e6*(i%20))
 		steady = append(steady, 1e9+50e6*i)
 	}
-	if c := crowdingOf(queueAtOneServer(burst, 10e6)); c.AtOnce < 10 || c.CrowdedNS < 100e6 || c.AloneNS > 50e6 {
+	if c := loadDependenceOf(queueAtOneServer(burst, 10e6)); c.CallsAtOnce < 10 || c.LoadedNS < 100e6 || c.UnloadedNS > 50e6 {
 		t.Errorf("two bursts of 20 calls, answered one after the other: %+v", c)
 	}
-	if c := crowdingOf(queueAtOneServer(steady, 10e6)); c != (Crowding{}) {
+	if c := loadDependenceOf(queueAtOneServer(steady, 10e6)); c != (LoadDependence{}) {
 		t.Errorf("one call after the other: %+v", c)
 	}
-	if c := crowdingOf(queueAtOneServer(burst[:10], 10e6)); c != (Crowding{}) {
+	if c := loadDependenceOf(queueAtOneServer(burst[:10], 10e6)); c != (LoadDependence{}) {
 		t.Errorf("too few calls: %+v", c)
 	}
 	var pause, parallel []interval
@@ -39,10 +39,10 @@ func TestCrowding(t *testing.T) {
 		pause = append(pause, interval{5e6 * i, 5e6*i + 1e6}, interval{1e9 + 20e6*i, 1e9 + 800e6 + random.Int64N(1e6)})
 		parallel = append(parallel, interval{1e6 * i, 1e6*i + 10e6})
 	}
-	if c := crowdingOf(pause); c != (Crowding{}) {
+	if c := loadDependenceOf(pause); c != (LoadDependence{}) {
 		t.Errorf("a pause of the peer, after which all get their answers: %+v", c)
 	}
-	if c := crowdingOf(parallel); c != (Crowding{}) {
+	if c := loadDependenceOf(parallel); c != (LoadDependence{}) {
 		t.Errorf("each answer takes 10 ms, however many there are: %+v", c)
 	}
 }
