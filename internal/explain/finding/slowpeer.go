@@ -154,6 +154,8 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 	case sharing != nil:
 		v.Gain, v.ChangeText = cand.gain, textOf("phrase change-ahead") // the service can begin the call earlier
 		return v, true
+	case attr.rewriteForOrderedAnswers(&v, cand, top):
+		return v, true
 	case sequential != nil:
 		attr.rewriteForSequentialCalls(&v, cand, sequential)
 		v.isSequence = true
@@ -457,6 +459,26 @@ func (a *attribution) rewriteForPeerLock(v *Verdict, cand *candidate, lock *queu
 	v.doubt(0.65, textOf("phrase doubt-row-lock"))
 	v.Gain = cand.gain
 	v.shortenTo(time.Duration(lock.AloneNS).Round(10*time.Microsecond), textOf("phrase change-unlocked", "time", words.Brief(lock.AloneNS)))
+}
+
+// rewriteForOrderedAnswers rewrites a verdict on calls that queue for each other on one connection, because its answers come in the order
+// of the calls. It returns false if there is no such queue, or a library without advice about it reads the answers: a broker's messages
+// may come in order for other reasons.
+func (a *attribution) rewriteForOrderedAnswers(v *Verdict, cand *candidate, top *causeRoute) bool {
+	service, fix := a.in.serviceAt(top.Cause, top.via), textOf("fix ordered-answers")
+	if service == nil || service.AheadShare < threshold.MajorShare {
+		return false
+	}
+	if l := libraryOfRoute(top); l != nil && l.orderAdvice != "" {
+		fix = textOf("fix in-library", "library", l.name, "advice", l.orderAdvice)
+	} else if !isOwnCode(top.Site) {
+		return false
+	}
+	v.Title, v.Fix, v.InService = textOf("title ordered-answers", "site", v.Site), fix, true
+	v.prependEvidence(evidenceOf("evidence ordered-answers", service.AheadShare, "share"))
+	v.Gain, v.Predicted = cand.gain.scaled(service.AheadShare), nil
+	v.Changes, v.ChangeText = []predict.Change{predict.Remove(predict.Queue, predict.SiteText(v.Site.OwnLine(), ""))}, textOf("phrase change-unordered")
+	return true
 }
 
 // predictAs sets the prediction of a verdict for its changes, whose condition is the text change.

@@ -39,6 +39,29 @@ func TestOwnPeer(t *testing.T) {
 	}
 }
 
+// TestSharedReader: calls whose answers come in order on one connection queue there, if the service itself or a library with advice about
+// it reads them.
+func TestSharedReader(t *testing.T) {
+	broker := siteOf("dep.org/nats.(*Conn).read")
+	broker.Module = "dep.org/nats"
+	for _, c := range []struct {
+		name       string
+		site       *report.Site
+		aheadShare float64
+		title, fix string
+	}{
+		{"the service's reader", siteOf("main.(*client).read"), 0.8, "queue on one connection, which answers in the order of the calls", "use several connections"},
+		{"little of the time", siteOf("main.(*client).read"), 0.1, "wait for a peer's answer", "ask the owner"},
+		{"a library's reader", broker, 0.8, "wait for a peer's answer", "ask the owner"},
+	} {
+		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.convert", Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
+			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Site: c.site, TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}}}
+		service := queues.ServiceStats{Cause: "network", Site: c.site, AheadShare: c.aheadShare}
+		got := findAll(t, &Input{Report: r, Services: []queues.ServiceStats{service}}, rulesByCode(report.RuleSlowPeer))
+		check.True(t, len(got) == 1 && strings.Contains(got[0].Title, c.title) && strings.Contains(got[0].Fix, c.fix), "%s: %+v", c.name, got)
+	}
+}
+
 // TestUnreadWrite checks the title of a write that the other end does not read. In a loop that only writes, no request
 // waits for it, so it is low.
 func TestUnreadWrite(t *testing.T) {

@@ -1,6 +1,7 @@
 package queues
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -63,5 +64,34 @@ func TestKeptAnswers(t *testing.T) {
 	}
 	if got := merged.answers.Sorted(); len(got) != maxAnswers || !slices.Equal(got, one.answers.Sorted()) {
 		t.Errorf("%d answers are kept, or others than by one worker", len(got))
+	}
+}
+
+// TestAheadShare: calls wait for the answers to earlier ones if these come in the order of the calls and one after the other. They do not
+// at a peer that answers in any order, or that takes as long for each call however many there are.
+func TestAheadShare(t *testing.T) {
+	var inOrder, anyOrder, parallel []answerWait
+	free, start, random := int64(0), int64(0), rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		ns := int64(4e6)
+		if start += random.Int64N(40e6); random.IntN(40) == 0 {
+			ns = 160e6
+		}
+		free = max(free, start) + ns
+		inOrder = append(inOrder, answerWait{interval: interval{start, free}})
+		anyOrder = append(anyOrder, answerWait{interval: interval{start, start + ns}})
+		parallel = append(parallel, answerWait{interval: interval{start, start + 90e6}})
+	}
+	for _, c := range []struct {
+		name               string
+		answers            []answerWait
+		minShare, maxShare float64
+	}{{"in the order of the calls", inOrder, 0.5, 0.9}, {"in any order", anyOrder, 0, 0}, {"equally long", parallel, 0, 0}, {"few", inOrder[:20], 0, 0}} {
+		slices.SortFunc(c.answers, func(a, b answerWait) int { return cmp.Compare(a.end, b.end) })
+		var sum orderSum
+		sum.add(c.answers)
+		if share := sum.aheadShare(); share < c.minShare || share > c.maxShare {
+			t.Errorf("%s: %v of the wait is behind others: %+v", c.name, share, sum)
+		}
 	}
 }

@@ -64,6 +64,7 @@ type serviceSum struct {
 	maxServers     int // largest number of servers at the same time, each counted from its first service to its last
 	// Of the samples in which several requests wait for one server: their number, the sum of the idle workers, and the most workers.
 	idleSamples, idleWorkers, workers int
+	order                             orderSum
 
 	endMarks []endMark
 }
@@ -127,11 +128,15 @@ func (p *workerSum) addServices(w *path.WalkResult) {
 		if len(p.services)-first >= maxRequestServices {
 			break // what remains is earlier on the path; the last services are recorded
 		}
+		isLast := !slices.ContainsFunc(p.services[first:], func(later service) bool { return later.key == keyOf(segment) })
 		p.services = append(p.services, service{
 			key: keyOf(segment), server: server, start: segment.Start, end: segment.End, weight: w.CountedRequests(),
 			serverWrote:    isCall && isHandedWork(waits, segment.FollowedWait),
 			alreadyRunning: alreadyRunning, behindLock: isBehindLock(waits, segment.FollowedWait),
 		})
+		if isLast {
+			p.addAnswerWait(&p.services[len(p.services)-1], waits[outermostWait(waits, segment.FollowedWait)].Start)
+		}
 	}
 	services := p.services[first:]
 	slices.Reverse(services)
@@ -277,6 +282,7 @@ func (s *Sum) aggregateServices() {
 		sum.maxServers = max(sum.maxServers, maxOverlap(busy))
 	}
 	s.addIdleSamples()
+	s.addAnswers()
 }
 
 // add adds the services of one server, sorted by start, to the sum of their key, and returns the end of the last one. Requests
@@ -363,6 +369,9 @@ type ServiceStats struct {
 	// IdleWorkers is the mean number of servers' siblings that are idle while several requests wait for one server, of Workers in all:
 	// work is divided among them before they are free. Both are 0 if that was seen too rarely.
 	IdleWorkers, Workers int
+	// AheadShare is the share of the waiting time in which a server reads the answers to earlier calls of others; 0 unless answers come
+	// in the order of the calls, and calls behind others take far longer.
+	AheadShare float64
 	// ServiceNS is the mean time that a server was busy for the request, or the batch of requests, that it finished at one
 	// instant.
 	ServiceNS int64
@@ -406,7 +415,7 @@ func (s *Sum) Services(sp *spell.Speller, kinds func(request.Kind) bool) []Servi
 			BehindLockShare:     float64(sum.behindLockNS) / float64(sum.waitNS),
 			ServerWroteShare:    float64(sum.serverWrites) / float64(max(sum.unlocked, 1)),
 			AlreadyRunningShare: float64(sum.alreadyRunning) / float64(max(sum.unlocked, 1)),
-			ServiceNS:           sum.busyNS / sum.endInstants, PeriodNS: tickerPeriod(sum.endMarks),
+			ServiceNS:           sum.busyNS / sum.endInstants, PeriodNS: tickerPeriod(sum.endMarks), AheadShare: sum.order.aheadShare(),
 		}
 		if sum.idleSamples >= threshold.SmallSample {
 			stats.IdleWorkers, stats.Workers = sum.idleWorkers/sum.idleSamples, sum.workers

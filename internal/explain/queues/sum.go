@@ -6,6 +6,7 @@
 // line (methods of Sum after Merge), from which package finding decides.
 //
 //	services.go     goroutines that requests wait for, as servers of a queue: utilisation, batches, sleeps
+//	orderedanswers.go answers that one goroutine reads in the order of the calls
 //	idleworkers.go  other goroutines that could serve the queue, and are idle
 //	inferredpools.go waits that show a pool: who acquires and releases its slots, how many there are
 //	slotholders.go  who held the slots of a pool while a slow request waited for one
@@ -66,6 +67,7 @@ type workerSum struct {
 	sliceEnd          int64 // requests that end before it belong to the slice
 	services          []service
 	idleSamples       []idleSample
+	answerWaits       []answerWait
 	handovers         []handover
 	limiterWaits      []limiterWait
 	requestGoroutines map[uint64]struct{} // goroutines of the slice's requests
@@ -150,7 +152,8 @@ func (s *Sum) BeginGeneration(batch request.Batch) {
 	}
 	for _, p := range s.workers {
 		p.sliceEnd = to
-		p.services, p.idleSamples, p.handovers, p.limiterWaits = p.services[:0], p.idleSamples[:0], p.handovers[:0], p.limiterWaits[:0]
+		p.services, p.idleSamples, p.answerWaits = p.services[:0], p.idleSamples[:0], p.answerWaits[:0]
+		p.handovers, p.limiterWaits = p.handovers[:0], p.limiterWaits[:0]
 		clear(p.requestGoroutines)
 		clear(p.holderSamples)
 		clear(p.goroutineStates)
