@@ -42,6 +42,13 @@ func (w Gain) scaled(factor float64) Gain {
 	return w
 }
 
+// beyond returns the gain if each request still loses ns.
+func (w Gain) beyond(ns int64) Gain {
+	rest := func(l Loss) Loss { return l.scaled(float64(max(0, l.NS-ns)) / float64(max(l.NS, 1))) }
+	w.All, w.Slow, w.OtherTail = rest(w.All), rest(w.Slow), rest(w.OtherTail)
+	return w
+}
+
 // areTooRare reports whether the outliers of a group are so few that chance may explain them.
 func areTooRare(outliers, all int) bool {
 	return outliers < report.TailRequests/2 || outliers < report.TailRequests && 100*outliers < all

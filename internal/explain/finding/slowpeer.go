@@ -154,7 +154,7 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 	case sharing != nil:
 		v.Gain, v.ChangeText = cand.gain, textOf("phrase change-ahead") // the service can begin the call earlier
 		return v, true
-	case attr.rewriteForOrderedAnswers(&v, cand, top):
+	case attr.rewriteForOwnWorker(&v, cand, top), attr.rewriteForOrderedAnswers(&v, cand, top):
 		return v, true
 	case sequential != nil:
 		attr.rewriteForSequentialCalls(&v, cand, sequential)
@@ -459,6 +459,28 @@ func (a *attribution) rewriteForPeerLock(v *Verdict, cand *candidate, lock *queu
 	v.doubt(0.65, textOf("phrase doubt-row-lock"))
 	v.Gain = cand.gain
 	v.shortenTo(time.Duration(lock.AloneNS).Round(10*time.Microsecond), textOf("phrase change-unlocked", "time", words.Brief(lock.AloneNS)))
+}
+
+// rewriteForOwnWorker rewrites a verdict on waits for answers that a loop of this process sends through a broker, one at a time. It returns
+// false if there is no such loop.
+func (a *attribution) rewriteForOwnWorker(v *Verdict, cand *candidate, top *causeRoute) bool {
+	service := a.in.serviceAt(top.Cause, top.via)
+	if service == nil || service.Worker == nil {
+		return false
+	}
+	worker, fix := service.Worker, textKey("fix own-worker")
+	if worker.Goroutines > 1 {
+		fix = "fix own-workers"
+	}
+	name, length := words.FuncName(worker.Name), words.Brief(worker.MeanNS)
+	v.Title, v.InService = textOf("title own-worker", "worker", name, "time", length, "site", v.Site.OwnLine()), true
+	v.Fix = textOf(fix, "worker", name, "n", worker.Goroutines)
+	v.prependEvidence(evidenceOf("evidence own-worker", worker.AnswerShare, "share", "worker", name, "chance", words.Percent(worker.ChanceShare)))
+	v.doubt(0.9*worker.AnswerShare, textOf("phrase doubt-own-worker"))
+	v.Gain, v.Changes, v.Predicted, v.ChangeText = cand.gain.beyond(worker.MeanNS), []predict.Change{}, nil, "" // a wait consists of many reads of the connection
+	v.Share = v.Gain.All.Share
+	v.addEvidence(evidenceOf("evidence own-worker-queue", v.Gain.Slow.NS, "ns"))
+	return true
 }
 
 // rewriteForOrderedAnswers rewrites a verdict on calls that queue for each other on one connection, because its answers come in the order

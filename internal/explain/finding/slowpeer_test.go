@@ -40,7 +40,7 @@ func TestOwnPeer(t *testing.T) {
 }
 
 // TestSharedReader: calls whose answers come in order on one connection queue there, if the service itself or a library with advice about
-// it reads them.
+// it reads them. What a loop of this process answers, one message at a time, waits for that loop.
 func TestSharedReader(t *testing.T) {
 	broker := siteOf("dep.org/nats.(*Conn).read")
 	broker.Module = "dep.org/nats"
@@ -48,15 +48,21 @@ func TestSharedReader(t *testing.T) {
 		name       string
 		site       *report.Site
 		aheadShare float64
+		goroutines int
 		title, fix string
 	}{
-		{"the service's reader", siteOf("main.(*client).read"), 0.8, "queue on one connection, which answers in the order of the calls", "use several connections"},
-		{"little of the time", siteOf("main.(*client).read"), 0.1, "wait for a peer's answer", "ask the owner"},
-		{"a library's reader", broker, 0.8, "wait for a peer's answer", "ask the owner"},
+		{"the service's reader", siteOf("main.(*client).read"), 0.8, 0, "queue on one connection, which answers in the order of the calls", "use several connections"},
+		{"little of the time", siteOf("main.(*client).read"), 0.1, 0, "wait for a peer's answer", "ask the owner"},
+		{"a library's reader", broker, 0.8, 0, "wait for a peer's answer", "ask the owner"},
+		{"an own loop", broker, 0.8, 1, "wait for answers of this process's own main.post, which works on one message at a time, 5ms each", "hand each message to another goroutine"},
+		{"an own loop of 16 goroutines", broker, 0.8, 16, "wait for answers of this process's own main.post", "let the 16 goroutines of main.post work at the same time"},
 	} {
 		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.convert", Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
 			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Site: c.site, TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}}}
 		service := queues.ServiceStats{Cause: "network", Site: c.site, AheadShare: c.aheadShare}
+		if c.goroutines > 0 {
+			service.Worker = &queues.OwnWorker{Name: "main.post", Goroutines: c.goroutines, MeanNS: 5e6, AnswerShare: 0.95}
+		}
 		got := findAll(t, &Input{Report: r, Services: []queues.ServiceStats{service}}, rulesByCode(report.RuleSlowPeer))
 		check.True(t, len(got) == 1 && strings.Contains(got[0].Title, c.title) && strings.Contains(got[0].Fix, c.fix), "%s: %+v", c.name, got)
 	}

@@ -65,6 +65,7 @@ type serviceSum struct {
 	// Of the samples in which several requests wait for one server: their number, the sum of the idle workers, and the most workers.
 	idleSamples, idleWorkers, workers int
 	order                             orderSum
+	afterRuns                         map[tracefmt.StringID]int64 // by loop: answers that follow its iterations
 
 	endMarks []endMark
 }
@@ -283,6 +284,7 @@ func (s *Sum) aggregateServices() {
 	}
 	s.addIdleSamples()
 	s.addAnswers()
+	s.addWorkRuns()
 }
 
 // add adds the services of one server, sorted by start, to the sum of their key, and returns the end of the last one. Requests
@@ -372,6 +374,8 @@ type ServiceStats struct {
 	// AheadShare is the share of the waiting time in which a server reads the answers to earlier calls of others; 0 unless answers come
 	// in the order of the calls, and calls behind others take far longer.
 	AheadShare float64
+	// Worker is the loop of this process that answers the requests, if it serves one at a time; else nil.
+	Worker *OwnWorker
 	// ServiceNS is the mean time that a server was busy for the request, or the batch of requests, that it finished at one
 	// instant.
 	ServiceNS int64
@@ -415,7 +419,7 @@ func (s *Sum) Services(sp *spell.Speller, kinds func(request.Kind) bool) []Servi
 			BehindLockShare:     float64(sum.behindLockNS) / float64(sum.waitNS),
 			ServerWroteShare:    float64(sum.serverWrites) / float64(max(sum.unlocked, 1)),
 			AlreadyRunningShare: float64(sum.alreadyRunning) / float64(max(sum.unlocked, 1)),
-			ServiceNS:           sum.busyNS / sum.endInstants, PeriodNS: tickerPeriod(sum.endMarks), AheadShare: sum.order.aheadShare(),
+			ServiceNS:           sum.busyNS / sum.endInstants, PeriodNS: tickerPeriod(sum.endMarks), AheadShare: sum.order.aheadShare(), Worker: s.ownWorker(sum, sp),
 		}
 		if sum.idleSamples >= threshold.SmallSample {
 			stats.IdleWorkers, stats.Workers = sum.idleWorkers/sum.idleSamples, sum.workers

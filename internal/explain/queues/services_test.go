@@ -153,3 +153,35 @@ func TestSlices(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnWorker: a loop answers requests if an iteration ends just before each answer comes. It does not if it works on several messages
+// at once, for a small part of the waits, or at other times.
+func TestOwnWorker(t *testing.T) {
+	const ms = 1_000_000
+	symbols := tracefmt.NewSymbols()
+	loop := symbols.Intern("main.post")
+	syms := symbols.Snapshot()
+	for name, c := range map[string]struct {
+		length, delayNS, overlap int64
+		isWorker                 bool
+	}{"one message at a time": {20 * ms, 0, 0, true}, "several at once": {20 * ms, 0, 10 * ms, false}, "short work": {2 * ms, 0, 0, false}, "at other times": {20 * ms, 9 * ms, 0, false}} {
+		sum := New()
+		p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*workerSum)
+		sum.BeginGeneration(request.NewBatch(nil, nil))
+		sum.sliceNS = 2e9
+		key := serviceKey{request.HTTP1, cause.Network, 0}
+		for i := range int64(40) {
+			end := (i+2)*25*ms + c.delayNS
+			p.services = append(p.services, service{key, 9, end - 24*ms, end - c.delayNS + ms/2, true, 1, false, false, false, false})
+			p.addAnswerWait(&p.services[i], end-c.delayNS-40*ms)
+			p.workRuns = append(p.workRuns, workRun{loop, 0, uint64(i % 16), interval{end - c.length - c.overlap, end}})
+		}
+		sum.EndGeneration()
+		sum.Merge(make([]path.Translation, 1))
+		got := sum.Services(&spell.Speller{Syms: &syms}, nil)
+		must.Equal(t, len(got), 1, "%s: rows", name)
+		if worker := got[0].Worker; (worker != nil) != c.isWorker || c.isWorker && (worker.Name != "main.post" || worker.Goroutines != 16 || worker.MeanNS != c.length || worker.AnswerShare != 1) {
+			t.Errorf("%s: %+v", name, worker)
+		}
+	}
+}

@@ -7,6 +7,7 @@
 //
 //	services.go     goroutines that requests wait for, as servers of a queue: utilisation, batches, sleeps
 //	orderedanswers.go answers that one goroutine reads in the order of the calls
+//	ownworkers.go   loops of this process that answer its requests through a broker
 //	idleworkers.go  other goroutines that could serve the queue, and are idle
 //	inferredpools.go waits that show a pool: who acquires and releases its slots, how many there are
 //	slotholders.go  who held the slots of a pool while a slow request waited for one
@@ -54,6 +55,7 @@ type Sum struct {
 	slotWaits         map[slotKey]*slotWaitSum
 	limiters          map[tracefmt.FrameID]*limiterSum
 	hubs              map[uint64]*hubSum
+	loops             map[tracefmt.StringID]*loopSum
 	queuedRequests    map[slotKey]*sample.TopN[*queuedRequest]
 	// aggregation runs while the requests of the next generation are found: it does not need the window.
 	aggregation sync.WaitGroup
@@ -68,6 +70,7 @@ type workerSum struct {
 	services          []service
 	idleSamples       []idleSample
 	answerWaits       []answerWait
+	workRuns          []workRun
 	handovers         []handover
 	limiterWaits      []limiterWait
 	requestGoroutines map[uint64]struct{} // goroutines of the slice's requests
@@ -104,7 +107,7 @@ type workerSum struct {
 func New() *Sum {
 	return &Sum{
 		requestGoroutines: make(map[uint64]struct{}), services: make(map[serviceKey]*serviceSum),
-		slotWaits: make(map[slotKey]*slotWaitSum), hubs: make(map[uint64]*hubSum), queuedRequests: make(map[slotKey]*sample.TopN[*queuedRequest]),
+		slotWaits: make(map[slotKey]*slotWaitSum), hubs: make(map[uint64]*hubSum), loops: make(map[tracefmt.StringID]*loopSum), queuedRequests: make(map[slotKey]*sample.TopN[*queuedRequest]),
 		limiters: make(map[tracefmt.FrameID]*limiterSum),
 	}
 }
@@ -152,7 +155,7 @@ func (s *Sum) BeginGeneration(batch request.Batch) {
 	}
 	for _, p := range s.workers {
 		p.sliceEnd = to
-		p.services, p.idleSamples, p.answerWaits = p.services[:0], p.idleSamples[:0], p.answerWaits[:0]
+		p.services, p.idleSamples, p.answerWaits, p.workRuns = p.services[:0], p.idleSamples[:0], p.answerWaits[:0], p.workRuns[:0]
 		p.handovers, p.limiterWaits = p.handovers[:0], p.limiterWaits[:0]
 		clear(p.requestGoroutines)
 		clear(p.holderSamples)
@@ -175,6 +178,7 @@ func (p *workerSum) Add(w *path.WalkResult) {
 		return
 	}
 	p.addServices(w)
+	p.addWorkRun(w)
 	p.addHandovers(w)
 	p.addPeerCalls(w, w.FollowedWaits())
 	p.addConnOpens(w, w.FollowedWaits())
