@@ -1,6 +1,7 @@
 // The report, and sums of its values that several parts of the page need.
 
 import { byOrder, inFamily, partsOf } from './causes.js';
+import { brief } from './format.js';
 
 // A large report is kept compressed.
 async function load() {
@@ -23,7 +24,7 @@ export function goVersion() {
 export function groupByID(id) { return report.groups.find(g => g.id === id); }
 
 // noun is what a request of a group is called: request, message, job, iteration, call or run.
-export function noun(g) { return g.unit || pageData.nouns[g.kind] || 'request'; }
+export function noun(g) { return g.unit && brief(g.unit, 20) || pageData.nouns[g.kind] || 'request'; }
 
 // requestByID finds a request that the report contains in full: {group, request, index, typical}.
 export function requestByID(id) {
