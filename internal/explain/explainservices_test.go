@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/exchange"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/report"
 )
 
 // A shopSpan is what a goroutine of a service of lab/shop logged for a call.
@@ -93,17 +95,38 @@ func TestBeginningsReadTogether(t *testing.T) {
 // not recorded: none of its requests may be joined. A message of a stream is for several calls.
 func TestShop(t *testing.T) {
 	for _, protocol := range []string{"", "stream-"} {
-		t.Run("protocol "+protocol, func(t *testing.T) { checkShop(t, protocol) })
+		t.Run("protocol "+protocol, func(t *testing.T) { checkShop(t, protocol, shopServices(t, protocol, new(byteCounter))) })
 	}
 }
 
-func checkShop(t *testing.T, protocol string) {
+// TestShopOfTwoHosts: as if the services had run on two hosts, whose clocks differ and run at different rates, the same calls are joined,
+// and the interval of the offset contains the one that both traces show on one host.
+func TestShopOfTwoHosts(t *testing.T) {
+	one, calls := checkShop(t, "", shopServices(t, "", new(byteCounter)))
+	trace := must.Have(os.ReadFile(testprog.Recording(t, "shop/stock.trace")))(t)
+	for _, c := range []hostClock{{mono: time.Hour, wall: 30 * time.Millisecond, ppm: 100}, {mono: -time.Second, wall: -30 * time.Millisecond, ppm: -100}} {
+		services := shopServices(t, "", new(byteCounter))
+		moved := c.applyTo(trace)
+		services[0].Reopen = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(moved)), nil }
+		two, n := checkShop(t, "", services)
+		if n != calls {
+			t.Errorf("%+v: %d calls are joined, %d on one host", c, n, calls)
+		}
+		offset, clock := one.Services[1].Clock.OffsetNS, two.Services[1].Clock
+		if clock == nil || clock.LowNS > offset || clock.HighNS < offset || clock.HighNS == clock.LowNS {
+			t.Errorf("%+v: the traces begin %+v apart, %d on one host", c, clock, offset)
+		}
+	}
+}
+
+// checkShop explains two services of lab/shop and returns the report and the number of calls that are joined.
+func checkShop(t *testing.T, protocol string, services []*Service) (rep *report.Report, joinedCalls int) {
+	t.Helper()
 	var measured struct {
 		Truth map[string]struct{ Made, Served []shopSpan }
 	}
 	must.Do(t, json.Unmarshal(must.Have(os.ReadFile(filepath.Join(testprog.RecordingsDir(t), "shop", protocol+"shop.json")))(t), &measured))
-	services := shopServices(t, protocol, new(byteCounter))
-	rep := must.Have(ExplainServices(t.Context(), services))(t)
+	rep = must.Have(ExplainServices(t.Context(), services))(t)
 	served := func(g uint64, from, to int64) (ids []string) {
 		for _, s := range measured.Truth["stock"].Served {
 			if s.G == g && s.Begin < to && s.End > from {
@@ -158,4 +181,5 @@ func checkShop(t *testing.T, protocol string) {
 	if rep.Services[0].Name != "audit" || len(services[0].remotes.calls) != 0 {
 		t.Errorf("the first service is %s; %d calls of the server", rep.Services[0].Name, len(services[0].remotes.calls))
 	}
+	return rep, len(joined)
 }
