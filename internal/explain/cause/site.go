@@ -1,7 +1,6 @@
 package cause
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/whylate/whylate/internal/knowledge"
@@ -18,6 +17,13 @@ type Sites struct {
 	socketCalls  memo[tracefmt.StackID, tracefmt.StringID]
 	cCalls       memo[tracefmt.StackID, tracefmt.StringID]
 	stdlibStacks memo[tracefmt.StackID, memoBool] // only functions of the standard library
+	stackRoles   []stackRoles                     // by stack
+}
+
+// stackRoles are the roles of all functions on a stack.
+type stackRoles struct {
+	isKnown bool
+	roles   knowledge.Roles
 }
 
 // NewSites returns a Sites for the stacks of syms.
@@ -32,11 +38,24 @@ func (s *Sites) RolesOf(f tracefmt.FrameID) knowledge.Roles {
 
 // HasRole reports whether a function on a stack has a role.
 func (s *Sites) HasRole(id tracefmt.StackID, role knowledge.Role) bool {
-	return slices.ContainsFunc(s.syms.Stack(id), func(f tracefmt.FrameID) bool { return s.RolesOf(f).Has(role) })
+	if n := int(id) + 1 - len(s.stackRoles); n > 0 {
+		s.stackRoles = append(s.stackRoles, make([]stackRoles, n)...)
+	}
+	known := &s.stackRoles[id]
+	if !known.isKnown {
+		known.isKnown = true
+		for _, f := range s.syms.Stack(id) {
+			known.roles = known.roles.Union(s.RolesOf(f))
+		}
+	}
+	return known.roles.Has(role)
 }
 
 // CallerOf returns the frame that calls a library's function with a role, which calls code of the service again; 0 if a stack has none.
 func (s *Sites) CallerOf(id tracefmt.StackID, role knowledge.Role) tracefmt.FrameID {
+	if !s.HasRole(id, role) {
+		return 0
+	}
 	library := "" // host and owner of the library's code
 	for _, f := range s.syms.Stack(id) {
 		switch roles := s.RolesOf(f); {

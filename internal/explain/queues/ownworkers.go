@@ -1,6 +1,7 @@
 package queues
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -94,7 +95,10 @@ type OwnWorker struct {
 // several messages at once, or if it is at work for a small part of the waits only.
 func (s *Sum) ownWorker(sum *serviceSum, sp *spell.Speller) *OwnWorker {
 	answers := sum.order.aloneCalls + sum.order.queuedCalls
-	for _, loop := range slices.SortedFunc(maps.Keys(sum.afterRuns), func(a, b tracefmt.StringID) int { return int(sum.afterRuns[b] - sum.afterRuns[a]) }) {
+	mostAnswersFirst := func(a, b tracefmt.StringID) int {
+		return cmp.Or(cmp.Compare(sum.afterRuns[b], sum.afterRuns[a]), cmp.Compare(a, b))
+	}
+	for _, loop := range slices.SortedFunc(maps.Keys(sum.afterRuns), mostAnswersFirst) {
 		work := s.loops[loop]
 		if site := sp.Site(work.site); site != nil && site.Module != "" {
 			continue // a library's loop may end when the awaited answer has come
