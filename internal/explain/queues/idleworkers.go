@@ -29,6 +29,12 @@ type goroutineState struct {
 	frames []tracefmt.FrameID // innermost first
 }
 
+// A goroutineSample is what the goroutines do at a sampled instant, by the function that each one started in.
+type goroutineSample struct {
+	startOf map[uint64]tracefmt.StringID
+	byStart map[tracefmt.StringID][]goroutineState
+}
+
 // maxWorkers bounds the goroutines of one start function that are compared.
 const maxWorkers = 256
 
@@ -38,10 +44,13 @@ func (p *workerSum) sampleIdleWorkers(svc *service) {
 	if sample.time <= svc.start {
 		return
 	}
-	siblings, i := p.siblingsAt(sample.time, svc.server)
-	if i < 0 || len(siblings) > maxWorkers {
+	goroutines := p.goroutinesAt(sample.time)
+	start, ok := goroutines.startOf[svc.server]
+	siblings := goroutines.byStart[start]
+	if !ok || len(siblings) > maxWorkers {
 		return
 	}
+	i := slices.IndexFunc(siblings, func(s goroutineState) bool { return s.g == svc.server })
 	atWork, depth := siblings[i].frames, 0 // depth is that of the function that idle siblings wait in
 	for k := range siblings {
 		frames, isReceive := siblings[k].frames, false
@@ -65,32 +74,27 @@ func (p *workerSum) sampleIdleWorkers(svc *service) {
 	p.idleSamples = append(p.idleSamples, sample)
 }
 
-// siblingsAt returns what the goroutines with the start function of goroutine g do at a sampled instant, and the index of g among
-// them, -1 if that is not known.
-func (p *workerSum) siblingsAt(time int64, g uint64) (siblings []goroutineState, index int) {
-	byStart, ok := p.goroutineStates[time]
-	if !ok {
-		byStart = make(map[tracefmt.StringID][]goroutineState)
-		if gen := p.stage.Win.Gens[p.stage.Win.GenIndex(time)]; gen.GoroutineCount() <= maxSampled {
-			gen.Goroutines(func(g uint64) {
-				p.spans = p.stage.Win.SpansCoarse(g, time, time+1, p.spans[:0])
-				if len(p.spans) == 0 || p.spans[0].State == timeline.NotAlive {
-					return
-				}
-				if frames := p.stage.Syms.Stack(p.spans[0].Stack); len(frames) > 0 {
-					start := p.stage.Syms.Frame(frames[len(frames)-1]).Func
-					byStart[start] = append(byStart[start], goroutineState{g, p.spans[0].State, frames})
-				}
-			})
-		}
-		p.goroutineStates[time] = byStart
+// goroutinesAt returns what the goroutines do at a sampled instant; nothing if there are more than maxSampled.
+func (p *workerSum) goroutinesAt(time int64) goroutineSample {
+	sample, ok := p.goroutineSamples[time]
+	if ok {
+		return sample
 	}
-	for _, siblings := range byStart {
-		if i := slices.IndexFunc(siblings, func(s goroutineState) bool { return s.g == g }); i >= 0 {
-			return siblings, i
-		}
+	sample = goroutineSample{make(map[uint64]tracefmt.StringID), make(map[tracefmt.StringID][]goroutineState)}
+	if gen := p.stage.Win.Gens[p.stage.Win.GenIndex(time)]; gen.GoroutineCount() <= maxSampled {
+		gen.Goroutines(func(g uint64) {
+			p.spans = p.stage.Win.SpansCoarse(g, time, time+1, p.spans[:0])
+			if len(p.spans) == 0 || p.spans[0].State == timeline.NotAlive {
+				return
+			}
+			if frames := p.stage.Syms.Stack(p.spans[0].Stack); len(frames) > 0 {
+				start := p.stage.Syms.Frame(frames[len(frames)-1]).Func
+				sample.startOf[g], sample.byStart[start] = start, append(sample.byStart[start], goroutineState{g, p.spans[0].State, frames})
+			}
+		})
 	}
-	return nil, -1
+	p.goroutineSamples[time] = sample
+	return sample
 }
 
 // isInFunctionOf reports whether two stacks have the same functions in their outermost n frames.

@@ -55,7 +55,7 @@ func (s *Sum) addWorkRuns() {
 		}
 	}
 	for loop, runs := range byLoop {
-		slices.SortFunc(runs, func(a, b interval) int { return int(a.end - b.end) })
+		slices.SortFunc(runs, func(a, b interval) int { return cmp.Compare(a.end, b.end) })
 		sum := s.loops[loop]
 		var atWork Overlap
 		for _, run := range runs {
@@ -70,7 +70,7 @@ func (s *Sum) addWorkRuns() {
 		for _, p := range s.workers {
 			for _, answer := range p.answerWaits {
 				service := s.services[answer.key]
-				next, _ := slices.BinarySearchFunc(runs, answer.end+1, func(run interval, t int64) int { return int(run.end - t) })
+				next, _ := slices.BinarySearchFunc(runs, answer.end+1, func(run interval, t int64) int { return cmp.Compare(run.end, t) })
 				if service != nil && next > 0 && answer.end-runs[next-1].end <= deliveryNS && runs[next-1].end > answer.start {
 					if service.afterRuns == nil {
 						service.afterRuns = make(map[tracefmt.StringID]int64)

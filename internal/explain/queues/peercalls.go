@@ -50,6 +50,7 @@ type PeerCalls struct {
 	Cache          *report.Site
 	LoadDependence LoadDependence // of walked requests
 	Lock           PeerLock       // of walked requests
+	answers        []interval     // see peerCallSum
 }
 
 // SequentialShare returns the share of the calls that requests make one after the other in the time of all answers there: a
@@ -151,9 +152,8 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 	for i := range w.Steps {
 		step := &w.Steps[i]
 		switch {
-		case step.Kind == critpath.Syscall:
-			if !p.sendsRequest(step.Stack) {
-			} else if writer := p.writerOf(step.G); writer < 0 {
+		case step.Kind == critpath.Syscall && p.sendsRequest(step.Stack):
+			if writer := p.writerOf(step.G); writer < 0 {
 				p.writers = append(p.writers, requestWriter{g: step.G, stack: step.Stack})
 			} else {
 				p.writers[writer].splits = p.writers[writer].splits || step.Stack != p.writers[writer].stack
@@ -399,9 +399,9 @@ func (s *Sum) mergePeerCalls(ts []path.Translation) {
 // PeerCalls returns the peer calls of a group's requests, the longest total answer time first. Merge must have been called.
 func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 	var out []PeerCalls
-	answers := make(map[*report.Site][]interval)
 	for k, o := range s.workers[0].peerCalls {
 		if k.group == group {
+			answers := o.answers.Sorted()
 			out = append(out, PeerCalls{
 				Site: sp.Site(k.site), Via: sp.Site(k.via), Requests: o.requests, Calls: o.calls, AnswerNS: o.answerNS, LongestNS: o.longestNS,
 				FanOut: o.fanOut.goroutines, FanOutLastNS: o.fanOut.lastNS, FanOutOthersNS: o.fanOut.othersNS,
@@ -409,16 +409,15 @@ func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 				LaterParts: o.laterParts.waits, AckDelays: o.laterParts.ackDelays, ShortAckDelays: o.laterParts.shortAckDelays, AckDelayNS: o.laterParts.ackDelayNS,
 				SplitCalls: o.splitCalls.calls, SplitDelays: o.splitCalls.delays, SplitDelayNS: o.splitCalls.delayNS,
 				TotalNS: o.totalNS, ConnOpenNS: o.connOpens.ns,
-				ConnOpenRequests: o.connOpens.requests, ConnOpenFunc: sp.Syms.String(o.connOpens.longestFunc), LoadDependence: loadDependenceOf(o.answers.Sorted()),
+				ConnOpenRequests: o.connOpens.requests, ConnOpenFunc: sp.Syms.String(o.connOpens.longestFunc), LoadDependence: loadDependenceOf(answers),
 				Repeats: o.repeats.calls, RepeatRequests: o.repeats.requests, RepeatNS: o.repeats.ns, Pause: sp.Site(o.repeats.pause), Transaction: sp.Site(o.repeats.transaction),
-				CacheLoads: o.cacheLoads, Cache: sp.Site(o.cache),
+				CacheLoads: o.cacheLoads, Cache: sp.Site(o.cache), answers: answers,
 			})
-			answers[out[len(out)-1].Site] = o.answers.Sorted()
 		}
 	}
 	slices.SortFunc(out, func(a, b PeerCalls) int {
 		return cmp.Or(cmp.Compare(b.AnswerNS, a.AnswerNS), a.Site.Compare(b.Site), a.Via.Compare(b.Via))
 	})
-	setPeerLocks(out, answers)
+	setPeerLocks(out)
 	return out
 }

@@ -92,11 +92,11 @@ func endsOf(list []interval) []int64 {
 }
 
 // setPeerLocks finds the locks of a peer for all lines of a group at which a request itself waits, as for a database: it also makes the
-// call that ends its transaction. answers has the answers of each line.
-func setPeerLocks(lines []PeerCalls, answers map[*report.Site][]interval) {
+// call that ends its transaction.
+func setPeerLocks(lines []PeerCalls) {
 	allEnds := make([][]int64, len(lines))
 	for i := range lines {
-		allEnds[i] = endsOf(answers[lines[i].Site])
+		allEnds[i] = endsOf(lines[i].answers)
 	}
 	for i := range lines {
 		if lines[i].Via != nil {
@@ -109,7 +109,7 @@ func setPeerLocks(lines []PeerCalls, answers map[*report.Site][]interval) {
 				ends, sites = append(ends, allEnds[k]), append(sites, lines[k].Site)
 			}
 		}
-		if lock, release := peerLockOf(answers[lines[i].Site], ends); release >= 0 {
+		if lock, release := peerLockOf(lines[i].answers, ends); release >= 0 {
 			lock.Release = sites[release]
 			lines[i].Lock = lock
 		}

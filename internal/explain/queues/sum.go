@@ -89,10 +89,10 @@ type workerSum struct {
 	ticks        map[path.GroupID]*tickSum
 
 	// The transactions of the window, if they were searched for in this generation.
-	transactions    []transaction
-	hasTransactions bool
-	holderSamples   map[sampleKey]*holderSample                      // of this generation's waits
-	goroutineStates map[int64]map[tracefmt.StringID][]goroutineState // by sampled instant of this generation and start function
+	transactions     []transaction
+	hasTransactions  bool
+	holderSamples    map[sampleKey]*holderSample // of this generation's waits
+	goroutineSamples map[int64]goroutineSample   // by sampled instant of this generation
 	// divergingPositions caches the results of divergingPosition by the waiter's and the holder's stack.
 	divergingPositions map[[2]tracefmt.StackID]holderPosition
 	// Scratch space for one request:
@@ -121,7 +121,7 @@ func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 		streams: make(map[tracefmt.FrameID]streamSum), siblingLocks: make(map[tracefmt.FrameID]siblingSum),
 		holderLines: make(map[holderLineKey]int64), peerCalls: make(map[peerCallKey]*peerCallSum), connOpens: make(map[path.GroupID]*groupOpenSum), lockedWaits: make(map[lockedKey]*lockedSum),
 		messages: make(map[path.GroupID]*messageSum), ticks: make(map[path.GroupID]*tickSum),
-		holderSamples: make(map[sampleKey]*holderSample), goroutineStates: make(map[int64]map[tracefmt.StringID][]goroutineState), divergingPositions: make(map[[2]tracefmt.StackID]holderPosition),
+		holderSamples: make(map[sampleKey]*holderSample), goroutineSamples: make(map[int64]goroutineSample), divergingPositions: make(map[[2]tracefmt.StackID]holderPosition),
 	}
 	s.workers = append(s.workers, p)
 	return p
@@ -159,7 +159,7 @@ func (s *Sum) BeginGeneration(batch request.Batch) {
 		p.handovers, p.limiterWaits = p.handovers[:0], p.limiterWaits[:0]
 		clear(p.requestGoroutines)
 		clear(p.holderSamples)
-		clear(p.goroutineStates)
+		clear(p.goroutineSamples)
 		p.hasTransactions = false
 	}
 }
