@@ -14,13 +14,7 @@ import (
 // goroutine that otherwise only waits is a subscriber.
 func TestIsHandover(t *testing.T) {
 	symbols := tracefmt.NewSymbols()
-	stack := func(fns ...string) tracefmt.StackID {
-		var frames []tracefmt.FrameText
-		for _, fn := range fns {
-			frames = append(frames, tracefmt.FrameText{Func: fn})
-		}
-		return symbols.AddStack(frames...)
-	}
+	stack := func(fns ...string) tracefmt.StackID { return addStack(symbols, fns...) }
 	cases := []struct {
 		stack tracefmt.StackID
 		want  bool

@@ -17,17 +17,20 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
+// addStack adds a stack of functions, innermost first.
+func addStack(symbols *tracefmt.Symbols, fns ...string) tracefmt.StackID {
+	var frames []tracefmt.FrameText
+	for _, fn := range fns {
+		frames = append(frames, tracefmt.FrameText{Func: fn})
+	}
+	return symbols.AddStack(frames...)
+}
+
 // TestUnanswered: after a wait, the goroutine repeats the call that had to wait, whichever function of package internal/poll that is
 // and from every caller. Only after a deadline it does something else. A system call without a stack decides nothing.
 func TestUnanswered(t *testing.T) {
 	symbols := tracefmt.NewSymbols()
-	stack := func(fns ...string) tracefmt.StackID {
-		var frames []tracefmt.FrameText
-		for _, fn := range append(fns, "main.ask") {
-			frames = append(frames, tracefmt.FrameText{Func: fn})
-		}
-		return symbols.AddStack(frames...)
-	}
+	stack := func(fns ...string) tracefmt.StackID { return addStack(symbols, append(fns, "main.ask")...) }
 	stacks := map[string]tracefmt.StackID{
 		"":              0,
 		"read":          stack("syscall.read", "internal/poll.(*FD).Read", "net.(*netFD).Read", "net.(*conn).Read"),
@@ -151,13 +154,7 @@ func TestConnOpensOfGroup(t *testing.T) {
 // an answer: parts of a stream that come every 41 ms, or heads that do, have another reason, and so have longer pauses.
 func TestAckDelays(t *testing.T) {
 	symbols := tracefmt.NewSymbols()
-	stack := func(fns ...string) tracefmt.StackID {
-		var frames []tracefmt.FrameText
-		for _, fn := range append(fns, "main.ask") {
-			frames = append(frames, tracefmt.FrameText{Func: fn})
-		}
-		return symbols.AddStack(frames...)
-	}
+	stack := func(fns ...string) tracefmt.StackID { return addStack(symbols, append(fns, "main.ask")...) }
 	read := []string{"internal/poll.(*FD).Read", "net.(*netFD).Read", "net.(*conn).Read"}
 	head, body := stack(append(read, "io.ReadFull", "main.head")...), stack(append(read, "io.ReadFull")...)
 	httpBody, write := stack(append(read, "net/http.(*body).Read")...), stack("syscall.write", "net.(*netFD).Write", "net.(*conn).Write")
@@ -210,13 +207,7 @@ func TestAckDelays(t *testing.T) {
 // write, are followed by such a wait, nor that other waits are.
 func TestSplitRequests(t *testing.T) {
 	symbols := tracefmt.NewSymbols()
-	stack := func(fns ...string) tracefmt.StackID {
-		var frames []tracefmt.FrameText
-		for _, fn := range append(fns, "main.ask") {
-			frames = append(frames, tracefmt.FrameText{Func: fn})
-		}
-		return symbols.AddStack(frames...)
-	}
+	stack := func(fns ...string) tracefmt.StackID { return addStack(symbols, append(fns, "main.ask")...) }
 	head, body := stack("syscall.write", "net.(*netFD).Write", "net.(*conn).Write", "main.head"), stack("syscall.write", "net.(*netFD).Write", "net.(*conn).Write")
 	read := stack("internal/poll.(*FD).Read", "net.(*netFD).Read", "net.(*conn).Read")
 	syms := symbols.Snapshot()
