@@ -17,6 +17,7 @@ type syscallKind struct{ activity, fix textKey }
 // Kinds of system calls that rules distinguish.
 var (
 	diskSync        = syscallKind{"phrase syncs", "fix sync"}
+	fileLock        = syscallKind{"phrase waits-for-file-lock", "fix file-lock"}
 	directoryRead   = syscallKind{"phrase reads-directory", "fix directory-read"}
 	pageFault       = syscallKind{"phrase waits-for-page", "fix page-fault"}
 	otherSystemCall = syscallKind{"phrase is-in-system-call", "fix system-call"}
@@ -35,7 +36,7 @@ func syscallKindOf(cause *report.Cause) syscallKind {
 	case either.Has(knowledge.FileSync):
 		return diskSync
 	case either.Has(knowledge.FileLock):
-		return syscallKind{"phrase waits-for-file-lock", "fix file-lock"}
+		return fileLock
 	case either.Has(knowledge.DirectoryRead):
 		return directoryRead
 	case call.Has(knowledge.ChildProcess):
@@ -137,7 +138,7 @@ func checkBlockingSyscall(attr *attribution, cand *candidate) Verdict {
 	if k == otherSystemCall {
 		v.doubt(0.6, textOf("phrase doubt-system-call"))
 	}
-	if k.fix == "fix file-lock" && attr.isHeldElsewhere(cand, top) {
+	if k == fileLock && attr.isHeldElsewhere(cand, top) {
 		v.Title, v.Fix = textOf("title file-lock-elsewhere", "site", top.ownLine()), textOf("fix file-lock-elsewhere")
 	}
 	switch isPipe := top.Cause.Cause == report.CauseNetwork; {

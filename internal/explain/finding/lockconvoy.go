@@ -425,10 +425,7 @@ func ratio(a, b int64) float64 {
 
 // lockWithLine names a lock by the file and line at which requests take it. A holder that computes in another function may have taken it elsewhere.
 func lockWithLine(cand *candidate, top *causeRoute) string {
-	line := cand.wait.site.Site()
-	if v := firstMatch(top.via, func(v *report.Via) bool { return waitKeyOf(v) == cand.wait }); v != nil {
-		line = v.Site.OwnLine()
-	}
+	line := cmp.Or(lineOfWait(cand, top), cand.wait.site.Site())
 	switch position := names.Position(line); {
 	case position == "":
 	case top.Cause.Cause == report.CauseCPU && line.Func != top.ownLine().Func:

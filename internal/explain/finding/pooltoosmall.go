@@ -245,11 +245,11 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	}
 	v.Title = textOf(title, "pool", facts.kind.name, "activity", facts.holderActivity, "holder", facts.holderText(top))
 	if site := facts.wideHolder(); site != nil {
-		title := textKey("title pool-wide")
+		title, line := textKey("title pool-wide"), lineOfWait(cand, top)
 		if facts.slots.ReleasesFewToo {
-			title, v.Site = "title pool-wide-some", lineOfWait(cand, top)
+			title, v.Site = "title pool-wide-some", line
 		}
-		v.Title = textOf(title, "holder", site, "site", lineOfWait(cand, top), "n", words.Figure(math.Round(facts.slots.WaitsPerRelease)))
+		v.Title = textOf(title, "holder", site, "site", line, "n", words.Figure(math.Round(facts.slots.WaitsPerRelease)))
 	}
 	if facts.isUneven {
 		v.Title = textOf("title pool-uneven", "n", facts.service.Workers, "idle", facts.service.IdleWorkers, "activity", facts.holderActivity)
