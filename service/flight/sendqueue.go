@@ -77,9 +77,9 @@ func (q *sendQueue) countHeld(waiting []string, token string) (n int) {
 	return n
 }
 
-// handleAnswer updates the queue by the outcome o of sending the recording name with this token, and returns the outcome that counts, which is
-// refused for a recording whose sender was refused twice. retryAfter is the wait that the answer demands, 0 for none, and jitter, in [0, 1), spreads the times
-// of the next attempts.
+// handleAnswer updates the queue by the outcome o of sending the recording name with this token, and returns the outcome that counts, which
+// is refused for a recording whose sender was refused twice. retryAfter is the wait that the answer demands, 0 for none, and jitter, in [0,
+// 1), spreads the times of the next attempts.
 func (q *sendQueue) handleAnswer(name, token string, o outcome, retryAfter time.Duration, now time.Time, jitter float64) outcome {
 	if q.byName == nil {
 		q.byName = make(map[string]*sendState)

@@ -17,8 +17,8 @@ const (
 	senderRefused                // the receiver accepts nothing from this sender at present
 )
 
-// outcomeOf returns the outcome of an HTTP status: accepted, refused (this recording never), senderRefused (nothing with this token), or retryLater for a status
-// that is not final: a proxy's 502, a redirect (never followed, because the token is for one host), no answer (0).
+// outcomeOf returns the outcome of an HTTP status: accepted, refused (this recording never), senderRefused (nothing with this token), or
+// retryLater for a status that is not final: a proxy's 502, a redirect (never followed, because the token is for one host), no answer (0).
 func outcomeOf(status int) outcome {
 	switch status {
 	case http.StatusConflict: // the receiver has this recording already

@@ -111,7 +111,8 @@ func (p *CallerFinder) namedWork(id tracefmt.StackID) tracefmt.FrameID {
 	return 0
 }
 
-// ownCaller returns the service's own innermost frame of a stack whose site is in a dependency, named work or a helper that only pauses, and the function that this frame calls; 0 if the site is other own code or no frame is.
+// ownCaller returns the service's own innermost frame of a stack whose site is in a dependency, named work or a helper that only pauses,
+// and the function that this frame calls; 0 if the site is other own code or no frame is.
 func (p *CallerFinder) ownCaller(id tracefmt.StackID, site tracefmt.FrameID) (caller tracefmt.FrameID, callee tracefmt.StringID) {
 	frames := p.syms.Stack(id)
 	seenDependency := p.sites.RolesOf(site).NamesWork()

@@ -423,7 +423,8 @@ func ratio(a, b int64) float64 {
 	return min(1, float64(a)/float64(b))
 }
 
-// lockWithLine names a lock by the file and line at which requests take it. A holder that computes in another function may have taken it elsewhere.
+// lockWithLine names a lock by the file and line at which requests take it. A holder that computes in another function may have taken it
+// elsewhere.
 func lockWithLine(cand *candidate, top *causeRoute) string {
 	line := cmp.Or(lineOfWait(cand, top), cand.wait.site.Site())
 	switch position := names.Position(line); {

@@ -25,8 +25,8 @@ type siteMatcher struct {
 	caller      *siteMatcher               // the caller's site; nil: any
 }
 
-// parseSite parses the site of a Change: a function, all functions of a package (PACKAGE.*), FILE:LINE or FUNCTION:LINE, optionally followed by " from " and the
-// caller. Empty text matches any site.
+// parseSite parses the site of a Change: a function, all functions of a package (PACKAGE.*), FILE:LINE or FUNCTION:LINE, optionally
+// followed by " from " and the caller. Empty text matches any site.
 func (m *Model) parseSite(text string) *siteMatcher {
 	text, caller, limited := strings.Cut(text, callerSeparator)
 	matcher := &siteMatcher{matchesAny: text == "", function: text, matchByFunc: make(map[tracefmt.StringID]bool)}

@@ -8,8 +8,8 @@ import (
 )
 
 // unawaitedJobs returns the ids of the groups of jobs and loops that do no work for which a server's requests wait: what clients notice is
-// reported first. It returns nil if such requests are no more than the jobs and have little of the time: then the jobs may be those of clients, over a protocol
-// that is not known, next to a server for health checks.
+// reported first. It returns nil if such requests are no more than the jobs and have little of the time: then the jobs may be those of
+// clients, over a protocol that is not known, next to a server for health checks.
 func unawaitedJobs(r *report.Report) map[string]bool {
 	var jobs, calls []*report.Group
 	var jobsNS, callsNS int64

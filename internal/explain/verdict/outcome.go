@@ -338,8 +338,8 @@ func SplitFindings(r *report.Report, verdicts []report.Verdict) (weighty, lesser
 	return weighty, lesser
 }
 
-// matchesVerdict reports whether a low finding is about the first cause of the first verdict, or the line of most of its time. It is shown in full if there is no major
-// one, and precedes one about other processes: the service's authors can change this cause.
+// matchesVerdict reports whether a low finding is about the first cause of the first verdict, or the line of most of its time. It is shown
+// in full if there is no major one, and precedes one about other processes: the service's authors can change this cause.
 func matchesVerdict(f *report.Finding, verdicts []report.Verdict) bool {
 	if f.Severity != report.SeverityLow || len(verdicts) == 0 || verdicts[0].Group != f.Group || len(verdicts[0].Causes) == 0 {
 		return false
