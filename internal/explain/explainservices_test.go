@@ -45,8 +45,9 @@ func (f countedFile) Read(p []byte) (int, error) {
 // shopServices returns two services of lab/shop, of which one calls the other by a protocol, whose traces are counted when they are read.
 func shopServices(t *testing.T, protocol string, counter *byteCounter) (out []*Service) {
 	for _, role := range []string{"stock", "audit"} {
+		trace := testprog.Recording(t, "shop/"+protocol+role+".trace") // here, since it may end the test, which no other goroutine can
 		out = append(out, &Service{Options: Options{Name: role, Reopen: func() (io.ReadCloser, error) {
-			f, err := os.Open(testprog.Recording(t, "shop/"+protocol+role+".trace"))
+			f, err := os.Open(trace)
 			return countedFile{f, counter}, err
 		}}})
 	}
