@@ -69,7 +69,7 @@ func (s *Sum) Merge(ts []path.Translation) {
 				continue
 			}
 			merged := s.merged.recordOf(ts[i].Groups[id])
-			for _, r := range record.slowest.Sorted() {
+			for _, r := range record.slowest.Elements() {
 				r.cause = ts[i].Causes[r.cause]
 				merged.slowest.Add(r)
 			}

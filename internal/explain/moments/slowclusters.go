@@ -77,15 +77,26 @@ func slowClusters(record *groupRecord, g *report.Group, durationNS int64) (found
 // threshold.MedianSample requests), as far as they are far slower than the median. total is the number of requests that they
 // represent.
 func (k *groupRecord) selectSlowest(g *report.Group) (list []slowRequest, total int64) {
+	list = k.slowerThan(threshold.FarFactor * *g.LatencyNS.P50)
+	slices.SortFunc(list, slowerFirst)
 	n := max(int64(threshold.MedianSample), int64(g.Count/100))
-	for _, r := range k.slowest.Sorted() {
-		if total >= n || r.end-r.start < threshold.FarFactor**g.LatencyNS.P50 {
-			break
+	for i := range list {
+		if total >= n {
+			return list[:i], total
 		}
-		list = append(list, r)
-		total += r.weight
+		total += list[i].weight
 	}
 	return list, total
+}
+
+// slowerThan returns the stored requests of latency leastNS or more, in no order.
+func (k *groupRecord) slowerThan(leastNS int64) (list []slowRequest) {
+	for _, r := range k.slowest.Elements() {
+		if r.end-r.start >= leastNS {
+			list = append(list, r)
+		}
+	}
+	return list
 }
 
 // CountOpenIntervals returns the number of separate intervals in which requests of latency leastNS or more were open: requests
@@ -100,7 +111,7 @@ func (k *groupRecord) countOpenIntervals(leastNS int64) (n int) {
 	if k == nil {
 		return 0
 	}
-	list := slices.DeleteFunc(slices.Clone(k.slowest.Sorted()), func(r slowRequest) bool { return r.end-r.start < leastNS })
+	list := k.slowerThan(leastNS)
 	slices.SortFunc(list, func(a, b slowRequest) int { return cmp.Compare(a.start, b.start) })
 	end := int64(0)
 	for i, r := range list {

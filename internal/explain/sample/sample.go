@@ -10,7 +10,7 @@ import "slices"
 type TopN[T any] struct {
 	limit    int
 	compare  func(a, b T) int
-	elements []T // a heap, its last element in the order at index 0, unless isSorted
+	elements []T // as many as the limit: a heap, its last element in the order at index 0, unless isSorted
 	isSorted bool
 }
 
@@ -37,21 +37,23 @@ func (t *TopN[T]) Add(x T) (dropped T, isFull bool) {
 	if isFull && t.compare(x, last) >= 0 {
 		return x, true
 	}
-	if t.isSorted {
-		slices.Reverse(t.elements) // a heap
-		t.isSorted = false
-	}
-	if !isFull {
-		t.elements = append(t.elements, x)
-		i := len(t.elements) - 1
-		for ; i > 0 && t.compare(x, t.elements[(i-1)/2]) > 0; i = (i - 1) / 2 {
-			t.elements[i] = t.elements[(i-1)/2]
+	if isFull {
+		if t.isSorted {
+			slices.Reverse(t.elements) // a heap
 		}
-		t.elements[i] = x
-		return last, false
+		t.place(x, 0)
+	} else if t.elements = append(t.elements, x); len(t.elements) == t.limit {
+		for i := t.limit/2 - 1; i >= 0; i-- {
+			t.place(t.elements[i], i)
+		}
 	}
-	i, child := 0, 1
-	for ; child < len(t.elements); child = 2*i + 1 {
+	t.isSorted = false
+	return last, isFull
+}
+
+// place puts x at index i of the heap, or below. The subtrees of i must be heaps.
+func (t *TopN[T]) place(x T, i int) {
+	for child := 2*i + 1; child < len(t.elements); child = 2*i + 1 {
 		if child+1 < len(t.elements) && t.compare(t.elements[child+1], t.elements[child]) > 0 {
 			child++
 		}
@@ -62,14 +64,21 @@ func (t *TopN[T]) Add(x T) (dropped T, isFull bool) {
 		i = child
 	}
 	t.elements[i] = x
-	return last, true
 }
 
 // Merge adds the elements of another TopN.
 func (t *TopN[T]) Merge(other *TopN[T]) {
-	for _, x := range other.Sorted() {
+	for _, x := range other.Elements() {
 		t.Add(x)
 	}
+}
+
+// Elements returns the stored elements in no order. The slice is valid until the next call of another method, and must not be changed.
+func (t *TopN[T]) Elements() []T {
+	if t == nil {
+		return nil
+	}
+	return t.elements
 }
 
 // Sorted sorts the stored elements and returns them. The slice is valid until the next Add, and must not be changed.
