@@ -69,15 +69,15 @@ type networkReader struct {
 
 // A backlogFinder stores the messages of clients and the periods of work of loops.
 type backlogFinder struct {
-	messages []clientMessage
-	// clientReads are the iterations of the current generation that data from a client began.
-	clientReads []clientMessage
+	// messages has, from firstRead on, the iterations of the current generation that data from a client began.
+	messages    chunkedList[clientMessage]
+	firstRead   int
 	periods     map[*originStats][]workPeriod
 	periodCount int
 	answers     map[uint64]int            // periods in which a loop wrote to a connection, by waker
 	readers     map[uint64]*networkReader // those that began a period
 	reads       map[*originStats][]readIteration
-	units       []workUnit
+	units       chunkedList[workUnit]
 }
 
 // A workUnit is the part of a period of work in which one message was handled.
@@ -94,20 +94,19 @@ type readIteration struct {
 	frame      tracefmt.FrameID
 }
 
-// addMessages stores the messages of clients in a generation: those of WebSockets, which are among the requests, and iterations
-// that data from a client began.
+// addMessages stores the messages of clients in a generation: iterations that data from a client began, but not those of a library's
+// readers, and the messages of WebSockets, which are among the requests.
 func (b *backlogFinder) addMessages(list []Request) {
+	b.messages.remove(b.firstRead, func(m *clientMessage) bool {
+		reader := b.readers[m.goroutine]
+		return reader != nil && reader.isLibrary
+	})
 	for i := range list {
-		if r := &list[i]; r.Kind == WebSocket && r.Piece == WholeRequest && !r.CutAtStart && len(b.messages) < maxBacklogRecords {
-			b.messages = append(b.messages, clientMessage{start: r.Start, end: r.End, goroutine: r.G, frame: r.RootFrame})
+		if r := &list[i]; r.Kind == WebSocket && r.Piece == WholeRequest && !r.CutAtStart && b.messages.length < maxBacklogRecords {
+			*b.messages.append() = clientMessage{start: r.Start, end: r.End, goroutine: r.G, frame: r.RootFrame}
 		}
 	}
-	for _, message := range b.clientReads {
-		if reader := b.readers[message.goroutine]; (reader == nil || !reader.isLibrary) && len(b.messages) < maxBacklogRecords {
-			b.messages = append(b.messages, message)
-		}
-	}
-	b.clientReads = b.clientReads[:0]
+	b.firstRead = b.messages.length
 }
 
 // collectReceived stores, for each reader, the data that the reader received in a generation, and whether it woke a goroutine
@@ -192,7 +191,7 @@ func (l *loopSource) addWorkPeriod(
 ) (reader uint64, isStored bool) {
 	wait := &iteration.beginWait
 	reader = l.readerOf(iteration)
-	if !(l.isUnknownServer || reader != 0 || len(l.messages.readers)+len(l.backlogs.messages) > 0) || loop.isBusy || end <= iteration.start || wait.end != 0 && (wait.waker == 0 || wait.end != iteration.start) {
+	if !(l.isUnknownServer || reader != 0 || len(l.messages.readers)+l.backlogs.firstRead > 0) || loop.isBusy || end <= iteration.start || wait.end != 0 && (wait.waker == 0 || wait.end != iteration.start) {
 		return reader, false
 	}
 	if reader != 0 {
@@ -230,19 +229,7 @@ func (c *collector) frameOf(wait tracefmt.StackID, function tracefmt.FrameID) tr
 // its periods of work began with one. It uses up the stored records, so it may be called once, after Finish.
 func (f *Finder) Backlogs() (out []Backlog) {
 	b := &f.loops.backlogs
-	for _, reader := range b.readers {
-		b.messages = append(b.messages, reader.received...)
-	}
 	byGoroutine, byName := make(map[uint64][]*clientMessage), make(map[tracefmt.StringID][]*clientMessage)
-	for i := range b.messages {
-		r := &b.messages[i]
-		byGoroutine[r.goroutine] = append(byGoroutine[r.goroutine], r)
-		name := f.syms.Frame(r.frame).Func
-		byName[name] = append(byName[name], r)
-	}
-	for _, list := range byName {
-		slices.SortFunc(list, func(x, y *clientMessage) int { return cmp.Compare(x.end, y.end) })
-	}
 	// messageOf returns the message that a goroutine handled at t; nil if there was none.
 	messageOf := func(goroutine uint64, t int64) *clientMessage {
 		list := byGoroutine[goroutine]
@@ -253,7 +240,9 @@ func (f *Finder) Backlogs() (out []Backlog) {
 	}
 	for _, g := range f.loops.goroutines {
 		if it := g.iteration; it != nil && it.start != 0 && it.beginWait.waker != 0 && it.start < f.traceEnd {
-			b.units = append(b.units, f.loops.openUnits(&f.collector, g)...)
+			for _, unit := range f.loops.openUnits(&f.collector, g) {
+				*b.units.append() = unit
+			}
 			b.addPeriod(workPeriod{start: it.start, end: f.traceEnd, goroutine: g.id, waker: it.beginWait.waker, origin: g.origin, isOpenAtEnd: true})
 		}
 	}
@@ -261,6 +250,9 @@ func (f *Finder) Backlogs() (out []Backlog) {
 		periods := b.periods[origin]
 		if len(periods) < threshold.SmallSample || periods[0].goroutine != periods[len(periods)-1].goroutine {
 			continue
+		}
+		if len(byName) == 0 { // most programs have no such loop
+			f.indexMessages(byGoroutine, byName)
 		}
 		slices.SortFunc(periods, func(x, y workPeriod) int { return cmp.Compare(x.start, y.start) })
 		begun := make(map[*clientMessage]bool)
@@ -302,6 +294,25 @@ func (f *Finder) Backlogs() (out []Backlog) {
 	return out
 }
 
+// indexMessages fills maps of all messages by goroutine, and by the name of their function in order of their ends.
+func (f *Finder) indexMessages(byGoroutine map[uint64][]*clientMessage, byName map[tracefmt.StringID][]*clientMessage) {
+	b := &f.loops.backlogs
+	for _, reader := range b.readers {
+		for _, message := range reader.received {
+			*b.messages.append() = message
+		}
+		reader.received = nil
+	}
+	for r := range b.messages.elements(0, b.messages.length) {
+		byGoroutine[r.goroutine] = append(byGoroutine[r.goroutine], r)
+		name := f.syms.Frame(r.frame).Func
+		byName[name] = append(byName[name], r)
+	}
+	for _, list := range byName {
+		slices.SortFunc(list, func(x, y *clientMessage) int { return cmp.Compare(x.end, y.end) })
+	}
+}
+
 // openUnits returns, in order, the units of work that ended in the iteration in which a goroutine is at the end of the trace;
 // nil if it is not known what its function waits for.
 func (l *loopSource) openUnits(c *collector, goroutine *loopGoroutine) (units []workUnit) {
@@ -320,9 +331,9 @@ func (l *loopSource) openUnits(c *collector, goroutine *loopGoroutine) (units []
 
 // unitsOf returns the units of work of a goroutine in order.
 func (b *backlogFinder) unitsOf(goroutine uint64) (units []workUnit) {
-	for _, unit := range b.units {
+	for unit := range b.units.elements(0, b.units.length) {
 		if unit.goroutine == goroutine {
-			units = append(units, unit)
+			units = append(units, *unit)
 		}
 	}
 	slices.SortFunc(units, func(x, y workUnit) int { return cmp.Compare(x.start, y.start) })

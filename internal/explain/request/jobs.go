@@ -330,8 +330,8 @@ func (j *jobSource) finishGeneration(c *collector, g *timeline.Gen) {
 	})
 	if len(j.droppedLoops) > 0 {
 		c.series.removeLoops(j.droppedLoops)
-		reads := &j.loops.backlogs.clientReads
-		*reads = slices.DeleteFunc(*reads, func(m clientMessage) bool { return j.droppedLoops[m.goroutine] })
+		backlogs := &j.loops.backlogs
+		backlogs.messages.remove(backlogs.firstRead, func(m *clientMessage) bool { return j.droppedLoops[m.goroutine] })
 		j.droppedLoops = nil
 	}
 }

@@ -193,14 +193,14 @@ func (l *loopSource) emitIteration(c *collector, t *endedIteration, start, end, 
 	if t.loopFunc.emittedCount++; answersClient {
 		t.loopFunc.clientCount++
 	}
-	if t.isWorkPeriod && len(l.backlogs.units) < maxBacklogRecords {
-		l.backlogs.units = append(l.backlogs.units, workUnit{start, end, t.goroutine})
+	if t.isWorkPeriod && l.backlogs.units.length < maxBacklogRecords {
+		*l.backlogs.units.append() = workUnit{start, end, t.goroutine}
 	}
 	if l.work.drops(c, t.waitStack) {
 		return
 	}
-	if readsClient && len(l.backlogs.messages)+len(l.backlogs.clientReads) < maxBacklogRecords {
-		l.backlogs.clientReads = append(l.backlogs.clientReads, clientMessage{start: start, end: end, goroutine: t.goroutine, frame: t.frame})
+	if readsClient && l.backlogs.messages.length < maxBacklogRecords {
+		*l.backlogs.messages.append() = clientMessage{start: start, end: end, goroutine: t.goroutine, frame: t.frame}
 	}
 	c.series.add(seriesKey{Loop, ready != 0, readsClient, answersClient, t.waitStack, t.frame, 0}, start, end, t.goroutine)
 }
