@@ -303,6 +303,7 @@ const warnKernel = "kernel-events"
 
 // newModel returns the model for predictions, with the samples of all groups that have requests.
 func (r *reading) newModel(joined *report.Report, table *groupTable, samples *predict.Samples, stats *process.Stats, sp *spell.Speller) *predict.Model {
+	samples.Build(table.pathIDs)
 	model := predict.NewModel(sp.Syms, sp.Settlement, joined.Input.DurationNS, r.groups.SitesBelow)
 	for i := range table.groups {
 		if g := &table.groups[i]; g.Count > 0 {

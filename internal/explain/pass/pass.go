@@ -51,8 +51,8 @@ type GenerationEnder interface {
 // A Flusher is an Adder that has work to do while the window still has all generations of the requests that were
 // added.
 type Flusher interface {
-	// Flush is called after the worker has added its requests of a generation. Other workers may still be adding
-	// theirs.
+	// Flush is called before the window drops a generation, concurrently with that of other workers. After the last
+	// generations of the trace, the window remains.
 	Flush()
 }
 
@@ -121,8 +121,7 @@ type Options struct {
 	Plan *answers.Plan
 	// KeepAnswers keeps all answers that are found, for the method Answers.
 	KeepAnswers bool
-	// OnRequestsAdded, if not nil, is called after all whole requests of a generation were added, before any Flusher
-	// is called.
+	// OnRequestsAdded, if not nil, is called after all whole requests of a generation were added.
 	OnRequestsAdded func()
 	// Progress, if not nil, is called after each generation with the number of bytes read.
 	Progress func(bytes int64)
@@ -242,6 +241,7 @@ func (p *Pass) RunDecoder(ctx context.Context, decoder *timeline.Decoder, rd *tr
 			threads.Drop(p.Window.Start())
 		}
 		if g == nil {
+			p.flush()
 			p.Window = timeline.Window{} // a generation was skipped, so spans before it cannot be continued
 			isAfterGap = true
 			walked <- struct{}{}
@@ -355,7 +355,10 @@ func (p *Pass) HasDroppedOptionalSums() bool { return p.hasDroppedOptionalSums }
 // dropGenerations drops generations from the window that no open request can need. oldest is the start of the oldest open
 // request.
 func (p *Pass) dropGenerations(oldest int64) {
-	for len(p.Window.Gens) > 1 && (p.Window.Gens[1].Base <= oldest-windowSlackNS || len(p.Window.Gens) > maxWindowGenerations) {
+	for isFlushed := false; len(p.Window.Gens) > 1 && (p.Window.Gens[1].Base <= oldest-windowSlackNS || len(p.Window.Gens) > maxWindowGenerations); isFlushed = true {
+		if !isFlushed {
+			p.flush()
+		}
 		g := p.Window.DropFirst()
 		isKept := false
 		for _, l := range p.Listeners {

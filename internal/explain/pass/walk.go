@@ -110,10 +110,6 @@ func (p *Pass) walkInParallel(reqs []request.Request, series []*request.Series) 
 	if p.options.OnRequestsAdded != nil {
 		p.options.OnRequestsAdded()
 	}
-	for i := range p.workers {
-		wg.Go(p.workers[i].flush)
-	}
-	wg.Wait()
 	p.walkPieces(reqs, order, pieceCount)
 	for _, s := range p.allSums()[:len(p.workers[0].adders)] {
 		if s, ok := s.(GenerationEnder); ok {
@@ -198,14 +194,12 @@ func (p *Pass) walkPieces(reqs []request.Request, order []int32, pieceCount int)
 					w.add(w.stage.WalkUnlisted(unlisted[i], represented[i]))
 				}
 			}
-			w.flush()
 		})
 	}
 	wg.Wait()
 	for _, r := range last {
 		p.walkPiece(w, r)
 	}
-	w.flush()
 }
 
 // Bounds of the sample of a long request's pieces in one generation: one in piecesPerSampled, but at least minSampledPieces.
@@ -275,13 +269,17 @@ func (w *worker) add(walked *path.WalkResult) {
 	}
 }
 
-// flush flushes those adders of the worker that are Flushers.
-func (w *worker) flush() {
-	for _, a := range w.adders {
-		if f, ok := a.(Flusher); ok {
-			f.Flush()
+// flush flushes those adders of all workers that are Flushers.
+func (p *Pass) flush() {
+	var wg sync.WaitGroup
+	for i := range p.workers {
+		for _, a := range p.workers[i].adders {
+			if f, ok := a.(Flusher); ok {
+				wg.Go(f.Flush)
+			}
 		}
 	}
+	wg.Wait()
 }
 
 // exactUntil returns the time before which requests of a generation are all walked, because ExactFirst is not yet reached. There

@@ -23,7 +23,7 @@ const (
 // zero value is empty.
 type Sample struct {
 	strata       [maxStrata]*stratum
-	pending      []*Graph      // reserved, to be built by BuildPending
+	pending      []*Graph      // reserved
 	smallestKeys *smallestKeys // of all samples that will be merged; nil: there is only this one
 }
 
@@ -77,23 +77,23 @@ func (g *Graph) sampleKey() uint64 { return sampleKey(g.Start, g.G) }
 func smallerKeyFirst(a, b *Graph) int { return cmp.Compare(a.sampleKey(), b.sampleKey()) }
 
 // Reserve counts weight requests like the one from start to end (trace time in ns) on goroutine g, and reserves a place for its
-// graph if the sample selects it. The graph is built later, by BuildPending, because another request may replace it before.
-// isFirst reports that no other reservation is pending, so the caller must remember to call BuildPending.
-func (s *Sample) Reserve(start, end int64, g uint64, weight int64) (isFirst bool) {
+// graph if the sample selects it. builder builds the graph later, because another request may replace it before. isFirst reports
+// that no other reservation is pending, so the caller must remember to call BuildPending before the window drops the request.
+func (s *Sample) Reserve(start, end int64, g uint64, weight int64, builder *Builder) (isFirst bool) {
 	if !s.Count(start, end, g, weight) {
 		return false
 	}
-	w := &Graph{Latency: end - start, Start: start, G: g, needsBuild: true}
+	w := &Graph{Latency: end - start, Start: start, G: g, builder: builder}
 	s.pending = append(s.pending, w)
 	s.Add(w)
 	return len(s.pending) == 1
 }
 
 // BuildPending builds the graphs of reserved requests that are still selected, and forgets all reservations.
-func (s *Sample) BuildPending(build func(g uint64, from, to int64) *Graph) {
+func (s *Sample) BuildPending() {
 	for _, w := range s.pending {
-		if w.needsBuild && !s.smallestKeys.excludes(stratumIndex(w.Latency), w.sampleKey()) {
-			*w = *build(w.G, w.Start, w.Start+w.Latency)
+		if w.builder != nil && !s.smallestKeys.excludes(stratumIndex(w.Latency), w.sampleKey()) {
+			w.build()
 		}
 	}
 	clear(s.pending)
@@ -118,7 +118,7 @@ func (s *Sample) Add(g *Graph) {
 	i := stratumIndex(g.Latency)
 	st := s.strata[i]
 	if dropped, isFull := st.graphs.Add(g); isFull {
-		dropped.needsBuild = false
+		dropped.builder = nil
 	}
 	if last, isFull := st.graphs.Last(); isFull {
 		st.keyLimit = last.sampleKey()

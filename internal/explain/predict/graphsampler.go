@@ -32,7 +32,7 @@ func (s *Samples) NewAdder(stage *path.Stage) path.Adder {
 	return p
 }
 
-// Merge combines the samples of all workers by the groups of the report.
+// Merge combines the samples of all workers by the groups of the report. Graphs that are still reserved need Build.
 func (s *Samples) Merge(ts []path.Translation) {
 	for i, p := range s.samplers {
 		for id, sample := range p.groups {
@@ -42,6 +42,27 @@ func (s *Samples) Merge(ts []path.Translation) {
 		}
 	}
 	s.samplers = nil
+}
+
+// Build builds the graphs of some groups that are still reserved, while the window is that of the trace's end.
+func (s *Samples) Build(groups []path.GroupID) {
+	reserved := make(map[*Builder][]*Graph)
+	for _, id := range groups {
+		s.SampleOf(id).eachGraph(func(g *Graph, _ float64) {
+			if g.builder != nil {
+				reserved[g.builder] = append(reserved[g.builder], g)
+			}
+		})
+	}
+	var wg sync.WaitGroup
+	for _, list := range reserved {
+		wg.Go(func() {
+			for _, g := range list {
+				g.build()
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // SampleOf returns the sample of a group, creating it on demand.
@@ -78,16 +99,15 @@ func (p *sampler) Add(w *path.WalkResult) {
 		}
 		return
 	}
-	if sample.Reserve(w.Start, w.Req.End, w.Req.G, w.Weight) {
+	if sample.Reserve(w.Start, w.Req.End, w.Req.G, w.Weight, p.builder) {
 		p.pending = append(p.pending, sample)
 	}
 }
 
-// Flush builds the graphs of the requests that were added since the last call and are still selected. It must be called while
-// the window contains them.
+// Flush builds the graphs of the requests that were added since the last call and are still selected. It implements pass.Flusher.
 func (p *sampler) Flush() {
 	for _, s := range p.pending {
-		s.BuildPending(p.builder.Build)
+		s.BuildPending()
 	}
 	p.pending = p.pending[:0]
 }

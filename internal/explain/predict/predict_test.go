@@ -12,6 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
@@ -547,6 +548,23 @@ func TestThrottle(t *testing.T) {
 		if p := m.WhatIf("g", []Change{Remove("cpu", "")}); (p == nil) != isFrozen {
 			t.Errorf("frozen %t: without computing it is %+v", isFrozen, p)
 		}
+	}
+}
+
+// TestReservedGraphs: of the requests in the last generations, only graphs of groups that the report shows are built.
+func TestReservedGraphs(t *testing.T) {
+	win, syms := timelinetest.BuildWindow(t, graphs[0].build)
+	stage, samples := path.New(win, syms, path.Options{}), NewSamples()
+	adder := samples.NewAdder(stage)
+	for name := range tracefmt.StringID(2) {
+		adder.Add(stage.Walk(&request.Request{Kind: request.Task, Name: name, G: 1, Start: 100*us + tracetext.Origin, End: graphs[0].to*us + tracetext.Origin}))
+	}
+	samples.Merge(path.MergeIDs([]*path.Stage{stage}))
+	samples.Build([]path.GroupID{1})
+	for id, want := range []bool{false, true} {
+		samples.SampleOf(path.GroupID(id)).eachGraph(func(g *Graph, _ float64) {
+			check.True(t, g.builder == nil == want && len(g.nodes) > 0 == want, "group %d has the graph %+v", id, g)
+		})
 	}
 }
 

@@ -27,8 +27,8 @@ type Graph struct {
 	pauseSequences []pauseSequence
 	computations   int32
 
-	needsBuild bool // reserved in a Sample, see Reserve
-	isPartial  bool // it depends on a wait that began before the trace, so it is unknown which one
+	builder   *Builder // it is only reserved in a Sample, see Reserve, and this builds it; else nil
+	isPartial bool     // it depends on a wait that began before the trace, so it is unknown which one
 }
 
 // A node is an event of one goroutine, such as the end of a wait or the wake-up of another goroutine. The intervals since the
@@ -142,6 +142,9 @@ func NewBuilder(stage *path.Stage) *Builder {
 	b.split = func(segs []cause.Segment) []cause.Segment { return stage.Split(&b.splitScratch, segs) }
 	return b
 }
+
+// build builds a reserved graph.
+func (g *Graph) build() { *g = *g.builder.Build(g.G, g.Start, g.Start+g.Latency) }
 
 // Build returns the graph of a request on goroutine g in [from, to). If the graph would have more than maxIntervals steps, it
 // returns a chain of the critical path instead, see Chain.
