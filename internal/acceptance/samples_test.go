@@ -71,8 +71,8 @@ func TestServicesSample(t *testing.T) {
 	must.Do(t, text.Write(&answer, rep, text.Options{Width: 100}))
 	page := string(must.Have(os.ReadFile("docs/start.md"))(t))
 	_, section, _ := strings.Cut(page, "## Several services")
-	_, sample, _ := strings.Cut(section, "    where ")
-	sample, _, _ = strings.Cut("where "+sample, "\n\n")
+	_, sample, _ := strings.Cut(section, "    why ")
+	sample, _, _ = strings.Cut("why "+sample, "\n\n")
 	sample = strings.ReplaceAll(sample, "\n    ", "\n")
 	if !strings.Contains(sample, "in stock") || !strings.Contains(answer.String(), sample) {
 		t.Errorf("docs/start.md has\n%s\nwhich is not in the answer\n%s", sample, answer.String())

@@ -163,8 +163,12 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 	case calls != nil && calls.Lock.Release != nil:
 		attr.rewriteForPeerLock(&v, cand, &calls.Lock)
 		return v, true
+	case calls != nil && calls.Serial.CallsAtOnce > 0:
+		attr.rewriteForSerialAnswers(&v, cand, &calls.Serial)
 	case calls != nil && calls.LoadDependence.CallsAtOnce > 0:
 		attr.rewriteForLoadDependence(&v, cand, &calls.LoadDependence)
+	case calls != nil && calls.TickPeriodNS > 0:
+		attr.rewriteForAnswerTicks(&v, cand, top, calls.TickPeriodNS)
 	case isParallel && attr.group.Peer == nil:
 		attr.in.rewriteForParallelCalls(&v, top, calls)
 	case observed.isKnown():
@@ -448,6 +452,39 @@ func (a *attribution) rewriteForLoadDependence(v *Verdict, cand *candidate, load
 	v.Fix = textOf("fix load-dependent-peer", "peer", a.in.peerText(&cand.routes[0]))
 	v.Gain = cand.gain.scaled(1 - float64(load.UnloadedNS)/float64(load.LoadedNS))
 	v.shortenTo(time.Duration(load.UnloadedNS).Round(10*time.Microsecond), textOf("phrase change-unloaded", "time", usualTime))
+}
+
+// rewriteForSerialAnswers rewrites a verdict on calls that the peer answers one at a time. The change is that each takes as long as one that
+// finds no other under way.
+func (a *attribution) rewriteForSerialAnswers(v *Verdict, cand *candidate, serial *queues.SerialAnswers) {
+	serviceTime := words.Brief(serial.ServiceNS)
+	v.CallsAtOnce = serial.CallsAtOnce
+	v.Title = textOf("title serial-peer", "time", serviceTime, "site", v.Site)
+	v.Fix = textOf("fix serial-peer", "peer", a.in.peerText(&cand.routes[0]))
+	v.prependEvidence(evidenceOf("evidence serial-wait", serial.QueuedNS, "ns", "n", serial.CallsAtOnce))
+	v.Gain = cand.gain.beyond(serial.ServiceNS)
+	v.shortenTo(time.Duration(serial.ServiceNS).Round(10*time.Microsecond), textOf("phrase change-unloaded", "time", serviceTime))
+}
+
+// rewriteForAnswerTicks rewrites a verdict on answers that come only when a ticker of the peer fires. The change is that each comes when it
+// is ready: a wait for the tick takes half a period on average, and the mean of n such waits differs from that with a standard deviation of a
+// period / √(12 n), of which two bound the prediction. How far slow answers are from the mean is unknown: twice as far, at most.
+func (a *attribution) rewriteForAnswerTicks(v *Verdict, cand *candidate, top *causeRoute, periodNS int64) {
+	readyNS := max(0, top.TotalNS/int64(max(top.Requests, 1))-periodNS/2)
+	period, readyTime := words.Brief(periodNS), words.Brief(readyNS)
+	v.Title, v.Fix = textOf("title ticked-peer", "period", period, "site", v.Site), textOf("fix ticked-peer", "peer", a.in.peerText(top), "period", period)
+	if l := libraryOfRoute(top); l != nil && l.tickAdvice != "" {
+		v.Fix, v.InService = textOf("fix in-library", "library", l.name, "advice", l.tickAdvice), true
+	}
+	v.prependEvidence(evidenceOf("evidence ticked-answers", periodNS, "ns"))
+	v.doubt(0.8, textOf("phrase doubt-ticked-peer"))
+	v.Gain = cand.gain.beyond(readyNS)
+	v.shortenTo(time.Duration(readyNS).Round(100*time.Microsecond), textOf("phrase change-unticked", "time", readyTime))
+	if v.Predicted = a.in.predict(a.group.ID, v.Changes...); v.Predicted != nil {
+		marginNS := int64(2 * float64(periodNS) / math.Sqrt(12*float64(top.Requests)))
+		v.Predicted.P50NS = report.Estimate{Est: readyNS, Low: max(0, readyNS-marginNS), High: readyNS + marginNS}
+		v.Predicted.P99NS = report.Estimate{Est: readyNS, Low: v.Predicted.P50NS.Low, High: 2 * v.Predicted.P50NS.High}
+	}
 }
 
 // rewriteForPeerLock rewrites a verdict on calls whose answers come when another request ends its transaction, as the change of that

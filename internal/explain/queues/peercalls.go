@@ -48,9 +48,11 @@ type PeerCalls struct {
 	// CacheLoads counts the requests of which a cache did not hold what these calls load; Cache is where the service asks it.
 	CacheLoads     int64
 	Cache          *report.Site
-	LoadDependence LoadDependence // of walked requests
-	Lock           PeerLock       // of walked requests
-	answers        []interval     // see peerCallSum
+	LoadDependence LoadDependence // of walked requests, like the following
+	Serial         SerialAnswers
+	TickPeriodNS   int64 // see tickPeriodOf
+	Lock           PeerLock
+	answers        []interval // see peerCallSum
 }
 
 // SequentialShare returns the share of the calls that requests make one after the other in the time of all answers there: a
@@ -409,7 +411,7 @@ func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 				LaterParts: o.laterParts.waits, AckDelays: o.laterParts.ackDelays, ShortAckDelays: o.laterParts.shortAckDelays, AckDelayNS: o.laterParts.ackDelayNS,
 				SplitCalls: o.splitCalls.calls, SplitDelays: o.splitCalls.delays, SplitDelayNS: o.splitCalls.delayNS,
 				TotalNS: o.totalNS, ConnOpenNS: o.connOpens.ns,
-				ConnOpenRequests: o.connOpens.requests, ConnOpenFunc: sp.Syms.String(o.connOpens.longestFunc), LoadDependence: loadDependenceOf(answers),
+				ConnOpenRequests: o.connOpens.requests, ConnOpenFunc: sp.Syms.String(o.connOpens.longestFunc), LoadDependence: loadDependenceOf(answers), Serial: serialAnswersOf(answers), TickPeriodNS: tickPeriodOf(answers),
 				Repeats: o.repeats.calls, RepeatRequests: o.repeats.requests, RepeatNS: o.repeats.ns, Pause: sp.Site(o.repeats.pause), Transaction: sp.Site(o.repeats.transaction),
 				CacheLoads: o.cacheLoads, Cache: sp.Site(o.cache), answers: answers,
 			})
