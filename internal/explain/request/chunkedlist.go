@@ -35,12 +35,12 @@ func (c *chunkedList[T]) elements(from, end int) iter.Seq[*T] {
 
 // remove removes the elements from index from on for which isRemoved returns true.
 func (c *chunkedList[T]) remove(from int, isRemoved func(*T) bool) {
-	kept := from
+	end := from
 	for element := range c.elements(from, c.length) {
 		if !isRemoved(element) {
-			*c.element(kept) = *element
-			kept++
+			*c.element(end) = *element
+			end++
 		}
 	}
-	c.length = kept
+	c.length = end
 }
