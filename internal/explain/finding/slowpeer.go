@@ -154,7 +154,7 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 	case sharing != nil:
 		v.Gain, v.ChangeText = cand.gain, textOf("phrase change-ahead") // the service can begin the call earlier
 		return v, true
-	case attr.rewriteForOwnWorker(&v, cand, top), attr.rewriteForOrderedAnswers(&v, cand, top):
+	case attr.rewriteForOwnWorker(&v, cand, top), attr.rewriteForOrderedAnswers(&v, cand, top), calls != nil && attr.rewriteForLargeAnswers(&v, top, calls):
 		return v, true
 	case sequential != nil:
 		attr.rewriteForSequentialCalls(&v, cand, sequential)
@@ -537,6 +537,31 @@ func (a *attribution) rewriteForOrderedAnswers(v *Verdict, cand *candidate, top 
 	v.prependEvidence(evidenceOf("evidence ordered-answers", service.AheadShare, "share"))
 	v.Gain, v.Predicted = cand.gain.scaled(service.AheadShare), nil
 	v.Changes, v.ChangeText = []predict.Change{predict.Remove(predict.Queue, predict.SiteText(v.Site.OwnLine(), ""))}, textOf("phrase change-unordered")
+	return true
+}
+
+// rewriteForLargeAnswers rewrites a verdict on answers of which most of the time is that of their later parts, which follow at once: then an
+// answer is large. Advice is known for some libraries; other peers may send a stream. It returns false if the answers are not large.
+func (a *attribution) rewriteForLargeAnswers(v *Verdict, top *causeRoute, calls *queues.PeerCalls) bool {
+	const leastParts, mostApartNS = 8, 500e3 // of an answer, and between two parts: a network's round trip, or the turn of another's answer, takes longer
+	l := libraryOfRoute(top)
+	if l == nil || l.largeAdvice == "" || calls.Parts < leastParts*calls.Calls || calls.RestNS > mostApartNS*calls.Parts {
+		return false
+	}
+	v.Title, v.InService = textOf("title large-answers", "n", words.Figure(math.Round(float64(calls.Parts)/float64(calls.Calls))+1), "site", v.Site), true
+	v.Fix = textOf("fix in-library", "library", l.name, "advice", l.largeAdvice)
+	v.prependEvidence(evidenceOf("evidence large-answers", float64(calls.RestNS)/float64(calls.Calls), "ns"))
+	v.MaxSeverity = report.SeverityMedium
+	v.doubt(0.7, textOf("phrase doubt-large-answers"))
+	loss := func(band *report.Band) Loss {
+		if band == nil || band.Count == 0 {
+			return Loss{}
+		}
+		share := min(1, float64(calls.RestNS)/float64(calls.Calls)/float64(*a.group.LatencyNS.Mean))
+		return Loss{Share: share, NS: int64(share * float64(band.TotalNS()) / float64(band.Count))}
+	}
+	v.Gain.All, v.Gain.Slow, v.Gain.OtherTail, v.Gain.ThresholdFactor = loss(a.group.All()), loss(a.group.Tail()), loss(otherTail(a.group)), 0
+	v.Changes, v.Predicted, v.ChangeText, v.Share = []predict.Change{}, nil, "", v.Gain.All.Share
 	return true
 }
 

@@ -33,6 +33,9 @@ type PeerCalls struct {
 	// delays an acknowledgement and directly followed the first part. ShortAckDelays counts those of AckDelays that the
 	// kernel's clock hardly lengthened. AckDelayNS is the time of AckDelays.
 	LaterParts, AckDelays, ShortAckDelays, AckDelayNS int64
+	// Parts counts the waits of AnswerNS and TotalNS for later parts of answers, and RestNS is the time from the end of the first part to that of the
+	// last, if these waits belong to one wait of the caller, as for a connection's reader, or are the caller's own.
+	Parts, RestNS int64
 	// SplitCalls counts the calls whose request the caller writes at two lines. SplitDelays counts those of them whose answer took as long as
 	// Linux delays an acknowledgement, or a little longer; SplitDelayNS is their time.
 	SplitCalls, SplitDelays, SplitDelayNS int64
@@ -73,6 +76,7 @@ type peerCallSum struct {
 	requests, calls, answerNS, longestNS int64
 	unanswered, unansweredNS             int64
 	laterParts                           laterPartSum
+	parts, restNS                        int64
 	splitCalls                           splitCallSum
 	totalNS                              int64
 	fanOut                               fanOutSum
@@ -110,6 +114,7 @@ func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
 	s.unanswered += addend.unanswered * weight
 	s.unansweredNS += addend.unansweredNS * weight
 	s.laterParts.merge(&addend.laterParts, weight)
+	s.parts, s.restNS = s.parts+addend.parts*weight, s.restNS+addend.restNS*weight
 	s.splitCalls.merge(&addend.splitCalls, weight)
 	s.totalNS += addend.totalNS * weight
 	s.fanOut.goroutines += addend.fanOut.goroutines * weight
@@ -141,6 +146,7 @@ type requestCalls struct {
 	waitEnd   int64            // of that wait
 	lastNS    int64            // of the latest call
 	lastEnd   int64            // of the latest wait for an answer
+	partEnd   int64            // of the latest part of an answer
 	peerCallSum
 }
 
@@ -172,6 +178,10 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 				p.callScratch = append(p.callScratch, call)
 			}
 			calls := &p.callScratch[index]
+			// Functions of a parser that read parts of one answer at several lines all serve the same wait of the caller.
+			first := slices.IndexFunc(p.callScratch, func(o requestCalls) bool {
+				return o.calls > 0 && (call.wait >= 0 && o.wait == call.wait || call.wait < 0 && o.wait < 0 && o.caller == call.caller && o.stack == call.stack)
+			})
 			sent := false
 			if writer := p.writerOf(step.G); call.wait < 0 && writer >= 0 {
 				if sent = true; p.writers[writer].splits {
@@ -199,6 +209,12 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 				if call.root >= 0 && calls.calls <= maxRequestWaits {
 					calls.fanOut = p.findFanOut(w, waits[call.root].Waker, waits[call.root].End)
 				}
+			}
+			if first >= 0 && (call.wait >= 0 || !sent) {
+				answer := &p.callScratch[first]
+				answer.parts, answer.restNS, answer.partEnd = answer.parts+1, answer.restNS+step.End-answer.partEnd, step.End
+			} else {
+				calls.partEnd = step.End
 			}
 			stepNS := step.End - step.Start
 			if isUnanswered(p, w.Steps[i:]) {
@@ -408,6 +424,7 @@ func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 				Site: sp.Site(k.site), Via: sp.Site(k.via), Requests: o.requests, Calls: o.calls, AnswerNS: o.answerNS, LongestNS: o.longestNS,
 				FanOut: o.fanOut.goroutines, FanOutLastNS: o.fanOut.lastNS, FanOutOthersNS: o.fanOut.othersNS,
 				Unanswered: o.unanswered, UnansweredNS: o.unansweredNS,
+				Parts: o.parts, RestNS: o.restNS,
 				LaterParts: o.laterParts.waits, AckDelays: o.laterParts.ackDelays, ShortAckDelays: o.laterParts.shortAckDelays, AckDelayNS: o.laterParts.ackDelayNS,
 				SplitCalls: o.splitCalls.calls, SplitDelays: o.splitCalls.delays, SplitDelayNS: o.splitCalls.delayNS,
 				TotalNS: o.totalNS, ConnOpenNS: o.connOpens.ns,
