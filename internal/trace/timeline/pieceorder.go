@@ -18,63 +18,57 @@ func (d *Decoder) placePieces(g *Gen) {
 	g.slotBase = entry.Resize(g.slotBase, n+1)
 	g.startStacks = entry.Resize(g.startStacks, n)
 	clear(g.startStacks)
+	clear(g.slotBase)
 	total := uint32(0)
-	var irregular []uint32 // goroutines whose pieces are not numbered 0..count-1
-	for i := range n {
-		var c tally
+	for first := 0; first < n; first += tallyChunk {
 		for _, w := range d.workers {
-			if i < len(w.count) {
-				c.count += w.count[i].count
-				c.top = max(c.top, w.count[i].top)
+			if k := first / tallyChunk; k < len(w.tallies) && w.tallies[k] != nil {
+				for i, tally := range w.tallies[k][:min(n-first, tallyChunk)] {
+					g.slotBase[first+i+1] += tally.count
+					g.startStacks[first+i] = max(g.startStacks[first+i], tally.start)
+				}
 			}
 		}
+	}
+	for i := range g.slotBase {
+		total += g.slotBase[i]
 		g.slotBase[i] = total
-		total += c.count
-		if c.count > 0 && c.top != c.count-1 {
-			irregular = append(irregular, uint32(i))
-		}
 	}
-	g.slotBase[n] = total
 	g.slots = entry.Resize(g.slots, int(total))
-	isIrregular := func(i uint32) bool { _, ok := slices.BinarySearch(irregular, i); return ok }
-	d.onEachWorker(func(w *worker) {
-		// Two workers never write the same slot, unless a goroutine has one number twice and lacks
-		// another. Then a slot stays empty, and the loop below finds it.
-		k, workers := int(w.id), len(d.workers)
-		share := g.slots[len(g.slots)*k/workers : len(g.slots)*(k+1)/workers]
-		clear(share)
-	})
-	d.onEachWorker(func(w *worker) {
-		if len(irregular) == 0 {
-			for p := range w.pieces.all() {
-				g.slots[g.slotBase[p.g]+p.seq] = slot{p.rec, p.ownerBits, p.coarseTime}
-			}
-			return
-		}
-		for p := range w.pieces.all() {
-			if slotIndex := g.slotBase[p.g] + p.seq; slotIndex < g.slotBase[p.g+1] && !isIrregular(p.g) {
-				g.slots[slotIndex] = slot{p.rec, p.ownerBits, p.coarseTime}
-			}
-		}
-	})
-	for i := range n {
-		for _, s := range g.slots[g.slotBase[i]:g.slotBase[i+1]] {
-			if s.rec == 0 && (len(irregular) == 0 || !isIrregular(uint32(i))) {
-				k, _ := slices.BinarySearch(irregular, uint32(i))
-				irregular = slices.Insert(irregular, k, uint32(i))
-				break
-			}
-		}
-	}
+	irregular := d.placeByNumber(g)
 	g.irregular = irregular
 	if len(irregular) > 0 {
 		d.placeByTime(g, irregular)
 	}
-	for _, st := range d.threadLists {
-		for _, s := range st.starts {
-			g.startStacks[s.g] = s.stack
-		}
+}
+
+// placeByNumber assigns the pieces to the slots of their numbers. It returns the goroutines for which that fails, in order: a number
+// is not below the number of pieces, or it is there twice, so that a slot stays empty.
+func (d *Decoder) placeByNumber(g *Gen) (irregular []uint32) {
+	// share returns a worker's share of n elements.
+	share := func(w *worker, n int) (from, to int) {
+		return n * int(w.id) / len(d.workers), n * (int(w.id) + 1) / len(d.workers)
 	}
+	byWorker := make([][]uint32, len(d.workers))
+	d.onEachWorker(func(w *worker) {
+		from, to := share(w, len(g.slots))
+		clear(g.slots[from:to])
+	})
+	d.onEachWorker(func(w *worker) {
+		for p := range w.pieces.all() {
+			if slotIndex := g.slotBase[p.g] + p.seq; p.seq < g.slotBase[p.g+1]-g.slotBase[p.g] {
+				g.slots[slotIndex] = slot{p.rec, p.ownerBits, p.coarseTime}
+			}
+		}
+	})
+	d.onEachWorker(func(w *worker) {
+		for i, to := share(w, len(g.slotBase)-1); i < to; i++ {
+			if slices.ContainsFunc(g.slots[g.slotBase[i]:g.slotBase[i+1]], func(s slot) bool { return s.rec == 0 }) {
+				byWorker[w.id] = append(byWorker[w.id], uint32(i))
+			}
+		}
+	})
+	return slices.Concat(byWorker...)
 }
 
 // placeByTime orders the pieces of irregular goroutines by time: their sequence numbers are not 0 to n-1. That happens if an id

@@ -21,7 +21,7 @@ type worker struct {
 	nextWord uint32 // offset of the next free word in slab
 
 	threadLists
-	count       []tally // for each dense goroutine
+	tallies     []*[tallyChunk]tally // for each dense goroutine; nil without pieces
 	tracked     []trackedStack
 	trackedOpen bool // the next event of the run may extend the last element of tracked
 	pageCache   [512]struct {
@@ -52,30 +52,28 @@ type threadLists struct {
 	index        []waypoint
 	holds        []hold
 	ranges       []rangeEvent
-	starts       []goStart // start functions of the goroutines that it created
 }
 
 // addedSince returns the elements that were added after the state before.
 func (f *threadLists) addedSince(before *threadLists) threadLists {
 	return threadLists{
 		f.m, f.pieces.addedSince(&before.pieces), f.procs[len(before.procs):], f.heap[len(before.heap):], f.user[len(before.user):], f.marks[len(before.marks):], f.extra[len(before.extra):],
-		f.unattributed[len(before.unattributed):], f.index[len(before.index):], f.holds[len(before.holds):], f.ranges[len(before.ranges):], f.starts[len(before.starts):],
+		f.unattributed[len(before.unattributed):], f.index[len(before.index):], f.holds[len(before.holds):], f.ranges[len(before.ranges):],
 	}
 }
 
 // reset empties all lists and keeps their memory.
 func (f *threadLists) reset() {
 	*f = threadLists{
-		0, f.pieces, f.procs[:0], f.heap[:0], f.user[:0], f.marks[:0], f.extra[:0], f.unattributed[:0], f.index[:0], f.holds[:0], f.ranges[:0], f.starts[:0],
+		0, f.pieces, f.procs[:0], f.heap[:0], f.user[:0], f.marks[:0], f.extra[:0], f.unattributed[:0], f.index[:0], f.holds[:0], f.ranges[:0],
 	}
 }
 
-// A tally counts the pieces of a goroutine and has their highest sequence number (top). If top is count-1, the numbers are
-// dense, and each piece has one slot.
-type tally struct{ count, top uint32 }
+// A tally counts the pieces of a goroutine. start is the local stack id of its start function if it was created, else 0.
+type tally struct{ count, start uint32 }
 
-// A goStart names the local stack id of a created goroutine's start function.
-type goStart struct{ g, stack uint32 }
+// tallyChunk is the number of tallies in one allocation: a growing list would take up to twice as much memory.
+const tallyChunk = 1 << 12
 
 // beginGeneration prepares the worker to decode streams of generation g. flags has the stack flags by local stack id, layout
 // the format of records. Memory of the worker's last generation is reused or given back.
@@ -87,7 +85,11 @@ func (w *worker) beginGeneration(g *Gen, flags []uint8, layout layout) {
 	}
 	w.slabs.returnChunks(&w.pieces)
 	w.reset()
-	clear(w.count)
+	for _, chunk := range w.tallies {
+		if chunk != nil {
+			clear(chunk[:])
+		}
+	}
 	clear(w.pageCache[:])
 	w.events, w.last, w.orphans, w.lateTimes, w.unknownTypes = 0, 0, 0, 0, 0
 }
@@ -239,7 +241,8 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 			case tracefmt.EvGoCreate, tracefmt.EvGoCreateBlocked:
 				g := w.denseID(x)
 				w.addPiece(g, 0, rec, cur, t)
-				w.starts = appendDoubling(w.starts, goStart{g, uint32(y)})
+				tally := w.tallyOf(g)
+				tally.start = max(tally.start, uint32(y))
 				if z < nStack && flags[z] != 0 && cur != 0 {
 					w.storeFlagged(cur, flags[z], ev, t, run, uint32(z))
 				}
@@ -393,23 +396,25 @@ func (w *worker) addPiece(g, seq uint32, rec ref, ownerBits uint32, t int64) *pi
 	l.end++
 	p := &l.chunks[len(l.chunks)-1][k]
 	*p = piece{g, seq, rec, ownerBits, coarseTimeOf(t)}
-	if int(g) >= len(w.count) {
-		w.growCount(g)
-	}
-	c := &w.count[g]
-	c.count++
-	if seq > c.top {
-		c.top = seq
-	}
+	w.tallyOf(g).count++
 	return p
 }
 
-// growCount extends the tallies to goroutine g.
-func (w *worker) growCount(g uint32) {
-	n := max(2*len(w.count), int(g)+1024)
-	grown := make([]tally, n)
-	copy(grown, w.count)
-	w.count = grown
+// tallyOf returns the tally of goroutine number g.
+func (w *worker) tallyOf(g uint32) *tally {
+	k := int(g / tallyChunk)
+	if k >= len(w.tallies) || w.tallies[k] == nil {
+		w.addTallies(k)
+	}
+	return &w.tallies[k][g%tallyChunk]
+}
+
+// addTallies adds chunk number k of the tallies.
+func (w *worker) addTallies(k int) {
+	for len(w.tallies) <= k {
+		w.tallies = append(w.tallies, nil)
+	}
+	w.tallies[k] = new([tallyChunk]tally)
 }
 
 // readNumbers reads n varints from b[i:] into v, and sets the rest of v to 0. It returns the index after the last one. b must
