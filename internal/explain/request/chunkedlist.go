@@ -20,6 +20,9 @@ func (c *chunkedList[T]) append() *T {
 	return c.element(c.length - 1)
 }
 
+// reset empties the list and gives its memory back.
+func (c *chunkedList[T]) reset() { *c = chunkedList[T]{} }
+
 func (c *chunkedList[T]) element(i int) *T { return &c.chunks[i/chunkSize][i%chunkSize] }
 
 // elements yields the elements from index from up to end.

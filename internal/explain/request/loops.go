@@ -181,7 +181,9 @@ func (l *loopSource) addObservations(c *collector, g *timeline.Gen) {
 		}
 	}
 	for _, collector := range l.collectors {
-		collector.states.length, collector.waits.length, collector.times.length = 0, 0, 0
+		collector.states.reset()
+		collector.waits.reset()
+		collector.times.reset()
 	}
 }
 

@@ -163,7 +163,7 @@ func (l *loopSource) emitUnclassified(c *collector) {
 			l.emitWorkUnits(c, t)
 		}
 	}
-	l.unclassified.length = 0
+	l.unclassified.reset()
 }
 
 // isWorklessWaker reports whether wakes by a function bring no work: at most one in 20 iterations after such a wake worked, and

@@ -245,33 +245,11 @@ func (g *Gen) Goroutines(f func(id uint64)) {
 	}
 }
 
-// A slabPool holds unused memory: slabs and the memory of marks for generations, chunks of pieces for workers.
+// A slabPool holds unused memory for generations: slabs, and the memory of marks.
 type slabPool struct {
-	mu          sync.Mutex
-	spareSlabs  []*slab
-	spareChunks []*[pieceChunk]piece
-	spareMarks  []Mark // of one generation
-}
-
-// takeChunk returns memory for pieceChunk pieces, reused if possible.
-func (p *slabPool) takeChunk() *[pieceChunk]piece {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := len(p.spareChunks)
-	if n == 0 {
-		return new([pieceChunk]piece)
-	}
-	c := p.spareChunks[n-1]
-	p.spareChunks = p.spareChunks[:n-1]
-	return c
-}
-
-// returnChunks takes back all chunks of a list, and empties the list.
-func (p *slabPool) returnChunks(l *pieceList) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.spareChunks = append(p.spareChunks, l.chunks...)
-	l.chunks, l.end = l.chunks[:0], 0
+	mu         sync.Mutex
+	spareSlabs []*slab
+	spareMarks []Mark // of one generation
 }
 
 // takeSlab adds a slab, memory for records, to a generation for a worker, and returns it with its index in the generation.

@@ -57,7 +57,7 @@ func (d *Decoder) placeByNumber(g *Gen) (irregular []uint32) {
 	d.onEachWorker(func(w *worker) {
 		for p := range w.pieces.all() {
 			if slotIndex := g.slotBase[p.g] + p.seq; p.seq < g.slotBase[p.g+1]-g.slotBase[p.g] {
-				g.slots[slotIndex] = slot{p.rec, p.ownerBits, p.coarseTime}
+				g.slots[slotIndex] = g.slotOf(p)
 			}
 		}
 	})
@@ -69,6 +69,11 @@ func (d *Decoder) placeByNumber(g *Gen) (irregular []uint32) {
 		}
 	})
 	return slices.Concat(byWorker...)
+}
+
+// slotOf returns the slot of a piece.
+func (g *Gen) slotOf(p *piece) slot {
+	return slot{p.rec, p.ownerBits, coarseTimeOf(g.record(p.rec).time())}
 }
 
 // placeByTime orders the pieces of irregular goroutines by time: their sequence numbers are not 0 to n-1. That happens if an id
@@ -92,7 +97,7 @@ func (d *Decoder) placeByTime(g *Gen, irregular []uint32) {
 			return cmp.Or(cmp.Compare(g.record(a.rec).time(), g.record(b.rec).time()), cmp.Compare(a.seq, b.seq))
 		})
 		for k, p := range list {
-			g.slots[g.slotBase[i]+uint32(k)] = slot{p.rec, p.ownerBits, p.coarseTime}
+			g.slots[g.slotBase[i]+uint32(k)] = g.slotOf(&p)
 		}
 	}
 }

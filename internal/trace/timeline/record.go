@@ -175,15 +175,13 @@ type ref uint32
 // A piece is one part of a goroutine's life, as a worker found it in a thread's stream: a run, or one event about the goroutine
 // in another goroutine's run.
 type piece struct {
-	g, seq     uint32
-	rec        ref
-	ownerBits  uint32 // see slot
-	coarseTime uint32 // see slot
+	g, seq    uint32
+	rec       ref
+	ownerBits uint32 // see slot
 }
 
 // pieceChunk is the number of pieces in one allocation. The numbers of pieces differ between workers and from
-// generation to generation; one growing slice for each worker would hold twice as much memory as chunks that all
-// workers share.
+// generation to generation; one growing slice for each worker would hold twice as much memory.
 const pieceChunk = 1 << 13
 
 // A pieceList is a list of pieces in chunks.

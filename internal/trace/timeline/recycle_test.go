@@ -11,7 +11,7 @@ import (
 )
 
 // TestMemoryIsReused decodes generations into reused memory and into fresh memory. It detects leftovers of an
-// earlier generation in the lists of records, the chunks of pieces and the marks.
+// earlier generation in the lists of records, the tallies of pieces and the marks.
 func TestMemoryIsReused(t *testing.T) {
 	data := testprog.Trace(t, "http1-profile")
 	decoder := func() *Decoder {

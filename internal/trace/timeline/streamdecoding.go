@@ -62,10 +62,10 @@ func (f *threadLists) addedSince(before *threadLists) threadLists {
 	}
 }
 
-// reset empties all lists and keeps their memory.
+// reset empties all lists and keeps their memory, except that of pieces.
 func (f *threadLists) reset() {
 	*f = threadLists{
-		0, f.pieces, f.procs[:0], f.heap[:0], f.user[:0], f.marks[:0], f.extra[:0], f.unattributed[:0], f.index[:0], f.holds[:0], f.ranges[:0],
+		0, pieceList{}, f.procs[:0], f.heap[:0], f.user[:0], f.marks[:0], f.extra[:0], f.unattributed[:0], f.index[:0], f.holds[:0], f.ranges[:0],
 	}
 }
 
@@ -76,14 +76,13 @@ type tally struct{ count, start uint32 }
 const tallyChunk = 1 << 12
 
 // beginGeneration prepares the worker to decode streams of generation g. flags has the stack flags by local stack id, layout
-// the format of records. Memory of the worker's last generation is reused or given back.
+// the format of records. Memory of the worker's last generation is reused.
 func (w *worker) beginGeneration(g *Gen, flags []uint8, layout layout) {
 	w.gen, w.ids, w.flags, w.layout = g, &g.ids, flags, layout
 	w.slab, w.nextWord, w.trackedOpen = nil, 0, false
 	if trackedMemory := g.tracked[:cap(g.tracked)]; int(w.id) < len(trackedMemory) {
 		w.tracked = trackedMemory[w.id][:0] // reuse the memory of an earlier generation
 	}
-	w.slabs.returnChunks(&w.pieces)
 	w.reset()
 	for _, chunk := range w.tallies {
 		if chunk != nil {
@@ -178,12 +177,12 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 			switch ev := tracefmt.EventType(typ); ev {
 			case tracefmt.EvGoStart:
 				cur, curSeq = w.denseID(x), uint32(y)
-				run = w.addPiece(cur, uint32(y), rec, 0, t)
+				run = w.addPiece(cur, uint32(y), rec, 0)
 				words[n] = w.encodeRecord(head, tooLate, t, uint64(cur), 0)
 				n++
 			case tracefmt.EvGoUnblock:
 				g := w.denseID(x)
-				w.addPiece(g, uint32(y), rec, cur, t)
+				w.addPiece(g, uint32(y), rec, cur)
 				if cur == 0 {
 					w.unattributed = appendDoubling(w.unattributed, unattributedWake{t, g, uint32(y)})
 				} else if z < nStack && flags[z] != 0 {
@@ -240,7 +239,7 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 				}
 			case tracefmt.EvGoCreate, tracefmt.EvGoCreateBlocked:
 				g := w.denseID(x)
-				w.addPiece(g, 0, rec, cur, t)
+				w.addPiece(g, 0, rec, cur)
 				tally := w.tallyOf(g)
 				tally.start = max(tally.start, uint32(y))
 				if z < nStack && flags[z] != 0 && cur != 0 {
@@ -255,7 +254,7 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 					aux |= auxBinds
 					cur, curSeq = g, 0
 				}
-				if p := w.addPiece(g, 0, rec, 0, t); aux&auxBinds != 0 {
+				if p := w.addPiece(g, 0, rec, 0); aux&auxBinds != 0 {
 					run = p
 				}
 				if aux&auxBinds|u>>statusStackBits|tooLate == 0 {
@@ -266,7 +265,7 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 				n++
 			case tracefmt.EvGoCreateSyscall:
 				cur, curSeq = w.denseID(x), 0
-				run = w.addPiece(cur, 0, rec, 0, t)
+				run = w.addPiece(cur, 0, rec, 0)
 				words[n] = w.encodeRecord(head, tooLate, t, uint64(cur), 0)
 				n++
 			case tracefmt.EvGoDestroySyscall:
@@ -290,7 +289,7 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 					words[n] = w.encodeRecord(head, tooLate, t, uint64(g), 0)
 					n++
 				}
-				run = w.addPiece(g, uint32(y), ref(slabID|n), 0, t)
+				run = w.addPiece(g, uint32(y), ref(slabID|n), 0)
 				head = uint64(t)>>(unit&63)<<tickShift | uint64(kindSwitched)<<kindShift
 				words[n] = w.encodeRecord(head, tooLate, t, uint64(cur), 0)
 				n++
@@ -387,15 +386,15 @@ func (w *worker) ensureRoom() {
 
 // addPiece adds a piece of goroutine number g (a run, or an event about it) with sequence number seq, and returns it, so that
 // its owner bits can be completed during its run.
-func (w *worker) addPiece(g, seq uint32, rec ref, ownerBits uint32, t int64) *piece {
+func (w *worker) addPiece(g, seq uint32, rec ref, ownerBits uint32) *piece {
 	l := &w.pieces
 	k := l.end % pieceChunk
 	if k == 0 {
-		l.chunks = append(l.chunks, w.slabs.takeChunk())
+		l.chunks = append(l.chunks, new([pieceChunk]piece))
 	}
 	l.end++
 	p := &l.chunks[len(l.chunks)-1][k]
-	*p = piece{g, seq, rec, ownerBits, coarseTimeOf(t)}
+	*p = piece{g, seq, rec, ownerBits}
 	w.tallyOf(g).count++
 	return p
 }
