@@ -146,7 +146,7 @@ func (l *loopSource) collectObservations(c *collector, g *timeline.Gen) {
 func (x *observationCollector) addBefore(c *collector, g *timeline.Gen, goroutine *loopGoroutine, from int64) {
 	iterations, wait := &goroutine.iterations, goroutine.lastSpan
 	if x.iterations.AtStart && goroutine.generation+1 == g.Num && wait.State == timeline.Waiting && !wait.Woken && wait.Stack != 0 {
-		wait.End, wait.Woken, wait.Waker, wait.WakerStack = iterations.at(0).Wake, true, 0, iterations.wakerStack
+		wait.End, wait.Woken, wait.Waker, wait.WakerStack = iterations.at(0).Wake, true, 0, 0
 		x.addWait(c, wait)
 		return
 	}
@@ -184,7 +184,7 @@ func (x *observationCollector) collectIterations(c *collector, g *timeline.Gen, 
 	if len(x.iterations.List) == 0 || reason == reasonNetwork || reason == reasonSync {
 		return iterations
 	}
-	iterations.stack, iterations.wakerStack, iterations.reason, iterations.state, iterations.woken = x.iterations.Stack, x.iterations.WakerStack, reason, timeline.Waiting, true
+	iterations.stack, iterations.reason, iterations.state, iterations.woken = x.iterations.Stack, reason, timeline.Waiting, true
 	iterations.collector, iterations.first, iterations.count = x, x.times.length, len(x.iterations.List)
 	for _, times := range x.iterations.List {
 		*x.times.append() = times

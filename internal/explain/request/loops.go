@@ -499,7 +499,7 @@ func (l *loopSource) addIterations(c *collector, goroutine *loopGoroutine, itera
 	iteration := goroutine.iteration
 	loop, frame := l.loopFuncAt(c, goroutine, iterations.stack)
 	if iteration == nil || origin == nil || iteration.start != iterations.at(0).Wake || iteration.idleWait != iterations.stack || loop == nil || loop.isBusy || loop.isBenchmark || loop.isIdleWaitServed ||
-		loop.idleWait != c.canonicalStack(iterations.stack) || c.stackInfo(iterations.wakerStack).innermost != 0 || c.stackInfo(iterations.stack).isFetch {
+		loop.idleWait != c.canonicalStack(iterations.stack) || c.stackInfo(iterations.stack).isFetch {
 		return false
 	}
 	last := iterations.count - 1

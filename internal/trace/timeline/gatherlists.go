@@ -14,7 +14,6 @@ func (d *Decoder) gatherLists(g *Gen, sc tracefmt.Scale) {
 	g.Heap = concat(g.Heap, d.threadLists, func(f *threadLists) []HeapPoint { return f.heap })
 	g.User = concat(g.User, d.threadLists, func(f *threadLists) []UserEvent { return f.user })
 	g.ProcEvents = concat(g.ProcEvents, d.threadLists, func(f *threadLists) []ProcEvent { return f.procs })
-	g.unattributed = concat(g.unattributed, d.threadLists, func(f *threadLists) []unattributedWake { return f.unattributed })
 	extra := concat(nil, d.threadLists, func(f *threadLists) []extraEvent { return f.extra })
 	g.streams = entry.Resize(g.streams, len(d.threadLists))
 	for no, st := range d.threadLists {

@@ -14,9 +14,9 @@ import (
 type unattributedWake struct {
 	t int64
 	g uint32
-	// seq is the wake's number among the goroutine's pieces. buildPolls replaces it by timerRun: the piece after a timer's wake, 0 for the
-	// poller's. maybePoller is then set if the wait was the goroutine's first state in the generation.
-	seq uint32
+	// timerRun is the piece after a timer's wake, 0 for the poller's. maybePoller is set if a wait was the goroutine's first state in the
+	// generation and a timer seems to have ended it.
+	timerRun ref
 }
 
 // maybePoller is a bit of unattributedWake.g that goroutines' numbers do not reach.
@@ -24,12 +24,9 @@ const maybePoller = networkWaitBit
 
 func (w *unattributedWake) number() uint32 { return w.g &^ maybePoller }
 
-func (w *unattributedWake) timerRun() ref { return ref(w.seq) }
-
-// unattributedWakes are those wakes, and the polls and floods that buildPolls derives from them on the first use.
+// unattributedWakes are those wakes, and the polls and floods, which buildPolls finds on the first use.
 type unattributedWakes struct {
-	// unattributed is ordered by thread and time. buildPolls orders it by time and goroutine, and removes the wakes by timers after which
-	// the goroutine did not run within the generation.
+	// unattributed is ordered by time and goroutine, without wakes by timers after which the goroutine did not run within the generation.
 	unattributed []unattributedWake
 	pollOnce     sync.Once
 	polls        []poll
@@ -44,43 +41,68 @@ func (w *unattributedWakes) reset() {
 	*w = unattributedWakes{unattributed: w.unattributed[:0], polls: w.polls[:0], floods: w.floods[:0]}
 }
 
-// buildPolls divides the unattributed wakes into those by the poller, which end waits for the network, and those by timers;
-// then it groups the poller's wakes into polls. The slots of each wake are read once, because they are far from those of the
-// wake before.
+// buildPolls finds the unattributed wakes, and which of them are by the poller, which ends waits for the network, and by timers; then
+// it groups the poller's wakes into polls. In the slots the wakes of each goroutine are together, so they are found there and sorted.
 func (g *Gen) buildPolls() {
-	rest, pollerCount := g.unattributed[:0], 0
-	for _, w := range g.unattributed {
-		slots := g.slots[g.slotBase[w.g]:g.slotBase[w.g+1]]
-		if w.seq == 0 || w.seq >= uint32(len(slots)) || slots[w.seq].rec == 0 || slots[w.seq-1].rec == 0 {
-			continue
-		}
-		before := &slots[w.seq-1]
-		isPoller := before.endedInNetwork()
-		if !isPoller && !before.endedInOtherWait() {
-			if end, ok := g.endOfRun(before.rec); ok && tracefmt.EventType(end.kind()) == tracefmt.EvGoBlock {
-				isPoller = g.isNetwork(end.peer()) // a table may hold the text under two ids
-			} else if !g.record(before.rec).hasTrait(repeatsState) {
+	pollerCount := 0
+	for d := 1; d+1 < len(g.slotBase); d++ {
+		slots := g.slots[g.slotBase[d]:g.slotBase[d+1]]
+		for k := 1; k < len(slots); k++ {
+			if !slots[k].hasNoWaker() || slots[k-1].rec == 0 {
 				continue
-			} // it waited when the generation began: see TimerWake.MayBePoller
-		}
-		next := unattributedWake{t: w.t, g: w.g}
-		switch {
-		case isPoller:
-			pollerCount++
-		case w.seq+1 == uint32(len(slots)) || slots[w.seq+1].rec == 0:
-			continue
-		default:
-			if next.seq = uint32(slots[w.seq+1].rec); w.seq == 1 && g.record(before.rec).hasTrait(repeatsState) {
-				next.g |= maybePoller
 			}
+			before := &slots[k-1]
+			isPoller := before.endedInNetwork()
+			if !isPoller && !before.endedInOtherWait() {
+				if end, ok := g.endOfRun(before.rec); ok && tracefmt.EventType(end.kind()) == tracefmt.EvGoBlock {
+					isPoller = g.isNetwork(end.peer()) // a table may hold the text under two ids
+				} else if !g.record(before.rec).hasTrait(repeatsState) {
+					continue
+				} // it waited when the generation began: see TimerWake.MayBePoller
+			}
+			wake := unattributedWake{t: g.slotTime(&slots[k]), g: uint32(d)}
+			switch {
+			case isPoller:
+				pollerCount++
+			case k+1 == len(slots) || slots[k+1].rec == 0:
+				continue
+			default:
+				if wake.timerRun = slots[k+1].rec; k == 1 && g.record(before.rec).hasTrait(repeatsState) {
+					wake.g |= maybePoller
+				}
+			}
+			g.unattributed = appendDoubling(g.unattributed, wake)
 		}
-		rest = append(rest, next)
 	}
-	g.unattributed = rest
-	mergeSorted(g.unattributed, func(a, b unattributedWake) bool {
-		return a.t < b.t || a.t == b.t && g.ids.ids[a.number()] < g.ids.ids[b.number()]
-	})
+	g.sortWakes()
 	g.groupPolls(pollerCount)
+}
+
+// sortWakes sorts the unattributed wakes by time, then by goroutine. It sorts by the slots' times first, digit by digit.
+func (g *Gen) sortWakes() {
+	const digitBits = 12
+	list, sorted := g.unattributed, make([]unattributedWake, len(g.unattributed))
+	for shift := slotUnit; (g.End-g.Base)>>shift > 0; shift += digitBits {
+		var next [1<<digitBits + 1]uint32
+		for i := range list {
+			next[list[i].t>>shift&(1<<digitBits-1)+1]++
+		}
+		for i := 1; i < len(next); i++ {
+			next[i] += next[i-1]
+		}
+		for i := range list {
+			place := &next[list[i].t>>shift&(1<<digitBits-1)]
+			sorted[*place] = list[i]
+			*place++
+		}
+		list, sorted = sorted, list
+	}
+	for i := 1; i < len(list); i++ {
+		for k := i; k > 0 && (list[k].t < list[k-1].t || list[k].t == list[k-1].t && g.ids.ids[list[k].number()] < g.ids.ids[list[k-1].number()]); k-- {
+			list[k], list[k-1] = list[k-1], list[k]
+		}
+	}
+	g.unattributed = list
 }
 
 // A PollerWake is a wake by the poller: the file descriptor of the goroutine's wait became ready, or the deadline
@@ -96,7 +118,7 @@ func (g *Gen) PollerWakesNear(t, distance int64, limit int) []PollerWake {
 	g.pollOnce.Do(g.buildPolls)
 	nearest := make([]PollerWake, 0, 4)
 	addIfPoller := func(w unattributedWake) {
-		if w.timerRun() == 0 {
+		if w.timerRun == 0 {
 			nearest = append(nearest, PollerWake{g.Base + w.t, g.ids.ids[w.g]})
 		}
 	}
@@ -151,7 +173,7 @@ func (g *Gen) groupPolls(pollerCount int) {
 	for i := range g.unattributed {
 		w := &g.unattributed[i]
 		switch t := g.Base + w.t; {
-		case w.timerRun() != 0:
+		case w.timerRun != 0:
 		case last == nil || last.wakes == pollCapacity || t-last.to > wakeGap:
 			g.polls = append(g.polls, poll{to: t, wakes: 1})
 			last = &g.polls[len(g.polls)-1]
@@ -213,11 +235,11 @@ func (g *Gen) TimerWakes(f func(TimerWake)) {
 	g.pollOnce.Do(g.buildPolls)
 	for i := range g.unattributed {
 		w := &g.unattributed[i]
-		if w.timerRun() == 0 || !opensRun(g.record(w.timerRun())) {
+		if w.timerRun == 0 || !opensRun(g.record(w.timerRun)) {
 			continue
 		}
-		t := TimerWake{Time: g.Base + w.t, G: g.ids.ids[w.number()], Start: g.Base + g.record(w.timerRun()).time()}
-		if end, ok := g.endOfRun(w.timerRun()); ok {
+		t := TimerWake{Time: g.Base + w.t, G: g.ids.ids[w.number()], Start: g.Base + g.record(w.timerRun).time()}
+		if end, ok := g.endOfRun(w.timerRun); ok {
 			t.End = g.Base + end.time()
 			if tracefmt.EventType(end.kind()) == tracefmt.EvGoBlock {
 				t.MayBePoller = w.g&maybePoller != 0 && g.isNetwork(end.peer())

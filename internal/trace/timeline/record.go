@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"iter"
+	"math"
 	"math/bits"
 
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -222,27 +223,50 @@ const (
 	runBits        = networkWaitBit | trackedBit | otherWaitBit
 )
 
+// noWaker are the owner bits of a wake for which the trace names no waking goroutine: the network poller or a timer woke the goroutine.
+// The lowest bit is set if it names a stack.
+const noWaker = networkWaitBit | otherWaitBit
+
 // A slot is a piece in the index: the reference to its record, its owner, and its time since the generation's base in units of
-// 64 ns. With the time in the slot, searches need not read the records.
+// 64 ns, as of Go's clock on Linux. With the time in the slot, searches need not read the records.
 type slot struct {
 	rec        ref
-	ownerBits  uint32 // of a wake or birth the goroutine that caused it; of a run see endedInNetwork and firstTracked
+	ownerBits  uint32 // of a wake or birth the goroutine that caused it, or noWaker; of a run see endedInNetwork and firstTracked
 	coarseTime uint32
 }
 
-// creatorOrWaker returns the dense number of the goroutine that caused a birth or a wake.
-func (s *slot) creatorOrWaker() uint32 { return s.ownerBits }
+// creatorOrWaker returns the dense number of the goroutine that caused a birth or a wake; 0 for none.
+func (s *slot) creatorOrWaker() uint32 {
+	if s.hasNoWaker() {
+		return 0
+	}
+	return s.ownerBits
+}
+
+// hasNoWaker reports whether a piece is a wake by the network poller or a timer.
+func (s *slot) hasNoWaker() bool { return s.ownerBits&noWaker == noWaker }
 
 // endedInNetwork reports whether a run ended in a wait for the network.
-func (s *slot) endedInNetwork() bool { return s.ownerBits&networkWaitBit != 0 }
+func (s *slot) endedInNetwork() bool { return s.ownerBits&noWaker == networkWaitBit }
 
 // endedInOtherWait reports whether it is known of a run that it ended in a wait for something else.
-func (s *slot) endedInOtherWait() bool { return s.ownerBits&otherWaitBit != 0 }
+func (s *slot) endedInOtherWait() bool { return s.ownerBits&noWaker == otherWaitBit }
 
 // firstTracked returns the index of the run's first tracked stack, false if it has none.
 func (s *slot) firstTracked() (index int, ok bool) {
 	return int(s.ownerBits &^ runBits), s.ownerBits&trackedBit != 0
 }
 
+// slotTime returns a piece's time since the generation's base. The units of slots are those of the clock, unless this is finer.
+func (g *Gen) slotTime(s *slot) int64 {
+	if s.coarseTime < math.MaxUint32 && g.slabs[s.rec>>slabBits].layout.unit >= slotUnit {
+		return int64(s.coarseTime) << slotUnit
+	}
+	return g.record(s.rec).time()
+}
+
+// slotUnit is the unit of a slot's time: 1<<slotUnit ns.
+const slotUnit = 6
+
 // coarseTimeOf converts a time to a slot's units; a time that does not fit becomes the largest value.
-func coarseTimeOf(t int64) uint32 { return uint32(min(uint64(t)>>6, 1<<32-1)) }
+func coarseTimeOf(t int64) uint32 { return uint32(min(uint64(t)>>slotUnit, 1<<32-1)) }

@@ -41,31 +41,30 @@ type worker struct {
 
 // threadLists are the lists that a worker fills from a thread's stream in addition to the records.
 type threadLists struct {
-	m            uint64 // the thread
-	pieces       pieceList
-	procs        []ProcEvent
-	heap         []HeapPoint
-	user         []UserEvent
-	marks        []Mark
-	extra        []extraEvent
-	unattributed []unattributedWake
-	index        []waypoint
-	holds        []hold
-	ranges       []rangeEvent
+	m      uint64 // the thread
+	pieces pieceList
+	procs  []ProcEvent
+	heap   []HeapPoint
+	user   []UserEvent
+	marks  []Mark
+	extra  []extraEvent
+	index  []waypoint
+	holds  []hold
+	ranges []rangeEvent
 }
 
 // addedSince returns the elements that were added after the state before.
 func (f *threadLists) addedSince(before *threadLists) threadLists {
 	return threadLists{
 		f.m, f.pieces.addedSince(&before.pieces), f.procs[len(before.procs):], f.heap[len(before.heap):], f.user[len(before.user):], f.marks[len(before.marks):], f.extra[len(before.extra):],
-		f.unattributed[len(before.unattributed):], f.index[len(before.index):], f.holds[len(before.holds):], f.ranges[len(before.ranges):],
+		f.index[len(before.index):], f.holds[len(before.holds):], f.ranges[len(before.ranges):],
 	}
 }
 
 // reset empties all lists and keeps their memory, except that of pieces.
 func (f *threadLists) reset() {
 	*f = threadLists{
-		0, pieceList{}, f.procs[:0], f.heap[:0], f.user[:0], f.marks[:0], f.extra[:0], f.unattributed[:0], f.index[:0], f.holds[:0], f.ranges[:0],
+		0, pieceList{}, f.procs[:0], f.heap[:0], f.user[:0], f.marks[:0], f.extra[:0], f.index[:0], f.holds[:0], f.ranges[:0],
 	}
 }
 
@@ -182,10 +181,12 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 				n++
 			case tracefmt.EvGoUnblock:
 				g := w.denseID(x)
-				w.addPiece(g, uint32(y), rec, cur)
+				waker := cur
 				if cur == 0 {
-					w.unattributed = appendDoubling(w.unattributed, unattributedWake{t, g, uint32(y)})
-				} else if z < nStack && flags[z] != 0 {
+					waker = noWaker | uint32(min(z, 1))
+				}
+				w.addPiece(g, uint32(y), rec, waker)
+				if cur != 0 && z < nStack && flags[z] != 0 {
 					w.storeFlagged(cur, flags[z], ev, t, run, uint32(z))
 				}
 				if curP == noProc {

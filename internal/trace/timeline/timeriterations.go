@@ -3,11 +3,11 @@ package timeline
 import "github.com/whylate/whylate/internal/trace/tracefmt"
 
 // TimerIterations are successive iterations of a loop, each from the end of a wait to the begin of the next one. No goroutine ended
-// the waits, the iterations end at one stack, for one reason, all wakes have the same WakerStack, and no event is in the runs.
+// the waits, the trace names no stack of the wakes, the iterations end at one stack, for one reason, and no event is in the runs.
 type TimerIterations struct {
-	Stack, WakerStack tracefmt.StackID
-	Reason            tracefmt.StringID
-	List              []TimerIteration
+	Stack  tracefmt.StackID
+	Reason tracefmt.StringID
+	List   []TimerIteration
 	// AtStart and AtEnd report that the goroutine did nothing else in the generation before and after the iterations.
 	AtStart, AtEnd bool
 
@@ -32,30 +32,26 @@ func (g *Gen) SetTimerIterations(id uint64, iterations *TimerIterations) {
 		return
 	}
 	var (
-		first, last record // the wake of the first iteration, and the end of the last one
-		others      int
+		last   record // the end of the last iteration
+		others int
 	)
 	k, hi := g.slotBase[d], g.slotBase[d+1]
 	for preloaded := k; k+1 < hi; {
 		if k >= preloaded {
 			preloaded = min(k+recordsAhead, hi)
-			iterations.loaded = g.preloadRecords(g.slots[k:preloaded])
+			iterations.loaded = g.preloadRuns(g.slots[k:preloaded])
 		}
 		wake, start, end, ok := g.timerIterationAt(k)
 		n := len(iterations.List)
-		if ok && end.stack() != 0 && wake.time() < end.time() &&
-			(n == 0 || end.stack() == last.stack() && end.peer() == last.peer() && last.time() < wake.time() && wake.stack() == first.stack()) {
-			if n == 0 {
-				first = wake
-			}
-			iterations.List = append(iterations.List, TimerIteration{g.Base + wake.time(), g.Base + start.time(), g.Base + end.time()})
+		if ok && end.stack() != 0 && wake < end.time() && (n == 0 || end.stack() == last.stack() && end.peer() == last.peer() && last.time() < wake) {
+			iterations.List = append(iterations.List, TimerIteration{g.Base + wake, g.Base + start, g.Base + end.time()})
 			last, k = end, k+2
 			continue
 		}
 		if others++; n >= minTimerIterations || others > maxOtherPieces {
 			break
 		}
-		iterations.List, iterations.AtStart = iterations.List[:0], iterations.AtStart && wake.hasTrait(repeatsState)
+		iterations.List, iterations.AtStart = iterations.List[:0], iterations.AtStart && g.record(g.slots[k].rec).hasTrait(repeatsState)
 		if !ok || n == 0 {
 			k++
 		}
@@ -67,18 +63,28 @@ func (g *Gen) SetTimerIterations(id uint64, iterations *TimerIterations) {
 		iterations.List = iterations.List[:0]
 		return
 	}
-	iterations.Stack, iterations.WakerStack, iterations.Reason = g.stack(last.stack()), g.stack(first.stack()), g.str(last.peer())
+	iterations.Stack, iterations.Reason = g.stack(last.stack()), g.str(last.peer())
 }
 
-// timerIterationAt returns the records of an iteration that begins with the piece at slot k: a wake without a waker, and a run without an event
-// before its end in a wait. Without ok end is the zero record.
-func (g *Gen) timerIterationAt(k uint32) (wake, start, end record, ok bool) {
-	wake, start = g.record(g.slots[k].rec), g.record(g.slots[k+1].rec)
-	if g.slots[k].rec == 0 || g.slots[k+1].rec == 0 || tracefmt.EventType(wake.kind()) != tracefmt.EvGoUnblock || g.slots[k].creatorOrWaker() != 0 || tracefmt.EventType(start.kind()) != tracefmt.EvGoStart {
-		return wake, start, record{}, false
+// timerIterationAt returns the times of the wake and the start, and the record of the end, of an iteration that begins with the piece at slot
+// k: a wake without a waker, and a run without an event before its end in a wait. Without ok end is the zero record.
+func (g *Gen) timerIterationAt(k uint32) (wake, start int64, end record, ok bool) {
+	wakeSlot, run := &g.slots[k], &g.slots[k+1]
+	if wakeSlot.ownerBits != noWaker || run.rec == 0 || tracefmt.EventType(g.record(run.rec).kind()) != tracefmt.EvGoStart {
+		return 0, 0, record{}, false
 	}
-	if _, end = g.next(g.slots[k+1].rec); tracefmt.EventType(end.kind()) != tracefmt.EvGoBlock {
-		return wake, start, record{}, false
+	if _, end = g.next(run.rec); tracefmt.EventType(end.kind()) != tracefmt.EvGoBlock {
+		return 0, 0, record{}, false
 	}
-	return wake, start, end, true
+	return g.slotTime(wakeSlot), g.slotTime(run), end, true
+}
+
+// preloadRuns is preloadRecords without wakes by timers, whose slots suffice.
+func (g *Gen) preloadRuns(slots []slot) (sum uint64) {
+	for i := range slots {
+		if slots[i].ownerBits != noWaker {
+			sum += g.slabs[slots[i].rec>>slabBits].words[slots[i].rec&slabMask]
+		}
+	}
+	return sum
 }
