@@ -199,7 +199,7 @@ func (c *loopGoroutine) observations(addIterations func(*timerIterations) bool) 
 		waitIndex, index := c.firstWait, c.firstObservation
 		var obs observation
 		for state := range c.collector.states.elements(c.firstObservation, c.endObservation) {
-			if c.iterations.count > 0 && index == c.iterations.index && (addIterations == nil || !addIterations(&c.iterations)) && !c.iterations.yield(yield) {
+			if c.iterations.count > 0 && index == c.iterations.index && !c.iterations.yield(addIterations, yield) {
 				return
 			}
 			index++
@@ -215,20 +215,24 @@ func (c *loopGoroutine) observations(addIterations func(*timerIterations) bool) 
 	}
 }
 
-// yield yields the observations of the iterations: the run of each, and the waits between them.
-func (t *timerIterations) yield(yield func(*observation) bool) bool {
-	for i := range t.count {
-		times := t.at(i)
-		if i > 0 {
+// yield passes the iterations to add. If add refuses them, it yields the run of the first iteration and the wait after it, which may
+// differ because the trace does not show the wait before, and passes the others again, or yields them too.
+func (t timerIterations) yield(add func(*timerIterations) bool, yield func(*observation) bool) bool {
+	for tries := 0; t.count > 0; tries++ {
+		if add != nil && tries < 2 && add(&t) {
+			return true
+		}
+		if !yield(&observation{observedState: observedState{start: t.at(0).Start, stack: t.stack, state: timeline.Running}}) {
+			return false
+		}
+		if t.count > 1 {
 			wait := t.observation
-			wait.start, wait.end = t.at(i-1).End, times.Wake
+			wait.start, wait.end = t.at(0).End, t.at(1).Wake
 			if !yield(&wait) {
 				return false
 			}
 		}
-		if !yield(&observation{observedState: observedState{start: times.Start, stack: t.stack, state: timeline.Running}}) {
-			return false
-		}
+		t.first, t.count = t.first+1, t.count-1
 	}
 	return true
 }
