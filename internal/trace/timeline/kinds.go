@@ -52,8 +52,8 @@ var kinds = [kindMask + 1]struct {
 }{
 	tracefmt.EvGoStatus:            {repeatsState, statusStackPayload, moveStatus},
 	tracefmt.EvGoStatusStack:       {repeatsState, statusStackPayload, moveStatus},
-	tracefmt.EvGoCreate:            {createsOther, peerStackPayload, moveReady},
-	tracefmt.EvGoCreateBlocked:     {createsOther, peerStackPayload, noMove},
+	tracefmt.EvGoCreate:            {createsOther, stackPayload, moveReady},
+	tracefmt.EvGoCreateBlocked:     {createsOther, stackPayload, noMove},
 	tracefmt.EvGoCreateSyscall:     {beginsRun, peerPayload, moveToCall},
 	tracefmt.EvGoUnblock:           {0, peerStackPayload, moveReady},
 	tracefmt.EvGoStart:             {beginsRun, peerPayload, moveStart},

@@ -50,8 +50,8 @@ type layout struct {
 	stackBits [kindMask + 1]uint8
 }
 
-// newLayout returns the layout of records for a generation with this clock and number of stacks. Creations and wakes get just
-// enough bits for the stack, so that as many goroutine numbers as possible fit next to it.
+// newLayout returns the layout of records for a generation with this clock and number of stacks. Wakes get just enough bits for the
+// stack, so that as many goroutine numbers as possible fit next to it.
 func newLayout(sc tracefmt.Scale, stacks int) (l layout) {
 	l.unit = sc.Unit()
 	stackIDBits := min(uint8(bits.Len(uint(stacks))), payloadBits-5)

@@ -77,7 +77,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 		times      bool // some times do not fit
 		kinds      []tracefmt.EventType
 	}{
-		{"many goroutines", text(1e6, 1<<(payloadBits-12)+100), false, []tracefmt.EventType{tracefmt.EvGoCreate, tracefmt.EvGoBlock, tracefmt.EvGoStatus}},
+		{"many goroutines", text(1e6, 1<<(payloadBits-12)+100), false, []tracefmt.EventType{tracefmt.EvGoBlock, tracefmt.EvGoStatus}},
 		{"times around the last that fits", late, true, []tracefmt.EventType{tracefmt.EvGoUnblock, tracefmt.EvGoStart}},
 		{"a clock of 64 ns", freq(late, "15625000"), true, []tracefmt.EventType{tracefmt.EvGoUnblock, tracefmt.EvGoStart}},
 		{"a clock of 48 ns, so units of 16", freq(early, "20833333"), false, []tracefmt.EventType{tracefmt.EvGoBlock}},

@@ -83,11 +83,7 @@ func (w *worker) beginGeneration(g *Gen, flags []uint8, layout layout) {
 		w.tracked = trackedMemory[w.id][:0] // reuse the memory of an earlier generation
 	}
 	w.reset()
-	for _, chunk := range w.tallies {
-		if chunk != nil {
-			clear(chunk[:])
-		}
-	}
+	w.tallies = nil
 	clear(w.pageCache[:])
 	w.events, w.last, w.orphans, w.lateTimes, w.unknownTypes = 0, 0, 0, 0, 0
 }
@@ -246,7 +242,7 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 				if z < nStack && flags[z] != 0 && cur != 0 {
 					w.storeFlagged(cur, flags[z], ev, t, run, uint32(z))
 				}
-				words[n] = w.encodeRecord(head, tooLate, t, uint64(g), z)
+				words[n] = w.encodeRecord(head, tooLate, t, 0, z) // the piece shows which goroutine it is
 				n++
 			case tracefmt.EvGoStatus, tracefmt.EvGoStatusStack:
 				g := w.denseID(x)
