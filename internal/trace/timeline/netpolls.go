@@ -44,7 +44,13 @@ func (w *unattributedWakes) reset() {
 // buildPolls finds the unattributed wakes, and which of them are by the poller, which ends waits for the network, and by timers; then
 // it groups the poller's wakes into polls. In the slots the wakes of each goroutine are together, so they are found there and sorted.
 func (g *Gen) buildPolls() {
-	pollerCount := 0
+	pollerCount, wakeCount := 0, 0
+	for i := range g.slots {
+		if g.slots[i].hasNoWaker() {
+			wakeCount++
+		}
+	}
+	g.unattributed = entry.Resize(g.unattributed, wakeCount)[:0]
 	for d := 1; d+1 < len(g.slotBase); d++ {
 		slots := g.slots[g.slotBase[d]:g.slotBase[d+1]]
 		for k := 1; k < len(slots); k++ {
@@ -71,7 +77,7 @@ func (g *Gen) buildPolls() {
 					wake.g |= maybePoller
 				}
 			}
-			g.unattributed = appendDoubling(g.unattributed, wake)
+			g.unattributed = append(g.unattributed, wake)
 		}
 	}
 	g.sortWakes()
