@@ -44,11 +44,14 @@ func sortLargestWakeups(list []finishedWakeup) []finishedWakeup {
 // herds. A goroutine joins a wakeup if it woke within HerdNS of the first one or, once the wakeup has HerdSize goroutines,
 // before the last of them had run.
 func (c *Collector) addHerds(g *timeline.Gen) {
+	stack, open := tracefmt.StackID(0), (*herdWakeup)(nil) // of the wake before
 	g.TimerWakes(func(w timeline.TimerWake) {
 		if w.Stack == 0 || w.MayBePoller && !c.waitedForTimer(&w) {
 			return
 		}
-		open := entry.GetOrAdd(c.openWakeups, w.Stack)
+		if w.Stack != stack {
+			stack, open = w.Stack, entry.GetOrAdd(c.openWakeups, w.Stack)
+		}
 		if age := w.Time - open.firstWake; age > HerdNS && (open.wakes < HerdSize || w.Time > open.lastEnd || age > maxHerdNS) {
 			c.finishWakeup(w.Stack, open)
 			*open = herdWakeup{firstWake: w.Time}
