@@ -250,8 +250,12 @@ func (r *runSource) finishTrace(c *collector, end int64) {
 // else one that is ready, else the one that began to wait last. It returns the main goroutine if there is none.
 func workingGoroutine(c *collector, g *timeline.Gen) uint64 {
 	best, bestRank, bestStart := uint64(mainID), 0, int64(0)
-	g.EachStart(func(id uint64, start tracefmt.StackID, _ int) {
-		if _, isDead := g.Death(id); isDead || id == mainID {
+	endsInWait := false
+	consider := func(id uint64, start tracefmt.StackID, _ int) {
+		if id == mainID || g.EndsInWait(id) != endsInWait {
+			return
+		}
+		if _, isDead := g.Death(id); isDead {
 			return
 		}
 		if start == 0 {
@@ -274,7 +278,11 @@ func workingGoroutine(c *collector, g *timeline.Gen) uint64 {
 		if rank > bestRank || rank == bestRank && (last.Start > bestStart || last.Start == bestStart && id < best) {
 			best, bestRank, bestStart = id, rank, last.Start
 		}
-	})
+	}
+	if g.EachStart(consider); bestRank <= 1 {
+		endsInWait = true
+		g.EachStart(consider)
+	}
 	return best
 }
 

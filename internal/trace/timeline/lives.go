@@ -138,6 +138,12 @@ func (g *Gen) Number(id uint64) uint32 { return g.ids.lookup(id) }
 // Knows reports whether a goroutine occurs in this generation.
 func (g *Gen) Knows(id uint64) bool { return g.ids.lookup(id) != 0 }
 
+// EndsInWait reports whether it is known of a goroutine that it waits at the end of the generation.
+func (g *Gen) EndsInWait(id uint64) bool {
+	d := g.ids.lookup(id)
+	return d != 0 && g.slotBase[d] < g.slotBase[d+1] && g.slots[g.slotBase[d+1]-1].endedInWait()
+}
+
 // Death returns when a goroutine ended, false if it did not end in this generation.
 func (g *Gen) Death(id uint64) (endTime int64, ok bool) { return g.DeathOf(g.ids.lookup(id)) }
 
@@ -147,7 +153,7 @@ func (g *Gen) DeathOf(d uint32) (endTime int64, ok bool) {
 		return 0, false
 	}
 	s := g.slots[g.slotBase[d+1]-1]
-	if s.rec == 0 {
+	if s.rec == 0 || s.endedInWait() {
 		return 0, false
 	}
 	end, ok := g.endOfRun(s.rec)

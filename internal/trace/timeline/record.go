@@ -252,6 +252,9 @@ func (s *slot) endedInNetwork() bool { return s.ownerBits&noWaker == networkWait
 // endedInOtherWait reports whether it is known of a run that it ended in a wait for something else.
 func (s *slot) endedInOtherWait() bool { return s.ownerBits&noWaker == otherWaitBit }
 
+// endedInWait reports whether it is known of a run that it ended in a wait.
+func (s *slot) endedInWait() bool { return s.endedInNetwork() || s.endedInOtherWait() }
+
 // firstTracked returns the index of the run's first tracked stack, false if it has none.
 func (s *slot) firstTracked() (index int, ok bool) {
 	return int(s.ownerBits &^ runBits), s.ownerBits&trackedBit != 0
