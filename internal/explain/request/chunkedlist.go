@@ -28,10 +28,15 @@ func (c *chunkedList[T]) element(i int) *T { return &c.chunks[i/chunkSize][i%chu
 // elements yields the elements from index from up to end.
 func (c *chunkedList[T]) elements(from, end int) iter.Seq[*T] {
 	return func(yield func(*T) bool) {
-		for i := from; i < end; i++ {
-			if !yield(c.element(i)) {
-				return
+		for from < end {
+			part := c.chunks[from/chunkSize][from%chunkSize:]
+			part = part[:min(len(part), end-from)]
+			for i := range part {
+				if !yield(&part[i]) {
+					return
+				}
 			}
+			from += len(part)
 		}
 	}
 }

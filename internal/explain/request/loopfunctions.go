@@ -1,6 +1,8 @@
 package request
 
 import (
+	"slices"
+
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -90,22 +92,24 @@ func (l *loopSource) loopFuncOf(c *collector, fn tracefmt.StringID, frames []tra
 // narrowPath shortens a goroutine's commonPath to the outermost functions that the stacks of its new waits have as well, and
 // records which function follows which in it.
 func (l *loopSource) narrowPath(c *collector, goroutine *loopGoroutine) {
-	lastStack := tracefmt.StackID(0)
+	var recent [4]tracefmt.StackID
+	n := 0
 	for obs := range goroutine.observations(skipIterations) {
-		if obs.state != timeline.Waiting || obs.stack == 0 || obs.stack == lastStack {
+		if obs.state != timeline.Waiting || obs.stack == 0 || slices.Contains(recent[:], obs.stack) {
 			continue
 		}
-		lastStack = obs.stack
+		recent[n%len(recent)] = obs.stack
+		n++
 		frames := c.syms.Stack(obs.stack)
 		if goroutine.commonPath == nil {
 			goroutine.commonPath = appendOutermost(frames, nil)
 			continue
 		}
-		path, n := goroutine.commonPath, 0
-		for n < len(path) && n < len(frames) && c.syms.Frame(path[n]).Func == c.syms.Frame(frames[len(frames)-1-n]).Func {
-			n++
+		path, common := goroutine.commonPath, 0
+		for common < len(path) && common < len(frames) && c.syms.Frame(path[common]).Func == c.syms.Frame(frames[len(frames)-1-common]).Func {
+			common++
 		}
-		goroutine.commonPath = path[:n]
+		goroutine.commonPath = path[:common]
 	}
 	for k := 0; k+1 < len(goroutine.commonPath); k++ {
 		fn, next := c.syms.Frame(goroutine.commonPath[k]).Func, c.syms.Frame(goroutine.commonPath[k+1]).Func

@@ -34,6 +34,7 @@ type loopSource struct {
 	// unclassified are the ended iterations of the current generation that can only be split when all have been
 	// counted.
 	unclassified chunkedList[endedIteration]
+	spareWaits   []iterationWait // memory for newWaits
 	// isUnknownServer says that the process accepts connections for a protocol that no source knows. scannedStacks is
 	// how many stacks were searched for that.
 	isUnknownServer bool
@@ -352,14 +353,16 @@ func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGo
 			stats.isServed = stats.rank == idleMost && obs.reason == reasonNetwork
 			stats.isPause = obs.reason == reasonSleep && stats.rank == 2 && !stats.isLibraryDelay
 		}
-		if l.isReader(obs.waker) && (info.isFetch || info.outerServiceFrame == 0) {
+		if (info.isFetch || info.outerServiceFrame == 0) && l.isReader(obs.waker) {
 			stats.receivedCount++
 		}
 		if obs.waker == 0 && obs.reason != reasonNetwork {
 			stats.timerCount++
 		}
-		if b, ok := g.BirthOf(obs.waker); ok && b.Creator == goroutine.id && !info.isFetch && !c.stackInfo(b.Stack).isFetch {
-			stats.selfEndedCount++
+		if obs.waker != 0 && !info.isFetch {
+			if b, ok := g.BirthOf(obs.waker); ok && b.Creator == goroutine.id && !c.stackInfo(b.Stack).isFetch {
+				stats.selfEndedCount++
+			}
 		}
 		if lastLoop != loop {
 			lastLoop = loop

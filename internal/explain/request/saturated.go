@@ -299,6 +299,9 @@ func (l *loopSource) silentReader(c *collector, g *timeline.Gen) (startFunc trac
 			case obs.reason != reasonSync:
 				stats.writes++ // it does something else
 			}
+			if 10*stats.writes > goroutine.endObservation-goroutine.firstObservation {
+				break // more than it can have reads
+			}
 		}
 		if stats.reads >= threshold.SmallSample && 10*stats.writes <= stats.reads {
 			readers[goroutine.id] = &stats

@@ -54,6 +54,9 @@ type stackInfo struct {
 	isLibraryLoop               bool // a library's loop called the service code
 	isLoopPause                 bool // a sleep here is the pause between iterations
 	isWorkSleep                 bool // a sleep here is part of the work
+
+	// lastInside and lastOutside are the last stacks for which isOutsideWaitCall was computed, by its result.
+	lastInside, lastOutside tracefmt.StackID
 }
 
 // workSleepDepth is from how many service frames on a sleep is part of the work and no pause between iterations.

@@ -39,6 +39,17 @@ type iterationWait struct {
 	start, resumed int64
 }
 
+// newWaits returns an empty list with room for the waits of most iterations, which are too many for an allocation each.
+func (l *loopSource) newWaits() []iterationWait {
+	const capacity = 2
+	if len(l.spareWaits) == 0 {
+		l.spareWaits = make([]iterationWait, capacity*512)
+	}
+	waits := l.spareWaits[:0:capacity]
+	l.spareWaits = l.spareWaits[capacity:]
+	return waits
+}
+
 // maxIterationWaits bounds the waits of an iteration that are stored.
 const maxIterationWaits = 1 << 10
 
@@ -96,6 +107,9 @@ func (in *iterationContent) add(loops *loopSource, c *collector, obs *observatio
 			in.awaitsRun = false
 			return
 		}
+		if in.waits == nil {
+			in.waits = loops.newWaits()
+		}
 		in.waits = append(in.waits, iterationWait{stack: wait, start: obs.start})
 		in.awaitsRun = true
 	}
@@ -109,6 +123,18 @@ func (l *loopSource) isOutsideWaitCall(c *collector, idle, id tracefmt.StackID) 
 		return false
 	}
 	info := c.stackInfo(idle)
+	if id != info.lastInside && id != info.lastOutside {
+		if l.leavesCall(c, info, idle, id) {
+			info.lastOutside = id
+		} else {
+			info.lastInside = id
+		}
+	}
+	return id == info.lastOutside
+}
+
+// leavesCall is isOutsideWaitCall for two different stacks; info describes idle.
+func (l *loopSource) leavesCall(c *collector, info *stackInfo, idle, id tracefmt.StackID) bool {
 	wait, stack, callIndex := c.syms.Stack(idle), c.syms.Stack(id), info.innermostIndex
 	if callIndex < 0 || len(stack) < len(wait)-callIndex {
 		return true
