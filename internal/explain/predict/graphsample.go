@@ -71,10 +71,7 @@ func stratumIndex(latency int64) int { return int(loglinear.Bucket(latency, stra
 // sampleKey returns the key of a request. Its factor makes this sample independent of the one in package detailed.
 func sampleKey(start int64, g uint64) uint64 { return sample.Key(start, g, 0xd1342543de82ef95) }
 
-// sampleKey returns the key of the graph's request.
-func (g *Graph) sampleKey() uint64 { return sampleKey(g.Start, g.G) }
-
-func smallerKeyFirst(a, b *Graph) int { return cmp.Compare(a.sampleKey(), b.sampleKey()) }
+func smallerKeyFirst(a, b *Graph) int { return cmp.Compare(a.key, b.key) }
 
 // Reserve counts weight requests like the one from start to end (trace time in ns) on goroutine g, and reserves a place for its
 // graph if the sample selects it. builder builds the graph later, because another request may replace it before. isFirst reports
@@ -92,7 +89,7 @@ func (s *Sample) Reserve(start, end int64, g uint64, weight int64, builder *Buil
 // BuildPending builds the graphs of reserved requests that are still selected, and forgets all reservations.
 func (s *Sample) BuildPending() {
 	for _, w := range s.pending {
-		if w.builder != nil && !s.smallestKeys.excludes(stratumIndex(w.Latency), w.sampleKey()) {
+		if w.builder != nil && !s.smallestKeys.excludes(stratumIndex(w.Latency), w.key) {
 			w.build()
 		}
 	}
@@ -117,13 +114,14 @@ func (s *Sample) Count(start, end int64, g uint64, weight int64) (selected bool)
 func (s *Sample) Add(g *Graph) {
 	i := stratumIndex(g.Latency)
 	st := s.strata[i]
+	g.key = sampleKey(g.Start, g.G)
 	if dropped, isFull := st.graphs.Add(g); isFull {
 		dropped.builder = nil
 	}
 	if last, isFull := st.graphs.Last(); isFull {
-		st.keyLimit = last.sampleKey()
+		st.keyLimit = last.key
 	}
-	s.smallestKeys.add(i, g.sampleKey())
+	s.smallestKeys.add(i, g.key)
 }
 
 // Merge adds the counts and graphs of a second sample, which must not be used afterwards.

@@ -28,6 +28,7 @@ type Graph struct {
 	computations   int32
 
 	builder   *Builder // it is only reserved in a Sample, see Reserve, and this builds it; else nil
+	key       uint64   // in a Sample, see sampleKey
 	isPartial bool     // it depends on a wait that began before the trace, so it is unknown which one
 }
 
@@ -144,7 +145,11 @@ func NewBuilder(stage *path.Stage) *Builder {
 }
 
 // build builds a reserved graph.
-func (g *Graph) build() { *g = *g.builder.Build(g.G, g.Start, g.Start+g.Latency) }
+func (g *Graph) build() {
+	key := g.key
+	*g = *g.builder.Build(g.G, g.Start, g.Start+g.Latency)
+	g.key = key
+}
 
 // Build returns the graph of a request on goroutine g in [from, to). If the graph would have more than maxIntervals steps, it
 // returns a chain of the critical path instead, see Chain.
