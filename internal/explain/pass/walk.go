@@ -202,10 +202,12 @@ func (p *Pass) walkPieces(reqs []request.Request, order []int32, pieceCount int)
 	}
 }
 
-// Bounds of the sample of a long request's pieces in one generation: one in piecesPerSampled, but at least minSampledPieces.
+// Bounds of the sample of a long request's pieces in one generation: one in piecesPerSampled, but at least minSampledPieces; fewer if
+// a report is not likely to show the request.
 const (
 	piecesPerSampled = 8
 	minSampledPieces = 192
+	hiddenPart       = 8
 )
 
 // representedTimes returns how much of its request's time each piece represents, in ns; 0 if it is not walked. Of many pieces of one
@@ -220,6 +222,9 @@ func (p *Pass) representedTimes(pieces []*request.Request) []int64 {
 			total += represented[to]
 		}
 		draws := max(minSampledPieces, (to-from)/piecesPerSampled)
+		if pieces[from].Kind == request.Run && !p.Finder.IsBatch() {
+			draws /= hiddenPart
+		}
 		if p.options.ExactFirst > 0 && to-from >= 2*draws {
 			drawPieces(represented[from:to], total/int64(draws)+1, uint64(pieces[from].Start))
 		}

@@ -22,15 +22,15 @@ import (
 //
 // The choice depends only on the requests, not on the workers.
 type plan struct {
-	quickGroups         []path.QuickGroup // in the order of requests
-	chunks              []plannedChunk
-	weights             []int32     // by candidate; 0 if it is not walked
-	candidates          []candidate // requests, then the units of chunks
-	groupIndexes        map[path.GroupKey]int32
-	strata              []stratum
-	groups              []plannedGroup
-	remainderCandidates []rankedRequest
-	markPhases          []interval // the mark phases of the collector, in order of time
+	quickGroups  []path.QuickGroup // in the order of requests
+	chunks       []plannedChunk
+	weights      []int32     // by candidate; 0 if it is not walked
+	candidates   []candidate // requests, then the units of chunks
+	groupIndexes map[path.GroupKey]int32
+	strata       []stratum
+	groups       []plannedGroup
+	ranked       []rankedRequest // by stratum, of those with a remainder
+	markPhases   []interval      // the mark phases of the collector, in order of time
 	// history has the latencies of each group in this generation and the earlier planned ones.
 	history map[path.GroupKey]*latencyCounts
 }
@@ -68,6 +68,7 @@ type stratum struct {
 	sampleSize               int32  // approximate number of requests that are walked, if not all
 	lowestChance             uint64 // lowest chance of its candidates, for the case that the sample would be empty
 	lowestIndex              int32  // the candidate with that chance
+	nextRanked               int32  // index in ranked of its next walked request
 }
 
 // A rankedRequest is a walked request that may represent one more request of its stratum.
@@ -453,7 +454,14 @@ func (pl *plan) assignWeights() {
 		stratum.remainder = stratum.count % stratum.walked
 	}
 	// The remainder of a division goes to single requests. They are chosen by chance, because the order depends on the workers.
-	pl.remainderCandidates = pl.remainderCandidates[:0]
+	rankedCount := int32(0)
+	for i := range pl.strata {
+		pl.strata[i].nextRanked = rankedCount
+		if pl.strata[i].remainder > 0 {
+			rankedCount += pl.strata[i].walked
+		}
+	}
+	pl.ranked = entry.Resize(pl.ranked, int(rankedCount))
 	for k := range pl.candidates {
 		candidate := &pl.candidates[k]
 		if candidate.stratum < 0 || pl.weights[k] == 0 {
@@ -462,14 +470,18 @@ func (pl *plan) assignWeights() {
 		stratum := &pl.strata[candidate.stratum]
 		pl.weights[k] = stratum.count / stratum.walked
 		if stratum.remainder > 0 {
-			pl.remainderCandidates = append(pl.remainderCandidates, rankedRequest{candidate.chance, int32(k)})
+			pl.ranked[stratum.nextRanked] = rankedRequest{candidate.chance, int32(k)}
+			stratum.nextRanked++
 		}
 	}
-	slices.SortFunc(pl.remainderCandidates, func(a, b rankedRequest) int { return cmp.Compare(a.chance, b.chance) })
-	for _, drawn := range pl.remainderCandidates {
-		if stratum := &pl.strata[pl.candidates[drawn.index].stratum]; stratum.remainder > 0 {
-			pl.weights[drawn.index]++
-			stratum.remainder--
+	for i := range pl.strata {
+		stratum := &pl.strata[i]
+		if stratum.remainder > 0 {
+			list := pl.ranked[stratum.nextRanked-stratum.walked : stratum.nextRanked]
+			slices.SortFunc(list, func(a, b rankedRequest) int { return cmp.Compare(a.chance, b.chance) })
+			for _, drawn := range list[:stratum.remainder] {
+				pl.weights[drawn.index]++
+			}
 		}
 	}
 }
