@@ -262,6 +262,10 @@ func (p *Pass) RunDecoder(ctx context.Context, decoder *timeline.Decoder, rd *tr
 		p.End = max(p.End, g.End)
 		p.Events += g.Events
 		p.Window.Gens = append(p.Window.Gens, g)
+		for _, l := range p.Listeners { // first, because some work in the background
+			l.AddGeneration(g, &p.Symbols, isAfterGap)
+		}
+		isAfterGap = false
 		reqs := p.Finder.Add(g)
 		series := p.Finder.Series()
 		if !p.plansSeries() {
@@ -272,12 +276,7 @@ func (p *Pass) RunDecoder(ctx context.Context, decoder *timeline.Decoder, rd *tr
 			decoder.DropMarks(g)
 		}
 		oldest = p.Finder.OldestOpen()
-		genIsAfterGap := isAfterGap
-		isAfterGap = false
 		go func() {
-			for _, l := range p.Listeners {
-				l.AddGeneration(g, &p.Symbols, genIsAfterGap)
-			}
 			p.walkGeneration(reqs, series)
 			walked <- struct{}{}
 		}()
