@@ -61,35 +61,45 @@ func (c *Classifier) Segments(steps []critpath.Step) []Segment {
 	return c.segments
 }
 
-// addSegment appends a segment, or extends the last one if the two are adjacent and otherwise equal. An empty segment is
-// dropped.
+// addSegment appends a segment: see closeSegment.
 func (c *Classifier) addSegment(s *Segment) {
+	c.segments = append(c.segments, *s)
+	c.closeSegment()
+}
+
+// closeSegment drops the last segment if it is empty, or if the one before can be extended by it: the two are adjacent and otherwise
+// equal. addStep fills segments in place: to copy a fresh struct, the CPU waits until the stores to its fields are done.
+func (c *Classifier) closeSegment() {
+	n := len(c.segments) - 1
+	s := &c.segments[n]
 	if s.End <= s.Start {
+		c.segments = c.segments[:n]
 		return
 	}
-	if n := len(c.segments); n > 0 {
+	if n > 0 {
 		last := &c.segments[n-1]
 		if last.End == s.Start && last.Code == s.Code && last.Site == s.Site && last.G == s.G && last.FollowedWait == s.FollowedWait && last.Kind == s.Kind && last.SiteSource == s.SiteSource && last.RunLength == s.RunLength && last.BracketSite == s.BracketSite && last.Inbound == s.Inbound && last.Stack == s.Stack && last.Call == s.Call && last.Remote == s.Remote && last.RemoteG == s.RemoteG {
 			last.End = s.End
-			return
+			c.segments = c.segments[:n]
 		}
 	}
-	c.segments = append(c.segments, *s)
 }
 
 // addStep decides the cause of a step by its kind, and adds its segments. Running and ready time is divided further.
 func (c *Classifier) addStep(step *critpath.Step) {
-	segment := Segment{Start: step.Start, End: step.End, G: step.G, FollowedWait: step.FollowedWait}
+	if step.Kind == critpath.Runnable {
+		c.addRunnable(Segment{Start: step.Start, End: step.End, G: step.G, FollowedWait: step.FollowedWait, Site: c.Sites.SiteOf(step.Stack)})
+		return
+	}
+	c.segments = append(c.segments, Segment{})
+	segment := &c.segments[len(c.segments)-1]
+	segment.Start, segment.End, segment.G, segment.FollowedWait = step.Start, step.End, step.G, step.FollowedWait
 	switch step.Kind {
 	case critpath.CPU:
 		c.addRunning(step, segment)
 		return
-	case critpath.Runnable:
-		segment.Site = c.Sites.SiteOf(step.Stack)
-		c.addRunnable(segment)
-		return
 	case critpath.Unknown:
-		c.addSegment(&segment)
+		c.closeSegment()
 		return
 	case critpath.Syscall:
 		segment.Call, segment.Kind = c.Sites.SocketCall(step.Stack), c.Sites.CCall(step.Stack)
@@ -103,10 +113,12 @@ func (c *Classifier) addStep(step *critpath.Step) {
 			segment.Remote = step.Remote.WayCause
 		}
 	case critpath.Remote:
-		segment.Code, segment.Site, segment.Call = Code(Network), c.Sites.SiteOf(step.Stack), c.Sites.CallOf(step.Stack)
+		remote := *segment
+		c.segments = c.segments[:len(c.segments)-1]
+		remote.Code, remote.Site, remote.Call = Code(Network), c.Sites.SiteOf(step.Stack), c.Sites.CallOf(step.Stack)
 		step.Remote.EachPart(step.Start, step.End, func(start, end int64, part *critpath.RemotePart) {
-			segment.Start, segment.End, segment.Remote, segment.RemoteG = start, end, part.Cause, part.G
-			c.addSegment(&segment)
+			remote.Start, remote.End, remote.Remote, remote.RemoteG = start, end, part.Cause, part.G
+			c.addSegment(&remote)
 		})
 		return
 	case critpath.StopWorld:
@@ -119,7 +131,7 @@ func (c *Classifier) addStep(step *critpath.Step) {
 	if stepCause.calls && segment.Call == 0 {
 		segment.Call = c.Sites.CallOf(step.Stack)
 	}
-	c.addSegment(&segment)
+	c.closeSegment()
 }
 
 // stepCauses has the cause of each kind of step that has only one. calls reports whether the segment gets a Call.
@@ -138,9 +150,9 @@ var stepCauses = [...]struct {
 	critpath.StopWorld: {STW, false},
 }
 
-// addRunning adds running time with its site: divided at CPU samples if there are some, otherwise at the site of the event that
+// addRunning completes the last segment, of running time, with its site: divided at CPU samples if there are some, otherwise at the site of the event that
 // ended the run. If only the event before the run shows code outside the standard library, its site is used.
-func (c *Classifier) addRunning(step *critpath.Step, segment Segment) {
+func (c *Classifier) addRunning(step *critpath.Step, segment *Segment) {
 	segment.Code = Code(CPU)
 	segment.SiteSource = SiteFromBracket
 	segment.Site = c.Sites.SiteOf(step.Stack)
@@ -153,16 +165,21 @@ func (c *Classifier) addRunning(step *critpath.Step, segment Segment) {
 	}
 	gen := c.generationAt(segment.Start)
 	if gen == nil || len(gen.Samples) == 0 {
-		c.addSegment(&segment)
+		c.closeSegment()
 		return
 	}
 	segment.BracketSite, segment.RunLength = segment.Site, runLengthOf(segment.End-segment.Start)
 	// Each sample represents the time nearest to it.
 	samples := gen.SamplesIn(segment.G, segment.Start, segment.End)
-	start := segment.Start
+	if len(samples) == 0 {
+		c.closeSegment()
+		return
+	}
+	run, start := *segment, segment.Start
+	c.segments = c.segments[:len(c.segments)-1]
 	for k, sample := range samples {
-		part := segment
-		part.Start, part.End = start, segment.End
+		part := run
+		part.Start, part.End = start, run.End
 		if k+1 < len(samples) {
 			part.End = max(start, (gen.Samples[sample].Time+gen.Samples[samples[k+1]].Time)/2)
 		}
@@ -170,9 +187,6 @@ func (c *Classifier) addRunning(step *critpath.Step, segment Segment) {
 		part.Site = c.Sites.SiteOf(part.Stack)
 		start = part.End
 		c.addSegment(&part)
-	}
-	if len(samples) == 0 {
-		c.addSegment(&segment)
 	}
 }
 

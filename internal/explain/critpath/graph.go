@@ -157,7 +157,7 @@ type graphBuilder struct {
 // Graph returns the dependency graph of what goroutine g did in [from, to). It returns nil if the graph would be too large, or
 // if it does not reproduce the trace's times (isConsistent). Later calls do not change it.
 func (w *Walker) Graph(g uint64, from, to int64) *Graph {
-	w.steps, w.spans, w.frames, w.FollowedWaits = w.steps[:0], w.spans[:0], w.frames[:0], w.FollowedWaits[:0]
+	w.steps, w.spans, w.frames, w.FollowedWaits, w.gapEnd = w.steps[:0], w.spans[:0], w.frames[:0], w.FollowedWaits[:0], 0
 	builder := &graphBuilder{walker: w, rootG: g, start: from, end: to}
 	builder.parts = append(builder.parts, &graphPart{g: g, start: from, end: to, hasOrigin: true, scannedUntil: from, answers: w.findAnswers(g, from)})
 	for i := 0; i < len(builder.parts) && !builder.failed; i++ {

@@ -17,10 +17,13 @@ func (w *Walker) unreadTime(wakeTime int64, bySysmon bool) int64 {
 
 // PollGap returns the time, in ns, since the network was last polled before t; 0 if no poll is known.
 func (w *Walker) PollGap(t int64) int64 {
-	if pollTime, ok := w.lastPoll(t); ok && pollTime < t {
-		return t - pollTime
+	if t != w.gapEnd { // the wait and the time after it ask for the same gap
+		w.gapEnd, w.gap = t, 0
+		if pollTime, ok := w.lastPoll(t); ok && pollTime < t {
+			w.gap = t - pollTime
+		}
 	}
-	return 0
+	return w.gap
 }
 
 // lastPoll returns the time of the last poll of the network before t; false if the generation of t and the one before have

@@ -81,6 +81,7 @@ type Walker struct {
 	frames        []walkFrame
 	steps         []Step
 	reasonClasses []waitReason // by string
+	gapEnd, gap   int64        // of the last poll gap in the walk
 }
 
 // A walkFrame is one goroutine on the stack of goroutines through which the walk went. The innermost frame, where the walk is,
@@ -109,7 +110,7 @@ func New(window *timeline.Window, symbols *tracefmt.Symbols) *Walker {
 // gap or overlap. The slice is valid until the next call.
 func (w *Walker) Walk(g uint64, from, to int64) []Step {
 	w.steps, w.spans, w.frames, w.FollowedWaits = w.steps[:0], w.spans[:0], w.frames[:0], w.FollowedWaits[:0]
-	w.Truncated = false
+	w.Truncated, w.gapEnd = false, 0
 	if to <= from {
 		return nil
 	}
