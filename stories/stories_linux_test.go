@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/stories/stage"
@@ -87,10 +88,7 @@ func TestStories(t *testing.T) {
 			}
 			c := claims[s.name]
 			run := func(healthy bool) (*stage.Result, map[string]error) {
-				r, err := runStory(t.Context(), s.run, stage.Options{Short: true, Healthy: healthy, Log: t.Output()})
-				if err != nil {
-					t.Fatal(err)
-				}
+				r := must.Have(runStory(t.Context(), s.run, stage.Options{Short: true, Healthy: healthy, Log: t.Output()}))(t)
 				if r.Void != "" && !healthy {
 					t.Skip(r.Void)
 				}

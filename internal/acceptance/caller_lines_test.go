@@ -90,9 +90,7 @@ func TestJudgedRules(t *testing.T) {
 				judged = false
 			}
 		}
-		if judged != want {
-			t.Errorf("%s: %s", name, rep.Judged.Text)
-		}
+		check.True(t, judged == want, "%s: %s", name, rep.Judged.Text)
 		var out bytes.Buffer
 		if err := text.Write(&out, rep, text.Options{Width: 200, Full: true}); err != nil || !strings.Contains(out.String(), fmt.Sprintf("\njudged   %d rules: ", len(report.RuleCodes()))) {
 			t.Errorf("%s: the text does not say which rules judged (%v):\n%s", name, err, out.String())

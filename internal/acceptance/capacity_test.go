@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/cli"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
@@ -39,9 +40,7 @@ func TestCapacity(t *testing.T) {
 	for name, truth := range capacityTruths {
 		t.Run(name, func(t *testing.T) {
 			c := capacityOf(t, name, fmt.Sprintf("load=%g", 0.8*truth.knee))
-			if len(c.Limits) == 0 {
-				t.Fatal("no limit")
-			}
+			must.True(t, len(c.Limits) != 0, "no limit")
 			first := &c.Limits[0]
 			if first.Kind != truth.kind || first.Site == nil || first.Site.Line != truth.line || first.Servers != truth.servers {
 				t.Errorf("first limit %s %v with %g servers, want %s line %d with %g", first.Kind, first.Site, first.Servers, truth.kind, truth.line, truth.servers)
@@ -61,9 +60,7 @@ func TestCapacity(t *testing.T) {
 		})
 	}
 	files := must.Have(filepath.Glob(filepath.Join(testprog.RecordingsDir(t), "capacity", "*")))(t)
-	if len(files) != len(capacityTruths) {
-		t.Errorf("%d recordings have %d truths", len(files), len(capacityTruths))
-	}
+	check.True(t, len(files) == len(capacityTruths), "%d recordings have %d truths", len(files), len(capacityTruths))
 }
 
 // TestCapacityByGroup finds that a third of the lock's time is for the few requests that need it for three times as long.
@@ -77,9 +74,7 @@ func TestCapacityByGroup(t *testing.T) {
 // TestCapacityOfWrites finds that those requests use up an RWMutex that write, not those that wait for it most.
 func TestCapacityOfWrites(t *testing.T) {
 	groups := capacityOf(t, "rwlock").Limits[0].Groups
-	if len(groups) != 1 || groups[0].Name != "main.(*service).rebuildTable" {
-		t.Errorf("the lock is used by %+v", groups)
-	}
+	check.True(t, len(groups) == 1 && groups[0].Name == "main.(*service).rebuildTable", "the lock is used by %+v", groups)
 }
 
 // TestCapacityChanges combines changes with a recording.
@@ -93,16 +88,12 @@ func TestCapacityChanges(t *testing.T) {
 		t.Errorf("with ten times the load: %s", c.Text)
 	}
 	quota := capacityOf(t, "semaphore", "slots@main.go:78=1000", "quota=0.1").Limits[0]
-	if quota.Kind != report.LimitQuota || quota.Servers != 0.1 {
-		t.Errorf("with 1,000 slots the first limit is %+v", quota)
-	}
+	check.True(t, quota.Kind == report.LimitQuota && quota.Servers == 0.1, "with 1,000 slots the first limit is %+v", quota)
 	if unlocked := capacityOf(t, "mix", "unlock@main.go:194").Limits[0]; unlocked.Kind != report.LimitCPU {
 		t.Errorf("without the lock the first limit is %+v", unlocked)
 	}
 	half := capacityOf(t, "stage", "main.go:216=50%").Limits[0].SaturatesPerS / capacityOf(t, "stage").Limits[0].SaturatesPerS
-	if math.Abs(half-2) > 0.01 {
-		t.Errorf("half the work of a stage saturates at %g times the load", half)
-	}
+	check.True(t, math.Abs(half-2) <= 0.01, "half the work of a stage saturates at %g times the load", half)
 }
 
 // TestCapacityText reads the answer as a person does.

@@ -50,13 +50,9 @@ func TestKernelLanes(t *testing.T) {
 		}
 	}
 	for _, state := range []report.ThreadState{report.ThreadOnCPU, report.ThreadCPUWait, report.ThreadDisk} {
-		if countByState[state] == 0 {
-			t.Errorf("no thread was %s: %v", state, countByState)
-		}
+		check.True(t, countByState[state] != 0, "no thread was %s: %v", state, countByState)
 	}
-	if arrived == 0 || otherSpans == 0 {
-		t.Errorf("%d requests begin with an arrival, %d spans of other processes", arrived, otherSpans)
-	}
+	check.True(t, arrived != 0 && otherSpans != 0, "%d requests begin with an arrival, %d spans of other processes", arrived, otherSpans)
 }
 
 func checkThreads(t *testing.T, name string, r *report.Request, countByState map[report.ThreadState]int) {
@@ -78,9 +74,7 @@ func checkThreads(t *testing.T, name string, r *report.Request, countByState map
 			for _, x := range l.Threads {
 				isShown = isShown || x.State == report.ThreadDisk && x.StartNS <= s.StartNS && s.StartNS+s.DurationNS <= x.StartNS+x.DurationNS
 			}
-			if !isShown {
-				t.Errorf("%s: the lane does not show the page fault of %d ns at %d", name, s.DurationNS, s.StartNS)
-			}
+			check.True(t, isShown, "%s: the lane does not show the page fault of %d ns at %d", name, s.DurationNS, s.StartNS)
 		}
 	}
 }
@@ -95,9 +89,7 @@ func TestKernelReread(t *testing.T) {
 		for k := range rep.Groups[i].Slowest {
 			want := &rep.Groups[i].Slowest[k]
 			n, ok := tr.Find(want.ID)
-			if !ok {
-				t.Fatalf("request %s is not in the index", want.ID)
-			}
+			must.True(t, ok, "request %s is not in the index", want.ID)
 			if got := must.Have(tr.Request(t.Context(), int(n)))(t); !reflect.DeepEqual(got, want) {
 				t.Errorf("request %s\n%+v\nin the report\n%+v", want.ID, got, want)
 			}
@@ -105,18 +97,14 @@ func TestKernelReread(t *testing.T) {
 		}
 	}
 	cpus := tr.Facts().CPUs
-	if compared == 0 || len(cpus) != 2 {
-		t.Fatalf("%d requests compared, CPUs %v", compared, cpus)
-	}
+	must.True(t, compared != 0 && len(cpus) == 2, "%d requests compared, CPUs %v", compared, cpus)
 	q := &rep.Groups[0].Slowest[0]
 	tile := inspect.Tile{From: q.StartNS, To: q.StartNS + q.LatencyNS, Buckets: 4096, Lanes: []inspect.Lane{{Kind: inspect.ThreadLane, ID: q.Goroutine}, {Kind: inspect.CPULane, ID: 0}, {Kind: inspect.CPULane, ID: 1}}}
 	strips := must.Have(tr.Strips(t.Context(), tile))(t)
 	if got, want := len(strips.Strips[0].Pieces), len(q.Lanes[0].Threads); got != want {
 		t.Errorf("the lane of the request's thread has %d pieces, want %d", got, want)
 	}
-	if len(strips.Strips[1].Pieces)+len(strips.Strips[2].Pieces) == 0 {
-		t.Error("nothing had a CPU")
-	}
+	check.True(t, len(strips.Strips[1].Pieces)+len(strips.Strips[2].Pieces) != 0, "nothing had a CPU")
 	tile.From, tile.To, tile.Buckets = 0, rep.Input.DurationNS, 100
 	if strips = must.Have(tr.Strips(t.Context(), tile))(t); strips.Strips[1].Sums == nil {
 		t.Error("no sums of the CPUs over the whole trace")
@@ -162,9 +150,7 @@ func TestPeerLanes(t *testing.T) {
 	lane := &q.Lanes[slices.IndexFunc(q.Lanes, func(l report.Lane) bool { return len(l.Peers) > 0 })]
 	end := q.StartNS
 	for _, x := range lane.Peers {
-		if x.StartNS < end || x.StartNS+x.DurationNS > q.StartNS+q.LatencyNS {
-			t.Errorf("%+v begins before %d", x, end)
-		}
+		check.True(t, x.StartNS >= end && x.StartNS+x.DurationNS <= q.StartNS+q.LatencyNS, "%+v begins before %d", x, end)
 		end = x.StartNS + x.DurationNS
 	}
 	for _, s := range q.Segments {

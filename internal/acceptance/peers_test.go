@@ -169,9 +169,7 @@ func TestServices(t *testing.T) {
 		for _, c := range g.All().Causes {
 			bandNS += c.TotalNS
 		}
-		if bandNS != g.TotalNS {
-			t.Errorf("the causes add up to %d ns, the requests to %d", bandNS, g.TotalNS)
-		}
+		check.True(t, bandNS == g.TotalNS, "the causes add up to %d ns, the requests to %d", bandNS, g.TotalNS)
 		i := slices.IndexFunc(rep.Findings, func(f report.Finding) bool { return f.Code == report.RuleSleep })
 		if i != 0 || rep.Findings[0].Service != "server" || len(rep.Findings[0].AskedBy) != 1 || rep.Findings[0].AskedBy[0].Group != g.ID {
 			t.Errorf("the first finding is %+v", rep.Findings[0])

@@ -167,9 +167,7 @@ func TestPsTaken(t *testing.T) {
 			}
 		}
 		data, err := b.Bytes()
-		if err != nil {
-			t.Fatal(c.code, err)
-		}
+		must.Do(t, err, c.code)
 		rep := explainBytes(t, data, whylate.Options{})
 		if len(rep.Findings) == 0 {
 			t.Errorf("%s: no findings", c.code)

@@ -79,9 +79,7 @@ func TestViewDataAgrees(t *testing.T) {
 			for _, s := range g.Typical.Segments {
 				total += s.DurationNS
 			}
-			if total != g.Typical.LatencyNS {
-				t.Errorf("the typical request's segments sum to %d ns, its latency is %d", total, g.Typical.LatencyNS)
-			}
+			check.True(t, total == g.Typical.LatencyNS, "the typical request's segments sum to %d ns, its latency is %d", total, g.Typical.LatencyNS)
 			if slices.ContainsFunc(g.Slowest, func(r report.Request) bool { return r.ID == g.Typical.ID }) {
 				t.Error("the typical request is one of the slowest")
 			}
@@ -92,9 +90,7 @@ func TestViewDataAgrees(t *testing.T) {
 	must.True(t, s != nil && len(s.HeapBytes) != 0 && len(s.GC) >= 6 && len(s.STW) >= 6 && len(s.PsIdle) != 0, "series are missing: %+v", s)
 	check.True(t, reflect.DeepEqual(s, parallel.Runtime.Series), "the series differ with 3 workers")
 	for name, list := range map[string][][2]int64{"heap": s.HeapBytes, "goal": s.GoalBytes, "procs": s.GOMAXPROCS, "gc": s.GC, "stw": s.STW, "idle": s.PsIdle, "running": s.Running, "runnable": s.Runnable, "syscall": s.Syscall} {
-		if !slices.IsSortedFunc(list, func(a, b [2]int64) int { return int(a[0] - b[0]) }) {
-			t.Errorf("%s: not in order of time", name)
-		}
+		check.True(t, slices.IsSortedFunc(list, func(a, b [2]int64) int { return int(a[0] - b[0]) }), "%s: not in order of time", name)
 		for _, p := range list {
 			check.True(t, p[0] >= 0 && p[0] <= rep.Input.DurationNS && p[1] >= 0, "%s: %v is outside the trace", name, p)
 		}

@@ -48,9 +48,7 @@ func TestRecordServices(t *testing.T) {
 	closed.Close()
 	status, stdout, stderr := runRecord(t.Context(), "--no-host", "-d", "1s", "-o", file, "audit="+audit, "stock="+stock, "gone="+closed.URL)
 	check.Equal(t, status, ExitFailed, "with a service that does not answer: %s", stderr)
-	if !strings.Contains(stdout, file+"#stock") || !strings.Contains(stderr, "refused") {
-		t.Errorf("output %q, messages %q", stdout, stderr)
-	}
+	check.True(t, strings.Contains(stdout, file+"#stock") && strings.Contains(stderr, "refused"), "output %q, messages %q", stdout, stderr)
 	if left := must.Have(os.ReadDir(dir))(t); len(left) != 1 {
 		t.Errorf("there are %d files, want one: %v", len(left), left)
 	}
@@ -138,9 +136,7 @@ func TestFlightServices(t *testing.T) {
 		t.Errorf("the services are %v", names)
 	}
 	recording, size := services.Recording("b")
-	if must.Have(bundle.New(recording, size))(t).Meta().Flight == nil {
-		t.Error("the recording is not that of the flight recorder")
-	}
+	check.True(t, must.Have(bundle.New(recording, size))(t).Meta().Flight != nil, "the recording is not that of the flight recorder")
 }
 
 // checkSwitch views a file with the recordings of audit and stock: first that of audit, then on demand that of stock.
@@ -181,9 +177,7 @@ func checkSwitch(t *testing.T, file string) {
 		q.Header.Set("Origin", strings.TrimSuffix(url, "/"))
 		res := must.Have(http.DefaultClient.Do(q))(t)
 		res.Body.Close()
-		if res.StatusCode != c.status {
-			t.Errorf("the answer to a request for %s is %s", c.service, res.Status)
-		}
+		check.True(t, res.StatusCode == c.status, "the answer to a request for %s is %s", c.service, res.Status)
 	}
 	shows("stock")
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/whylate/whylate/internal/cli/experiments"
 	"github.com/whylate/whylate/internal/experiment/demo/client"
 	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
 )
@@ -228,9 +229,7 @@ func TestExplainInterrupted(t *testing.T) {
 				cancel()
 			}()
 			var out, errs bytes.Buffer
-			if status := Run(ctx, []string{"explain", "--json", "-"}, in, &out, &errs); status != ExitInterrupted {
-				t.Errorf("exit status %d", status)
-			}
+			check.Equal(t, Run(ctx, []string{"explain", "--json", "-"}, in, &out, &errs), ExitInterrupted, "exit status")
 			if !strings.Contains(errs.String(), c.stderr) || strings.Count(errs.String(), "\n") != 1 {
 				t.Errorf("standard error %q", errs.String())
 			}
@@ -251,9 +250,7 @@ func TestExplainURL(t *testing.T) {
 		t.Fatalf("exit status %d, standard error %q", status, errs.String())
 	}
 	schematest.Validate(t, "the report of a URL", out.Bytes())
-	if strings.Contains(out.String()+errs.String(), "s3cret") {
-		t.Error("the password is in the output")
-	}
+	check.False(t, strings.Contains(out.String()+errs.String(), "s3cret"), "the password is in the output")
 	if !strings.Contains(out.String(), `"name": "`+url+`/debug/pprof/trace`) {
 		t.Errorf("the report does not name %s:\n%.300s", url, out.String())
 	}
@@ -323,9 +320,7 @@ func TestIsURL(t *testing.T) {
 		"http://svc": true, "HTTPS://svc:1/x": true, "svc:6060": true, ":6060": true, "[::1]:6060/debug/pprof": true, "svc-1.ns_2:6060/debug": true,
 		"x.trace": false, "-": false, "./a:b": false, `C:\x.trace`: false, "C:/x.trace": false, "ftp://x": false, "svc": false, "a:123456": false,
 	} {
-		if got := isURL(arg); got != want {
-			t.Errorf("isURL(%q) = %v", arg, got)
-		}
+		check.Equal(t, isURL(arg), want, "isURL(%q)", arg)
 	}
 }
 
@@ -335,8 +330,6 @@ func TestParseSize(t *testing.T) {
 		"": 0, "MB": 0, "-1": 0, "0": 0, "12XB": 0, "NaN": 0, "1e999": 0, "Inf": 0, "9999999999TB": 0, "1.2.3M": 0,
 	} {
 		got, err := words.ParseBytes(in)
-		if got != want || (err == nil) != (want > 0) {
-			t.Errorf("ParseBytes(%q) = %d, %v, want %d", in, got, err, want)
-		}
+		check.True(t, got == want && (err == nil) == (want > 0), "ParseBytes(%q) = %d, %v, want %d", in, got, err, want)
 	}
 }

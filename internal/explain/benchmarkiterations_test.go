@@ -3,6 +3,7 @@ package explain
 import (
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -28,9 +29,7 @@ func TestIterations(t *testing.T) {
 		if it := (&Options{Iterations: list}).iterationsOf(c.group); it != nil {
 			got = *it
 		}
-		if got != c.want {
-			t.Errorf("%s with %q: got %v, want %v", c.group.Name, c.text, got, c.want)
-		}
+		check.Equal(t, got, c.want, "%s with %q", c.group.Name, c.text)
 	}
 	for _, text := range []string{"", "0", "-3", "many", "PASS"} {
 		if _, err := ParseIterations(text); err == nil {

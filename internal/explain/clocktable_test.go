@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -22,9 +23,7 @@ type movedClock struct{ mono, wall, ppm int64 }
 // rewrite returns the changed trace, and the time of the first clock snapshot on its monotonic clock.
 func (c movedClock) rewrite(t *testing.T, trace []byte) (moved []byte, snapshot int64) {
 	replace := func(old, changed []byte) {
-		if len(old) != len(changed) || bytes.Count(trace, old) != 1 {
-			t.Fatalf("cannot replace %x by %x", old, changed)
-		}
+		must.True(t, len(old) == len(changed) && bytes.Count(trace, old) == 1, "cannot replace %x by %x", old, changed)
 		trace = bytes.Replace(trace, old, changed, 1)
 	}
 	numbers := func(list ...uint64) (out []byte) {
@@ -101,9 +100,7 @@ func TestMovedClocks(t *testing.T) {
 			for _, at := range []int64{callee.server.From, callee.server.To} {
 				_, slack := link.OffsetAt(at)
 				d := truth(caller, "audit", link.ToClient(at)) - truth(callee, "stock", at)
-				if max(d, -d) > slack || slack > 500e3 {
-					t.Errorf("%s moved by %+v: the offset is wrong by %d ns, want less than %d", moved, c, d, slack)
-				}
+				check.True(t, max(d, -d) <= slack && slack <= 500e3, "%s moved by %+v: the offset is wrong by %d ns, want less than %d", moved, c, d, slack)
 			}
 			clock := rep.Services[1].Clock
 			d := truth(callee, "stock", callee.server.From) - truth(caller, "audit", caller.server.From)
@@ -120,9 +117,7 @@ func TestMovedClocks(t *testing.T) {
 					}
 				}
 			}
-			if ways == 0 {
-				t.Errorf("%s moved by %+v: no segment on the way to stock has the error of the clocks", moved, c)
-			}
+			check.True(t, ways != 0, "%s moved by %+v: no segment on the way to stock has the error of the clocks", moved, c)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/explain/exchange"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
@@ -110,9 +111,7 @@ func TestShopOfTwoHosts(t *testing.T) {
 		moved := c.applyTo(trace)
 		services[0].Reopen = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(moved)), nil }
 		two, n := checkShop(t, "", services)
-		if n != calls {
-			t.Errorf("%+v: %d calls are joined, %d on one host", c, n, calls)
-		}
+		check.True(t, n == calls, "%+v: %d calls are joined, %d on one host", c, n, calls)
 		offset, clock := one.Services[1].Clock.OffsetNS, two.Services[1].Clock
 		if clock == nil || clock.LowNS > offset || clock.HighNS < offset || clock.HighNS == clock.LowNS {
 			t.Errorf("%+v: the traces begin %+v apart, %d on one host", c, clock, offset)
@@ -159,13 +158,9 @@ func checkShop(t *testing.T, protocol string, services []*Service) (rep *report.
 				t.Errorf("a wait until %d is joined with the request of %+v", c.End+mono, span)
 			}
 		}
-		if len(ids) == 0 {
-			t.Errorf("a wait until %d is joined with an unknown request", c.End+mono)
-		}
+		check.True(t, len(ids) != 0, "a wait until %d is joined with an unknown request", c.End+mono)
 	}
-	if len(joined) < 8 || len(joined) > made {
-		t.Errorf("%d calls are joined, of %d in the recording", len(joined), made)
-	}
+	check.True(t, len(joined) >= 8 && len(joined) <= made, "%d calls are joined, of %d in the recording", len(joined), made)
 	segments := 0
 	for i := range rep.Groups {
 		for _, q := range rep.Groups[i].Slowest {
@@ -176,9 +171,7 @@ func checkShop(t *testing.T, protocol string, services []*Service) (rep *report.
 			}
 		}
 	}
-	if segments == 0 {
-		t.Error("no segment of a slow request has the goroutine of stock that served it")
-	}
+	check.True(t, segments != 0, "no segment of a slow request has the goroutine of stock that served it")
 	if rep.Services[0].Name != "audit" || len(services[0].remotes.calls) != 0 {
 		t.Errorf("the first service is %s; %d calls of the server", rep.Services[0].Name, len(services[0].remotes.calls))
 	}

@@ -46,10 +46,7 @@ func TestReadFromPipe(t *testing.T) {
 // guessed.
 func TestWrongRereadGuess(t *testing.T) {
 	data := testprog.Service(t, "load-inside").Trace
-	r, err := readTrace(context.Background(), bytes.NewReader(data), Options{Slowest: 3, Modules: modules.New(modules.Options{})}, nil, rereadMaybe)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Have(readTrace(context.Background(), bytes.NewReader(data), Options{Slowest: 3, Modules: modules.New(modules.Options{})}, nil, rereadMaybe))(t)
 	if !r.pass.HasDroppedOptionalSums() || r.findSelfWaits() == nil {
 		t.Errorf("guess that requests wait for this process: %v; they do: %v", r.pass.HasDroppedOptionalSums(), r.findSelfWaits() != nil)
 	}
@@ -100,7 +97,5 @@ func TestPeersOfPart(t *testing.T) {
 			t.Fatalf("%s has %d requests: enough to know by themselves", g.Name, g.Count)
 		}
 	}
-	if !slices.ContainsFunc(rep.Groups, func(g report.Group) bool { return g.Peer.Followed() }) {
-		t.Error("no path goes on in the process's own server")
-	}
+	check.True(t, slices.ContainsFunc(rep.Groups, func(g report.Group) bool { return g.Peer.Followed() }), "no path goes on in the process's own server")
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/finding"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
@@ -59,9 +60,7 @@ func TestUserPages(t *testing.T) {
 			size += len(text)
 		}
 	}
-	if size > 130<<10 {
-		t.Errorf("pages for users have %d bytes in total, want at most %d", size, 130<<10)
-	}
+	check.True(t, size <= 130<<10, "pages for users have %d bytes in total, want at most %d", size, 130<<10)
 }
 
 // TestDeveloperPages limits the length of pages for developers, so that they remain readable. Golden files do not count.
@@ -70,9 +69,7 @@ func TestDeveloperPages(t *testing.T) {
 	for _, path := range must.Have(filepath.Glob("docs/internals/*.md"))(t) {
 		size += len(must.Have(os.ReadFile(path))(t))
 	}
-	if size == 0 || size > 100<<10 {
-		t.Errorf("pages for developers have %d bytes in total, want at most %d", size, 100<<10)
-	}
+	check.True(t, size != 0 && size <= 100<<10, "pages for developers have %d bytes in total, want at most %d", size, 100<<10)
 	if words := len(strings.Fields(string(must.Have(os.ReadFile("ARCHITECTURE.md"))(t)))); words == 0 || words > 1300 {
 		t.Errorf("ARCHITECTURE.md has %d words, want at most 1300", words)
 	}
@@ -83,9 +80,7 @@ func TestChineseReadme(t *testing.T) {
 	english, chinese := string(must.Have(os.ReadFile("README.md"))(t)), string(must.Have(os.ReadFile("README.zh-CN.md"))(t))
 	same := regexp.MustCompile("(?m)^    (?:git|go|whylate) [^#\n]*|`whylate [a-z][^`]*`|```(?s:.*?)```")
 	for _, c := range same.FindAllString(english, -1) {
-		if !strings.Contains(chinese, c) {
-			t.Errorf("README.zh-CN.md lacks %q", c)
-		}
+		check.True(t, strings.Contains(chinese, c), "README.zh-CN.md lacks %q", c)
 	}
 	if e, c := strings.Count(english, "\n## "), strings.Count(chinese, "\n## "); e != c {
 		t.Errorf("README.zh-CN.md has %d sections, README.md %d", c, e)

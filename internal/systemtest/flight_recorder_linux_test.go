@@ -22,6 +22,7 @@ import (
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/experiment/cpugroup"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testchild"
 	"github.com/whylate/whylate/internal/testing/testfull"
@@ -159,9 +160,7 @@ func TestSlowMoments(t *testing.T) {
 	if s := readState(); s.Failed != 0 || !s.Recording {
 		t.Errorf("the state is %+v", s)
 	}
-	if c.failed != nil {
-		t.Errorf("a request failed: %v", c.failed)
-	}
+	check.True(t, c.failed == nil, "a request failed: %v", c.failed)
 }
 
 // errMachineBusy reports that, by the kernel's counters in the recording, other processes had the CPUs for most of the time

@@ -157,9 +157,7 @@ func startScenario(t *testing.T, percent int, delay time.Duration) scenarioResul
 	must.Do(t, err)
 	var got scenarioResult
 	must.Do(t, json.Unmarshal(out, &got))
-	if got.Report.Host == nil {
-		t.Fatalf("no host samples in the report: %v", got.Report.Input.Warnings)
-	}
+	must.True(t, got.Report.Host != nil, "no host samples in the report: %v", got.Report.Input.Warnings)
 	return got
 }
 

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
@@ -92,9 +94,7 @@ func TestRun(t *testing.T) {
 	command := "WHYLATE_RUN=cp " + trace + ` "$WHYLATE_TRACE"`
 
 	status, out, errs := j.run("run.sh", command, "GITHUB_ACTIONS=true", "WHYLATE_BUDGETS=p50=1ns\n\nmax=1h")
-	if status != 1 || !strings.Contains(out, "::error") {
-		t.Fatalf("status %d, %q\n%s", status, out, errs)
-	}
+	must.True(t, status == 1 && strings.Contains(out, "::error"), "status %d, %q\n%s", status, out, errs)
 	var sarif struct {
 		Runs []struct{ Results []any }
 	}
@@ -105,9 +105,7 @@ func TestRun(t *testing.T) {
 	if lines == 0 || len(sarif.Runs[0].Results) != lines {
 		t.Errorf("%d results in SARIF, %d lines", len(sarif.Runs[0].Results), lines)
 	}
-	if got := j.read("output"); got != "sarif=whylate-ci/whylate.sarif\n" {
-		t.Errorf("output %q", got)
-	}
+	check.Equal(t, j.read("output"), "sarif=whylate-ci/whylate.sarif\n", "output")
 	summary := j.read("whylate-ci/summary.md")
 	if !strings.Contains(summary, fmt.Sprintf("**Violations: %d.**", lines)) || !strings.Contains(summary, "no baseline") || j.read("step") != summary {
 		t.Errorf("summary:\n%s", summary)
@@ -150,15 +148,11 @@ func TestSARIFLimits(t *testing.T) {
 	for violations, want := range map[int]string{25000: "sarif=whylate-ci/whylate.sarif\n", 25001: "sarif=\n"} {
 		j := newJob(t)
 		script := fmt.Sprintf("#!/bin/bash\ncase \"$*\" in *sarif*) echo '{}' >whylate-ci/whylate.sarif; exit 1 ;; check*) yes violation | head -n %d; exit 1 ;; *) echo '{}' ;; esac\n", violations)
-		if err := os.WriteFile(filepath.Join(j.path, "whylate"), []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(j.path, "whylate"), []byte(script), 0o755))
 		if status, _, errs := j.run("run.sh", `WHYLATE_RUN=echo x >"$WHYLATE_TRACE"`, "WHYLATE_BUDGETS=p50=1h"); status != 1 {
 			t.Fatalf("status %d\n%s", status, errs)
 		}
-		if got := j.read("output"); got != want {
-			t.Errorf("%d violations: %q, want %q", violations, got, want)
-		}
+		check.Equal(t, j.read("output"), want, "%d violations", violations)
 		if n := len(j.read("whylate-ci/summary.md")); n > 60000 {
 			t.Errorf("a summary of %d bytes", n)
 		}
@@ -169,14 +163,8 @@ func TestSummaryOfHostileNames(t *testing.T) {
 	j := newJob(t)
 	j.write("check.txt", "budget </pre><img src=x onerror=alert(1)> &amp; ``` \x1b[31m \xff\n")
 	j.write("diff.txt", strings.Repeat("<", 9000)+"é\n")
-	scripts, err := filepath.Abs("../../action/summary.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.Command("bash", scripts, j.dir).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	scripts := must.Have(filepath.Abs("../../action/summary.sh"))(t)
+	out := must.Have(exec.Command("bash", scripts, j.dir).Output())(t)
 	text := string(out)
 	if strings.Count(text, "</pre>") != 2 || strings.Contains(text, "<img") || strings.Contains(text, "\x1b") || strings.Contains(text, "\xff") || !strings.Contains(text, "&amp;amp;") || !strings.Contains(text, "cut here") {
 		t.Errorf("%.2000s", text)
@@ -212,9 +200,7 @@ func TestComment(t *testing.T) {
 			strangers := slices.Clone(comments)
 			forbidden, unknown := false, false
 			api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if got := r.Header.Get("Authorization") + r.Header.Get("Private-Token"); got != auth {
-					t.Errorf("token %q", got)
-				}
+				check.Equal(t, r.Header.Get("Authorization")+r.Header.Get("Private-Token"), auth, "token")
 				var c comment
 				body, _ := io.ReadAll(r.Body)
 				if r.URL.Path == "/graphql" && bytes.Contains(body, []byte("databaseId")) || r.URL.Path == "/user" && host == "gitlab" {
@@ -272,9 +258,7 @@ func TestComment(t *testing.T) {
 			if status, _, errs := j.run("comment.sh", env...); status != 0 || !strings.Contains(errs, "the token's user could not be read") {
 				t.Errorf("a token of no user: status %d\n%s", status, errs)
 			}
-			if !slices.Equal(comments[:150], strangers) || len(comments) != 151 {
-				t.Error("a comment of another user was changed")
-			}
+			check.True(t, slices.Equal(comments[:150], strangers) && len(comments) == 151, "a comment of another user was changed")
 		})
 	}
 }
@@ -283,9 +267,7 @@ func TestBaseline(t *testing.T) {
 	var packed bytes.Buffer
 	z := zip.NewWriter(&packed)
 	f, err := z.Create("baseline.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	io.WriteString(f, `{"schema":"whylate.report/v1"}`)
 	z.Close()
 
@@ -323,9 +305,7 @@ func TestBaseline(t *testing.T) {
 			j := newJob(t)
 			status, _, errs := j.run("baseline.sh", "WHYLATE_TOKEN=secret", "WHYLATE_MAIN=main", "GITHUB_API_URL="+api.URL, "GITHUB_REPOSITORY=acme/shop", "GITHUB_REF_NAME="+c.ref)
 			_, err := os.Stat(filepath.Join(j.dir, "whylate-ci/old.json"))
-			if status != 0 || (err == nil) != c.found || c.found == strings.Contains(errs, "no baseline") {
-				t.Errorf("status %d, %v\n%s", status, err, errs)
-			}
+			check.True(t, status == 0 && (err == nil) == c.found && c.found != strings.Contains(errs, "no baseline"), "status %d, %v\n%s", status, err, errs)
 		})
 	}
 }

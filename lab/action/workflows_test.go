@@ -8,28 +8,24 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // steps returns the texts of a workflow's or an action's steps.
 func steps(t *testing.T, file string) []string {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Have(os.ReadFile(file))(t)
 	parts := regexp.MustCompile(`(?m)^ +(?:# .*\n +)?- `).Split(string(text), -1)
-	if len(parts) < 2 {
-		t.Fatalf("%s has no steps", file)
-	}
+	must.True(t, len(parts) >= 2, "%s has no steps", file)
 	return parts[1:]
 }
 
 func workflows(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("../../.github/workflows/*.yml")
-	if err != nil || len(files) < 2 {
-		t.Fatalf("%v, %v", files, err)
-	}
+	must.True(t, err == nil && len(files) >= 2, "%v, %v", files, err)
 	return files
 }
 
@@ -51,10 +47,7 @@ func TestPinned(t *testing.T) {
 	pinned := regexp.MustCompile(`^[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
 	uses := regexp.MustCompile(`(?m)^\s*(?:- )?uses:\s*(.*)$`)
 	for _, file := range append(workflows(t), "../../action/action.yml") {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Have(os.ReadFile(file))(t)
 		for _, m := range uses.FindAllStringSubmatch(string(text), -1) {
 			if !pinned.MatchString(m[1]) && !strings.HasPrefix(m[1], "./") {
 				t.Errorf("%s uses %s", file, m[1])
@@ -66,13 +59,8 @@ func TestPinned(t *testing.T) {
 // TestNothingLatest: who pins the action or the template has pinned the tool.
 func TestNothingLatest(t *testing.T) {
 	for _, file := range []string{"action.yml", "gitlab.yml", "install.sh"} {
-		text, err := os.ReadFile(filepath.Join("../../action", file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.Contains(string(text), "latest") {
-			t.Errorf("%s installs the latest of something", file)
-		}
+		text := must.Have(os.ReadFile(filepath.Join("../../action", file)))(t)
+		check.False(t, strings.Contains(string(text), "latest"), "%s installs the latest of something", file)
 	}
 }
 
@@ -85,27 +73,20 @@ func TestInstall(t *testing.T) {
 	bin := filepath.Join(j.dir, "bin")
 	env := []string{"GOBIN=" + bin, "GITHUB_PATH=" + filepath.Join(j.dir, "path")}
 	names := []string{"GOCACHE", "GOMODCACHE", "GOPATH", "GOPROXY"}
-	out, err := exec.Command("go", append([]string{"env"}, names...)...).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Have(exec.Command("go", append([]string{"env"}, names...)...).Output())(t)
 	for i, value := range strings.Split(strings.TrimSpace(string(out)), "\n") {
 		env = append(env, names[i]+"="+value)
 	}
 	if status, _, errs := j.run("install.sh", env...); status != 0 {
 		t.Fatalf("status %d\n%s", status, errs)
 	}
-	if got := j.read("path"); got != bin+"\n" {
-		t.Errorf("on the PATH: %q", got)
-	}
+	check.Equal(t, j.read("path"), bin+"\n", "on the PATH")
 	if info, err := os.Stat(filepath.Join(bin, "whylate")); err != nil || info.Mode()&0o111 == 0 {
 		t.Errorf("%v, %v", info, err)
 	}
 	// A version is that of the module proxy.
 	fake := "#!/bin/bash\n[ \"$1\" = env ] || echo \"$*\" >asked\n"
-	if err := os.WriteFile(filepath.Join(j.path, "go"), []byte(fake), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(j.path, "go"), []byte(fake), 0o755))
 	if status, _, errs := j.run("install.sh", "WHYLATE_VERSION=v0.1.0"); status != 0 || j.read("asked") != "install github.com/whylate/whylate/cmd/whylate@v0.1.0\n" {
 		t.Errorf("status %d, %q\n%s", status, j.read("asked"), errs)
 	}

@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestStagesNameFunctions: every name in stages is that of a function or package in today's source. A stage whose functions were
@@ -21,21 +24,17 @@ func TestStagesNameFunctions(t *testing.T) {
 	}
 	for _, s := range stages {
 		for _, name := range s.functions {
-			if !exists(name) {
-				t.Errorf("stage %s: no function is named %s", s.name, name)
-			}
+			check.True(t, exists(name), "stage %s: no function is named %s", s.name, name)
 		}
 	}
-	if !exists(strings.TrimSuffix(decoderFunc, ".func1")) {
-		t.Errorf("no function is named %s", decoderFunc)
-	}
+	check.True(t, exists(strings.TrimSuffix(decoderFunc, ".func1")), "no function is named %s", decoderFunc)
 }
 
 // functionNames returns the functions below some directories, named as in stages.
 func functionNames(t *testing.T, dirs ...string) (names []string) {
 	t.Helper()
 	for _, dir := range dirs {
-		err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		must.Do(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err
 			}
@@ -50,10 +49,7 @@ func functionNames(t *testing.T, dirs ...string) (names []string) {
 				}
 			}
 			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	return names
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/judge/compare"
 	"github.com/whylate/whylate/internal/output/difftext"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -23,18 +25,9 @@ var iterations = map[string]int{"old": 939, "again": 973, "locked": 242}
 
 func explain(t *testing.T, name string) *report.Report {
 	t.Helper()
-	packed, err := os.ReadFile("testdata/" + name + ".trace" + testprog.Packed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	trace, err := testprog.Unpack(packed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{Name: name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	packed := must.Have(os.ReadFile("testdata/" + name + ".trace" + testprog.Packed))(t)
+	trace := must.Have(testprog.Unpack(packed))(t)
+	r := must.Have(whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{Name: name}))(t)
 	return r
 }
 
@@ -50,9 +43,7 @@ func TestDiff(t *testing.T) {
 			}
 		}
 		// The first iteration has no beginning in the trace.
-		if found != n-1 {
-			t.Errorf("%s: %d iterations found, the benchmark ran %d", name, found, n)
-		}
+		check.True(t, found == n-1, "%s: %d iterations found, the benchmark ran %d", name, found, n)
 	}
 
 	if d := compare.Reports(reports["old"], reports["again"]); !d.IsEmpty() {
@@ -78,9 +69,7 @@ func TestDiff(t *testing.T) {
 		t.Errorf("%d groups changed, want the benchmark; appeared %v, vanished %v", changed, d.Appeared, d.Vanished)
 	}
 	var text bytes.Buffer
-	if err := difftext.Write(&text, d, difftext.Options{Width: 100}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, difftext.Write(&text, d, difftext.Options{Width: 100}))
 	if !strings.Contains(text.String(), "via lock benchmark.(*store).put store.go:25") {
 		t.Errorf("the text does not name the lock:\n%s", &text)
 	}

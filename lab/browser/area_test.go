@@ -9,6 +9,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
@@ -38,9 +40,7 @@ func TestLiveFunctions(t *testing.T) {
 	p.run(chromedp.Evaluate[chromedp.Void](`document.getElementById('functions').scrollIntoView()`))
 	p.waitUntil(`document.querySelectorAll('.functions [data-function]').length > 0`)
 	sums, err := trace.ByFunction(ctx, 0, trace.Facts().DurationNS+1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := evaluate[int](p, `document.querySelectorAll('.functions [data-function]').length`); got != len(sums) {
 		t.Errorf("%d functions are shown, the trace has %d", got, len(sums))
 	}
@@ -72,9 +72,7 @@ func TestLiveFunctions(t *testing.T) {
 		var ids []uint64
 		for _, l := range a.Lanes {
 			id, err := strconv.ParseUint(strings.TrimPrefix(l, "g"), 10, 64)
-			if err != nil {
-				t.Fatalf("%s: lane %q", name, l)
-			}
+			must.True(t, err == nil, "%s: lane %q", name, l)
 			ids = append(ids, id)
 		}
 		want := map[string]int64{}
@@ -103,9 +101,7 @@ func TestLiveFunctions(t *testing.T) {
 	for _, ns := range p.selectedArea() {
 		selected += float64(ns)
 	}
-	if states < 0.95*selected || states > selected {
-		t.Errorf("the flame graph's states have %v ns, the area %v", states, selected)
-	}
+	check.True(t, states >= 0.95*selected && states <= selected, "the flame graph's states have %v ns, the area %v", states, selected)
 	p.shotElement("timelines", "live-area-1440")
 	p.run(chromedp.Evaluate[chromedp.Void](`document.querySelector('[data-copy=text]').click()`))
 	p.waitUntil(`/Copied|Select/.test(document.querySelector('[data-copy=text]').textContent)`)

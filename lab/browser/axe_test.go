@@ -10,6 +10,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/viewer/inspect"
 	"github.com/whylate/whylate/report/html"
@@ -55,10 +56,7 @@ func TestAxe(t *testing.T) {
 		}
 	}
 	_, trace, url := serveTrace(t, testprog.Trace(t, "http1-long"), "http1.trace")
-	page, err := trace.Requests(context.Background(), inspectSlowest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Have(trace.Requests(context.Background(), inspectSlowest))(t)
 	for _, width := range []int{390, 2560} {
 		p := visitServer(t, browser, url, "#open="+page.Rows[0].ID, width, false)
 		p.run(chromedp.Evaluate[chromedp.Void](`document.getElementById('functions').scrollIntoView()`))

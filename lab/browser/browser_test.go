@@ -25,6 +25,8 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/html"
@@ -78,13 +80,9 @@ func open(t *testing.T, browser context.Context, r *report.Report, width int, da
 func openWith(t *testing.T, browser context.Context, r *report.Report, opts html.Options, width int, dark bool, fragment string) *tab {
 	t.Helper()
 	var out bytes.Buffer
-	if err := html.Write(&out, r, opts); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, html.Write(&out, r, opts))
 	file := filepath.Join(t.TempDir(), "page.html")
-	if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, out.Bytes(), 0o644))
 	pageURL := (&url.URL{Scheme: "file", Path: file}).String()
 	p := loadPage(t, browser, pageURL+fragment, "html[data-ready=true]", func(url string) bool { return url == pageURL }, width, dark)
 	p.settle()
@@ -97,7 +95,7 @@ func loadPage(t *testing.T, browser context.Context, pageURL, ready string, allo
 	ctx, cancel := chromedp.NewContext(browser)
 	t.Cleanup(cancel)
 	p := &tab{t: t, ctx: ctx}
-	err := chromedp.Listen(ctx, func(ev any) {
+	must.Do(t, chromedp.Listen(ctx, func(ev any) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		switch ev := ev.(type) {
@@ -116,10 +114,7 @@ func loadPage(t *testing.T, browser context.Context, pageURL, ready string, allo
 		case *page.EventJavascriptDialogOpening:
 			p.violations = append(p.violations, "dialog: "+ev.Message)
 		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	t.Cleanup(func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -219,15 +214,9 @@ func (p *tab) screenshot(name string) {
 // readSample reads a hand-written report.
 func readSample(t *testing.T, name string) *report.Report {
 	t.Helper()
-	f, err := os.Open(filepath.Join("..", "..", "report", "testdata", name+".json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Have(os.Open(filepath.Join("..", "..", "report", "testdata", name+".json")))(t)
 	defer f.Close()
-	r, err := report.ReadJSON(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Have(report.ReadJSON(f))(t)
 	return r
 }
 
@@ -277,10 +266,7 @@ var recordOrders = sync.OnceValues(func() (*report.Report, error) {
 
 func ordersReport(t *testing.T) *report.Report {
 	t.Helper()
-	r, err := recordOrders()
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Have(recordOrders())(t)
 	return r
 }
 
@@ -407,9 +393,7 @@ func TestWaterfallMatchesTheJSON(t *testing.T) {
 					p.close()
 				}
 			}
-			if checked == 0 {
-				t.Errorf("%s has no segments", name)
-			}
+			check.True(t, checked != 0, "%s has no segments", name)
 		}
 	}
 }
@@ -485,21 +469,13 @@ func TestKeys(t *testing.T) {
 	}
 	p.press("n")
 	second := evaluate[string](p, `document.querySelector('#requests .id').textContent`)
-	if second == first || !strings.Contains(evaluate[string](p, `location.hash`), "req=") {
-		t.Errorf("n leads from %q to %q", first, second)
-	}
+	check.True(t, second != first && strings.Contains(evaluate[string](p, `location.hash`), "req="), "n leads from %q to %q", first, second)
 	p.press("p")
-	if got := evaluate[string](p, `document.querySelector('#requests .id').textContent`); got != first {
-		t.Errorf("p leads to %q, want %q", got, first)
-	}
+	check.Equal(t, evaluate[string](p, `document.querySelector('#requests .id').textContent`), first, "p leads to")
 	p.press("t", "t")
-	if got := evaluate[string](p, `getComputedStyle(document.documentElement).colorScheme`); got != "dark" {
-		t.Errorf("after t twice, the colour scheme is %q", got)
-	}
+	check.Equal(t, evaluate[string](p, `getComputedStyle(document.documentElement).colorScheme`), "dark", "after t twice, the colour scheme")
 	p.press("?")
-	if !evaluate[bool](p, `document.getElementById('help').open`) {
-		t.Error("? does not show the keys")
-	}
+	check.True(t, evaluate[bool](p, `document.getElementById('help').open`), "? does not show the keys")
 }
 
 // TestFindingLinks follows the link of every finding: it must show a request that has the finding.
@@ -512,9 +488,7 @@ func TestFindingLinks(t *testing.T) {
 		p.close()
 		for _, link := range links {
 			q, err := url.ParseQuery(strings.TrimPrefix(link, "#"))
-			if err != nil || q.Get("finding") == "" || q.Get("req") == "" {
-				t.Fatalf("%s: link %q, error %v", name, link, err)
-			}
+			must.True(t, err == nil && q.Get("finding") != "" && q.Get("req") != "", "%s: link %q, error %v", name, link, err)
 			p := open(t, browser, r, 1280, false, link)
 			if got := evaluate[string](p, `document.querySelector('#requests .id').textContent`); !strings.Contains(got, q.Get("req")) {
 				t.Errorf("%s: %s shows request %q", name, link, got)
@@ -554,16 +528,12 @@ func TestTotals(t *testing.T) {
 				want += c.TotalNS
 			}
 			got := evaluate[float64](p, `+document.querySelector('#flame .box').dataset.ns`) * float64(b.Count)
-			if got < float64(want)-1 || got > float64(want)+1 {
-				t.Errorf("%s, %s: the flame graph holds %.0f ns, the band %d", g.Name, b.Band, got, want)
-			}
+			check.True(t, got >= float64(want)-1 && got <= float64(want)+1, "%s, %s: the flame graph holds %.0f ns, the band %d", g.Name, b.Band, got, want)
 			leaves := evaluate[float64](p, `(() => {
 				const rows = [...document.querySelectorAll('#flame .box')].map(b => ({ ns: +b.dataset.ns, y: +b.querySelector('rect').getAttribute('y'), x: +b.querySelector('rect').getAttribute('x'), w: +b.querySelector('rect').getAttribute('width') }));
 				return rows[0].w;
 			})()`)
-			if leaves < 900 {
-				t.Errorf("%s: the flame graph's root is %.0f pixels wide", g.Name, leaves)
-			}
+			check.True(t, leaves >= 900, "%s: the flame graph's root is %.0f pixels wide", g.Name, leaves)
 		}
 		p.close()
 	}
@@ -577,12 +547,8 @@ func TestBeforeAfter(t *testing.T) {
 	b.Causes[0].TotalNS = 2e6
 	file := filepath.Join(t.TempDir(), "before.json")
 	var out bytes.Buffer
-	if err := report.WriteJSON(&out, before); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, report.WriteJSON(&out, before))
+	must.Do(t, os.WriteFile(file, out.Bytes(), 0o644))
 	p := open(t, browser, after, 1280, false, "")
 	defer p.close()
 	p.run(chromedp.SetUploadFiles(chromedp.CSS("#before"), []string{file}), chromedp.WaitReady(chromedp.CSS("#flame rect.diff")))
@@ -612,10 +578,7 @@ func TestPageJSON(t *testing.T) {
 	p := open(t, browser, r, 1280, false, "")
 	defer p.close()
 	text := evaluate[string](p, `document.getElementById('report').textContent`)
-	back, err := report.ReadJSON(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	back := must.Have(report.ReadJSON(strings.NewReader(text)))(t)
 	back.Verdict = r.Verdict // the page computes it if the report is of an older version
 	var want, got bytes.Buffer
 	if report.WriteJSON(&want, r) != nil || report.WriteJSON(&got, back) != nil || want.String() != got.String() {
@@ -635,16 +598,12 @@ func TestCopy(t *testing.T) {
 	}
 	for name, r := range map[string]*report.Report{"hostile": readSample(t, "hostile"), "large": &large} {
 		var want bytes.Buffer
-		if err := report.WriteJSON(&want, r); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, report.WriteJSON(&want, r))
 		checkCopy := func(method, text string) {
 			t.Helper()
 			var got bytes.Buffer
 			back, err := report.ReadJSON(strings.NewReader(text))
-			if err != nil {
-				t.Fatalf("%s, %s: %v", name, method, err)
-			}
+			must.True(t, err == nil, "%s, %s: %v", name, method, err)
 			back.Verdict = r.Verdict // as in TestPageJSON
 			if err := report.WriteJSON(&got, back); err != nil || got.String() != want.String() {
 				t.Errorf("%s, %s: the copy differs from the report", name, method)
@@ -672,12 +631,8 @@ func TestPrintsPDF(t *testing.T) {
 	p := open(t, browser, ordersReport(t), 1280, true, "")
 	defer p.close()
 	pdf := runAction(p, chromedp.PrintToPDF(chromedp.PDFPrintBackground()))
-	if !bytes.HasPrefix(pdf, []byte("%PDF-")) {
-		t.Fatal("no PDF")
-	}
-	if err := os.WriteFile(filepath.Join(artefacts, "orders.pdf"), pdf, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.True(t, bytes.HasPrefix(pdf, []byte("%PDF-")), "no PDF")
+	must.Do(t, os.WriteFile(filepath.Join(artefacts, "orders.pdf"), pdf, 0o644))
 }
 
 // TestManyRequests shows a report of a busy service: many groups, and a request with as many segments as reports hold.
@@ -705,9 +660,7 @@ func TestManyRequests(t *testing.T) {
 	p := open(t, browser, &big, 1280, false, "")
 	defer p.close()
 	t.Logf("60 groups, 2000 segments: shown after %v", time.Since(begin).Round(time.Millisecond))
-	if got := evaluate[string](p, `document.getElementById('report').type`); got != "application/gzip;base64" {
-		t.Errorf("the page has the large report as %s", got)
-	}
+	check.Equal(t, evaluate[string](p, `document.getElementById('report').type`), "application/gzip;base64", "the page has the large report as")
 	if got := evaluate[int](p, segments+`.length`); got != 2000 {
 		t.Errorf("%d segments are drawn, want 2000", got)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/html"
 )
@@ -35,15 +36,11 @@ func TestCompared(t *testing.T) {
 		}
 		text := evaluate[string](p, `document.getElementById('before-after').textContent`)
 		for _, want := range []string{"before <b>.json", "a lock that <i>was</i> held", "of a change"} {
-			if !strings.Contains(text, want) {
-				t.Errorf("the section does not say %q: %s", want, text)
-			}
+			check.True(t, strings.Contains(text, want), "the section does not say %q: %s", want, text)
 		}
 		// On the common axis, the distribution that is three times slower begins to the right of the other.
 		lefts := evaluate[[]float64](p, `['before', 'after'].map(c => document.querySelector('#before-after path.' + c).getBBox().x)`)
-		if len(lefts) != 2 || lefts[0] <= lefts[1]+10 {
-			t.Errorf("the distributions begin at %v px, want the earlier report's further right", lefts)
-		}
+		check.True(t, len(lefts) == 2 && lefts[0] > lefts[1]+10, "the distributions begin at %v px, want the earlier report's further right", lefts)
 		p.shotElement("before-after", fmt.Sprint("compared-", width))
 		if wide := evaluate[float64](p, `document.documentElement.scrollWidth`); wide > float64(width) {
 			t.Errorf("at %d px the page is %.0f px wide: %s", width, wide, evaluate[string](p, `[...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > innerWidth + 2 && !e.closest(".scroll")).slice(0, 5).map(e => e.outerHTML.slice(0, 200)).join("\n")`))

@@ -9,6 +9,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/html"
@@ -32,9 +34,7 @@ func TestFlameSearch(t *testing.T) {
 			}
 		}
 	}
-	if b == nil {
-		t.Fatalf("no band %q of group %q", band, group)
-	}
+	must.True(t, b != nil, "no band %q of group %q", band, group)
 	// The time of the rows that contain the function, each row once.
 	var all, matching float64
 	fn := ""
@@ -106,9 +106,7 @@ func TestPlaces(t *testing.T) {
 	p.waitUntil(`document.getElementById('placemenu').matches(':popover-open')`)
 	links := evaluate[[]string](p, `[...document.querySelectorAll('#placemenu a')].map(a => a.href)`)
 	want := []string{"vscode://file/usr/local/go/src/net/http/server.go:2103", "https://github.com/golang/go/blob/release-branch.go1.26/src/net/http/server.go#L2103"}
-	if fmt.Sprint(links) != fmt.Sprint(want) {
-		t.Errorf("the links are %q, want %q", links, want)
-	}
+	check.True(t, fmt.Sprint(links) == fmt.Sprint(want), "the links are %q, want %q", links, want)
 	for _, l := range links {
 		if _, err := url.Parse(l); err != nil {
 			t.Error(err)

@@ -21,6 +21,9 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // fleetProgram builds whylate-fleet.
@@ -37,14 +40,9 @@ func fleetProgram(t *testing.T) string {
 func startFleet(t *testing.T, exe string, args ...string) *bufio.Scanner {
 	t.Helper()
 	c := exec.Command(exe, args...)
-	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Have(c.StdoutPipe())(t)
 	c.Stderr = c.Stdout // verb serve logs its address
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Start())
 	t.Cleanup(func() {
 		_ = c.Process.Signal(os.Interrupt)
 		_, _ = io.Copy(io.Discard, out)
@@ -74,14 +72,9 @@ type fleetFinding struct {
 
 func fleetFindings(t *testing.T, origin, query string) (out []fleetFinding) {
 	t.Helper()
-	res, err := http.Get(origin + "/v1/findings" + query)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must.Have(http.Get(origin + "/v1/findings" + query))(t)
 	defer res.Body.Close()
-	if err := json.NewDecoder(res.Body).Decode(&out); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.NewDecoder(res.Body).Decode(&out))
 	return out
 }
 
@@ -114,9 +107,7 @@ func TestFollow(t *testing.T) {
 	t.Cleanup(server.Close)
 	p := loadPage(t, chromium(t), server.URL, "a", func(string) bool { return true }, 400, false)
 	for n := range 40 {
-		if got := p.follow("a", "a"); got != fmt.Sprint("/", n+1) {
-			t.Fatalf("link %d leads to %s", n, got)
-		}
+		must.Equal(t, p.follow("a", "a"), fmt.Sprint("/", n+1), "link %d leads to", n)
 	}
 	p.close()
 }
@@ -166,13 +157,9 @@ func TestFleetDemo(t *testing.T) {
 		t.Errorf("the recording's page says %q", got)
 	}
 	res, err := http.Get(origin + evaluate[string](p, `document.querySelector('main a[href$="/raw"]').getAttribute('href')`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_ = res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		t.Errorf("the file: %s", res.Status)
-	}
+	check.True(t, res.StatusCode == http.StatusOK, "the file: %s", res.Status)
 	if got := p.follow(`main a[href*="/report"]`, "html[data-ready=true]"); !strings.HasSuffix(got, "/report") {
 		t.Errorf("the report is at %s", got)
 	}
@@ -195,9 +182,7 @@ func TestFleetDemo(t *testing.T) {
 				break
 			}
 		}
-		if time.Since(begin) > actionTimeout {
-			t.Fatal("the viewer does not answer")
-		}
+		must.True(t, time.Since(begin) <= actionTimeout, "the viewer does not answer")
 	}
 	if got := p.follow(`main a[href*="/view?"]`, "html[data-live=ready]"); !strings.HasSuffix(got, "/view/") {
 		t.Errorf("the timelines are at %s", got)
@@ -246,33 +231,23 @@ func TestFleetHostile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "fleet")
 	exe := fleetProgram(t)
 	token, err := exec.Command(exe, "-dir", dir, "token", "shop").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	origin := textAfter(t, startFleet(t, exe, "-dir", dir, "-listen", "127.0.0.1:0", "serve"), "address=")
 	for _, version := range []string{"v1", evil} {
 		var trc bytes.Buffer
-		if err := trace.Start(&trc); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, trace.Start(&trc))
 		for i := range 60 {
 			ctx, task := trace.NewTask(context.Background(), evil)
 			trace.WithRegion(ctx, evil, func() { time.Sleep(time.Duration(1+i%3*20) * time.Millisecond) })
 			task.End()
 		}
 		trace.Stop()
-		q, err := http.NewRequest("POST", origin+"/v1/recordings", bytes.NewReader(trc.Bytes()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		q := must.Have(http.NewRequest("POST", origin+"/v1/recordings", bytes.NewReader(trc.Bytes())))(t)
 		q.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 		for _, name := range []string{"Version", "Environment", "Pod", "Node"} {
 			q.Header.Set("Whylate-"+name, version)
 		}
-		res, err := http.DefaultClient.Do(q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := must.Have(http.DefaultClient.Do(q))(t)
 		_ = res.Body.Close()
 		if res.StatusCode != http.StatusAccepted {
 			t.Fatal(res.Status)

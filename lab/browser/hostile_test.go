@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/html"
 )
@@ -129,13 +130,8 @@ func makeHostile(v reflect.Value) {
 func TestEveryNameIsHostile(t *testing.T) {
 	browser := chromium(t)
 	var out strings.Builder
-	if err := report.WriteJSON(&out, fullReport(t)); err != nil {
-		t.Fatal(err)
-	}
-	r, err := report.ReadJSON(strings.NewReader(out.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, report.WriteJSON(&out, fullReport(t)))
+	r := must.Have(report.ReadJSON(strings.NewReader(out.String())))(t)
 	makeHostile(reflect.ValueOf(r))
 	opts := html.Options{Command: hostileName, Version: hostileName}
 	for _, width := range []int{1280, 400} {

@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/viewer/inspect"
@@ -45,9 +46,7 @@ func TestJoinedServices(t *testing.T) {
 		t.Error("the link of the called service does not show a group of it")
 	}
 	caller := &r.Groups[0]
-	if caller.Service != "audit" {
-		t.Fatalf("the first group is of %q", caller.Service)
-	}
+	must.True(t, caller.Service == "audit", "the first group is of %q", caller.Service)
 	p.goTo("#req=" + url.QueryEscape(caller.Slowest[0].ID))
 	lane := evaluate[float64](p, `+[...document.querySelectorAll('#requests .waterfall text.lane')].find(e => e.firstChild.data === 'stock').getAttribute('y')`)
 	served := 0
@@ -60,9 +59,7 @@ func TestJoinedServices(t *testing.T) {
 			served++
 		}
 	}
-	if served == 0 {
-		t.Error("no segment is of stock")
-	}
+	check.True(t, served != 0, "no segment is of stock")
 }
 
 // TestServiceMenu: the page of a file with several recordings asks for that of another service.
@@ -77,13 +74,9 @@ func TestServiceMenu(t *testing.T) {
 	p := loadPage(t, chromium(t), server.URL+"/#group="+rep.Groups[0].ID, "html[data-live=ready]", func(url string) bool { return strings.HasPrefix(url, server.URL+"/") }, 1280, false)
 	defer p.close()
 	p.waitForTiles()
-	if got := evaluate[string](p, `document.getElementById('service').value`); got != "stock" {
-		t.Errorf("the menu shows %s", got)
-	}
+	check.Equal(t, evaluate[string](p, `document.getElementById('service').value`), "stock", "the menu shows")
 	p.run(chromedp.Evaluate[chromedp.Void](`(e => { e.value = 'audit'; e.dispatchEvent(new Event('change')); })(document.getElementById('service'))`))
-	if got := <-asked; got != "audit" {
-		t.Errorf("the page asks for %s", got)
-	}
+	check.Equal(t, <-asked, "audit", "the page asks for")
 	p.waitAcrossPages(`document.querySelector('.reading') && location.hash === ''`)
 	server.CloseClientConnections()
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -33,9 +35,7 @@ func TestKernelPictures(t *testing.T) {
 			}
 		}
 	}
-	if q == nil || !want[report.ThreadDisk] || !want[report.ThreadCPUWait] {
-		t.Fatalf("a recording with states %v", want)
-	}
+	must.True(t, q != nil && want[report.ThreadDisk] && want[report.ThreadCPUWait], "a recording with states %v", want)
 	for _, width := range []int{1280, 400} {
 		p := open(t, browser, rep, width, width == 400, "#req="+url.QueryEscape(q.ID))
 		if got := evaluate[int](p, `document.querySelectorAll('#requests figure .thread').length`); got == 0 {
@@ -70,23 +70,12 @@ func TestKernelPictures(t *testing.T) {
 // serveKernelRecording serves the live page of a recording with the kernel's events.
 func serveKernelRecording(t *testing.T, name string) (rep *report.Report, origin string) {
 	t.Helper()
-	b, err := bundle.Open(testprog.Recording(t, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Have(bundle.Open(testprog.Recording(t, name)))(t)
 	defer b.Close()
 	r, _, err := b.Trace()
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	events, err := b.KernelEvents()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	data := must.Have(io.ReadAll(r))(t)
+	events := must.Have(b.KernelEvents())(t)
 	rep, _, origin = serveRecording(t, data, bytes.NewReader(events), "kernel.whylate")
 	return rep, origin
 }
@@ -100,9 +89,7 @@ func TestPeerPictures(t *testing.T) {
 	p := open(t, browser, rep, 1280, false, "#req="+url.QueryEscape(q.ID))
 	drawn := evaluate[[]string](p, `[...document.querySelectorAll('#requests figure [data-peer]')].map(el => el.dataset.peer)`)
 	for _, state := range []report.PeerStateName{report.PeerRunning, report.PeerCPUWait, report.PeerTimer, report.PeerLock, report.PeerDisk} {
-		if !slices.Contains(drawn, string(state)) {
-			t.Errorf("%s is not drawn: %v", state, drawn)
-		}
+		check.True(t, slices.Contains(drawn, string(state)), "%s is not drawn: %v", state, drawn)
 	}
 	if text := evaluate[string](p, `document.querySelector('#requests figure [aria-label="Marks of threads and CPUs"]').textContent`); !strings.Contains(text, "asleep until a timer") {
 		t.Errorf("the legend is %q", text)

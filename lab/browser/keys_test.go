@@ -8,6 +8,7 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 
 	"github.com/chromedp/chromedp"
@@ -133,9 +134,7 @@ func TestViolationsAreSeen(t *testing.T) {
 		p.mu.Lock()
 		violations := slices.Clone(p.violations)
 		p.mu.Unlock()
-		if len(violations) == 0 {
-			t.Errorf("%s: it is not recorded", kind)
-		}
+		check.True(t, len(violations) != 0, "%s: it is not recorded", kind)
 	}
 }
 
@@ -151,9 +150,7 @@ func TestPrintStyle(t *testing.T) {
 		t.Errorf("a page printed in a dark theme has a background of %s", got)
 	}
 	for _, selector := range []string{"nav", ".tools", "button.how", "#theme"} {
-		if evaluate[bool](p, `[...document.querySelectorAll('`+selector+`')].some(e => e.checkVisibility())`) {
-			t.Errorf("%s is printed", selector)
-		}
+		check.False(t, evaluate[bool](p, `[...document.querySelectorAll('`+selector+`')].some(e => e.checkVisibility())`), "%s is printed", selector)
 	}
 	p.screenshot("orders-print")
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/viewer/inspect"
@@ -33,21 +35,10 @@ func serveTrace(t *testing.T, data []byte, name string) (*report.Report, *inspec
 func serveRecording(t *testing.T, data []byte, kernel io.Reader, name string) (*report.Report, *inspect.Trace, string) {
 	t.Helper()
 	x := inspect.NewIndex(inspect.Limits{})
-	rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Name: name, Kernel: kernel, Index: x})
-	if err != nil {
-		t.Fatal(err)
-	}
-	trace, err := inspect.Open(x, bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := view.New(view.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Show(trace, rep); err != nil {
-		t.Fatal(err)
-	}
+	rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Name: name, Kernel: kernel, Index: x}))(t)
+	trace := must.Have(inspect.Open(x, bytes.NewReader(data), int64(len(data))))(t)
+	s := must.Have(view.New(view.Options{}))(t)
+	must.Do(t, s.Show(trace, rep))
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	return rep, trace, server.URL
@@ -112,10 +103,7 @@ func TestLive(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := visitServer(t, browser, url, "", 1280, dark)
 			defer p.close()
-			page, err := trace.Requests(context.Background(), inspect.Query{Sort: "latency", Descending: true, Limit: 3})
-			if err != nil {
-				t.Fatal(err)
-			}
+			page := must.Have(trace.Requests(context.Background(), inspect.Query{Sort: "latency", Descending: true, Limit: 3}))(t)
 			if got := evaluate[int](p, `Number(document.querySelector('.vtable').getAttribute('aria-rowcount'))`); got != page.Total {
 				t.Errorf("the table has %d rows, there are %d requests", got, page.Total)
 			}
@@ -131,10 +119,7 @@ func TestLive(t *testing.T) {
 			want := page.Rows[1]
 			p.waitUntil(`document.getElementById('opened').dataset.request === '` + want.ID + `'`)
 			p.settle()
-			full, err := trace.Request(context.Background(), want.N)
-			if err != nil {
-				t.Fatal(err)
-			}
+			full := must.Have(trace.Request(context.Background(), want.N))(t)
 			p.checkSegments(full)
 			p.shotElement("all", "live-opened-"+name)
 
@@ -348,10 +333,7 @@ func TestLiveSmooth(t *testing.T) {
 	if file == "" {
 		t.Skip("measures a trace named by WHYLATE_TRACE")
 	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(os.ReadFile(file))(t)
 	browser := chromium(t)
 	began := time.Now()
 	_, trace, url := serveTrace(t, data, "big.trace")
@@ -431,9 +413,7 @@ func TestLiveAddress(t *testing.T) {
 	if got := linked.visibleTime(); got.To-window.To > 1 || window.From-got.From > 1 || got.From-window.From > 1 {
 		t.Errorf("the link shows %v, want %v", got, window)
 	}
-	if got := evaluate[string](linked, `document.querySelector('[data-filter=group]').value`); got != g.ID {
-		t.Errorf("the link filters by group %q, want %q", got, g.ID)
-	}
+	check.Equal(t, evaluate[string](linked, `document.querySelector('[data-filter=group]').value`), g.ID, "the link filters by group")
 	if got := evaluate[string](linked, `document.querySelector('[aria-sort=ascending], [aria-sort=descending]').textContent`); !strings.HasPrefix(got, "Goroutine") {
 		t.Errorf("the link sorts by %q", got)
 	}
@@ -498,29 +478,18 @@ func TestLiveReading(t *testing.T) {
 	data := testprog.Trace(t, "http1-long")
 	x := inspect.NewIndex(inspect.Limits{})
 	recordings := make(chan struct{}, 1)
-	s, err := view.New(view.Options{ReadAgain: func(string) { recordings <- struct{}{} }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Have(view.New(view.Options{ReadAgain: func(string) { recordings <- struct{}{} }}))(t)
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
-	rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Name: "http1.trace", Index: x})
-	if err != nil {
-		t.Fatal(err)
-	}
-	trace, err := inspect.Open(x, bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Name: "http1.trace", Index: x}))(t)
+	trace := must.Have(inspect.Open(x, bytes.NewReader(data), int64(len(data))))(t)
 	g := rep.Groups[0]
 	p := loadPage(t, browser, server.URL+"/#all.group="+g.ID, ".reading", func(url string) bool { return strings.HasPrefix(url, server.URL+"/") }, 390, false)
 	defer p.close()
 	s.SetProgress("http1.trace", "35% of 84.0 MB", 0.35)
 	p.waitUntil(`document.getElementById('text').textContent === '35% of 84.0 MB' && document.getElementById('share').value === 0.35`)
 	p.screenshot("live-reading-390")
-	if err := s.Show(trace, rep); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Show(trace, rep))
 	p.waitAcrossPages(`document.documentElement.dataset.live === 'ready' && document.querySelector('[data-filter=group]').value === '` + g.ID + `'`)
 	p.waitForTiles()
 

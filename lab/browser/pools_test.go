@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
@@ -13,9 +14,7 @@ func TestPoolPictures(t *testing.T) {
 	browser := chromium(t)
 	rep, _, origin := serveTrace(t, testprog.Service(t, "connection-pool").Trace, "pool.trace")
 	q := &rep.Groups[0].Slowest[0]
-	if len(q.Pools) != 1 || len(q.Pools[0].Slots) != 2 {
-		t.Fatalf("pools %+v", q.Pools)
-	}
+	must.True(t, len(q.Pools) == 1 && len(q.Pools[0].Slots) == 2, "pools %+v", q.Pools)
 	for _, width := range []int{1280, 400} {
 		p := open(t, browser, rep, width, width == 400, "#req="+url.QueryEscape(q.ID))
 		// Each bar is as long, in its lane of the picture, as the hold is in the report.

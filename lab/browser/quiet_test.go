@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
@@ -26,9 +27,7 @@ func TestQuietPage(t *testing.T) {
 				t.Errorf("%s: the heading is %q, want %q", c.service, got, want)
 			}
 		}
-		if got := evaluate[bool](p, `document.querySelector('#page').textContent.includes('Do: ')`); got != c.asks {
-			t.Errorf("%s: the page asks for something: %v", c.service, got)
-		}
+		check.Equal(t, evaluate[bool](p, `document.querySelector('#page').textContent.includes('Do: ')`), c.asks, "%s: the page asks for something", c.service)
 		if n := evaluate[int](p, `document.querySelectorAll('.finding.info .predicted').length`); n > 0 {
 			t.Errorf("%s: %d facts promise a gain", c.service, n)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/viewer/inspect"
 )
@@ -12,10 +13,7 @@ import (
 func TestLiveRegions(t *testing.T) {
 	browser := chromium(t)
 	_, trace, url := serveTrace(t, testprog.Trace(t, "tasks"), "tasks.trace")
-	page, err := trace.Requests(t.Context(), inspect.Query{Sort: "latency", Descending: true, Limit: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Have(trace.Requests(t.Context(), inspect.Query{Sort: "latency", Descending: true, Limit: 1000}))(t)
 	// A request of which the program wrote something on its own goroutine.
 	for _, row := range page.Rows {
 		marks, _ := trace.AnnotationsIn(row.StartNS, row.StartNS+row.LatencyNS, 0, []uint64{row.Goroutine}, 100)

@@ -17,6 +17,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -39,10 +40,7 @@ func serviceReport(t *testing.T, name string) *report.Report {
 	} else {
 		data = testprog.Service(t, name).Trace
 	}
-	r, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Name: name + ".trace"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Have(whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Name: name + ".trace"}))(t)
 	cachedReports.Store(name, r)
 	return r
 }
@@ -60,9 +58,7 @@ func demoTrace(t *testing.T) []byte {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	must.True(t, err == nil, "%v\n%s", err, out)
 	return data
 }
 

@@ -13,6 +13,8 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/chromedp"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 var measure = flag.String("measure", "", "measure how fast this page, a `file`, can be used")
@@ -48,30 +50,21 @@ func TestMeasure(t *testing.T) {
 	if *measure == "" {
 		t.Skip("no page named by -measure")
 	}
-	file, err := filepath.Abs(*measure)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Have(filepath.Abs(*measure))(t)
 	info, err := os.Stat(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	browser := chromium(t)
 	var all []pageTimes
 	for range 5 {
 		ctx, cancel := chromedp.NewContext(browser)
 		p := &tab{t: t, ctx: ctx}
 		// This creates the tab, which would otherwise end with its first command.
-		if err := chromedp.Listen(ctx, func(any) {}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, chromedp.Listen(ctx, func(any) {}))
 		p.run(command(log.Enable, cdp.Empty{}),
 			command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 1280, Height: 900, DeviceScaleFactor: 1}),
 			chromedp.Navigate((&url.URL{Scheme: "file", Path: file}).String()), chromedp.WaitReady(chromedp.CSS(`html[data-ready=true]`)))
 		var s pageTimes
-		if err := json.Unmarshal([]byte(runAction(p, chromedp.Evaluate[string](pageTimesScript, chromedp.EvalAwaitPromise))), &s); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal([]byte(runAction(p, chromedp.Evaluate[string](pageTimesScript, chromedp.EvalAwaitPromise))), &s))
 		all = append(all, s)
 		cancel()
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -17,27 +19,16 @@ import (
 // be off by a generation, fall within one, lose the mark of its end, or take samples of another time.
 func TestCut(t *testing.T) {
 	recording, err := os.ReadFile(testprog.Recording(t, "field/story-container-before-200.whylate"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	all, starts, _ := generations(t, recording)
-	if len(all) != 3 {
-		t.Fatalf("the recording has %d generations", len(all))
-	}
+	must.True(t, len(all) == 3, "the recording has %d generations", len(all))
 	for from := range 3 {
 		for n := 1; from+n <= 3; n++ {
-			part, err := cut(recording, from, n)
-			if err != nil {
-				t.Fatal(err)
-			}
+			part := must.Have(cut(recording, from, n))(t)
 			got, _, samples := generations(t, part)
-			if len(got) != n {
-				t.Fatalf("%d generations from %d on are %d", n, from, len(got))
-			}
+			must.True(t, len(got) == n, "%d generations from %d on are %d", n, from, len(got))
 			for i := range got {
-				if !bytes.Equal(got[i], all[from+i]) {
-					t.Errorf("generation %d after the first %d differs", i, from)
-				}
+				check.True(t, bytes.Equal(got[i], all[from+i]), "generation %d after the first %d differs", i, from)
 			}
 			first, last := samples.Points[0].MonoNS, samples.Points[len(samples.Points)-1].MonoNS
 			if d := starts[from] - first; d < 0 && from > 0 || d > hostMargin {
@@ -61,36 +52,25 @@ const hostMargin = int64(1100 * 1e6)
 // generations returns the bytes of a recording's generations, their starts by the monotonic clock, and the host samples.
 func generations(t *testing.T, recording []byte) (all [][]byte, starts []int64, samples *host.Samples) {
 	t.Helper()
-	b, err := bundle.New(bytes.NewReader(recording), int64(len(recording)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Have(bundle.New(bytes.NewReader(recording), int64(len(recording))))(t)
 	r, _, err := b.Trace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer r.Close()
 	rd, err := tracefmt.NewReader(r, tracefmt.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for {
 		g, err := rd.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if w := rd.Warnings(); len(w) > 0 || g.Unmarked || g.Cut {
 			t.Fatalf("generation %d: %v", g.Num, w)
 		}
 		all, starts = append(all, bytes.Clone(g.Data)), append(starts, int64(g.Snapshot.Mono))
 	}
 	lines, err := b.HostSamples()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if samples, err = host.Read(bytes.NewReader(lines)); err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/limits"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/lab/vm"
 	"github.com/whylate/whylate/lab/vm/check"
 	"github.com/whylate/whylate/service/traps"
@@ -43,9 +44,7 @@ func collect(t *testing.T, rs []check.Result) []row {
 			continue
 		}
 		x := row{name: r.Check}
-		if err := json.Unmarshal(r.Data, &x.o); err != nil {
-			t.Fatalf("%s: %v", r.Check, err)
-		}
+		must.Do(t, json.Unmarshal(r.Data, &x.o), r.Check)
 		rows = append(rows, x)
 	}
 	return rows
@@ -209,13 +208,8 @@ func build(t *testing.T, dir string) (judge, withauto string) {
 	t.Helper()
 	const module = "github.com/whylate/whylate/lab/limitscompare"
 	judge, err := vm.BuildStatic(t.Context(), dir, module+"/judge")
-	if err != nil {
-		t.Fatal(err)
-	}
-	withauto, err = vm.BuildStatic(t.Context(), dir, module+"/withauto")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	withauto = must.Have(vm.BuildStatic(t.Context(), dir, module+"/withauto"))(t)
 	return judge, withauto
 }
 
@@ -225,10 +219,7 @@ func TestHost(t *testing.T) {
 		t.Skip("chroot needs root")
 	}
 	judge, _ := build(t, t.TempDir())
-	dir, err := filepath.Abs(machines)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Have(filepath.Abs(machines))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	var out, errOut bytes.Buffer
@@ -255,9 +246,7 @@ func TestVM(t *testing.T) {
 	}
 	dir := t.TempDir()
 	guest, err := vm.BuildGuest(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	judge, withauto := build(t, dir)
 	m := vm.Machine{Guest: guest, Layout: "v2", CPUs: 16, MemoryMB: 1024, Exec: "/judge", Files: map[string][]byte{}}
 	for release, image := range kernels { // any one: nothing here depends on it
@@ -271,9 +260,7 @@ func TestVM(t *testing.T) {
 		}
 	}
 	names, err := filepath.Glob(filepath.Join(machines, "*.txtar"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, n := range names {
 		if m.Files["machines/"+filepath.Base(n)], err = os.ReadFile(n); err != nil {
 			t.Fatal(err)
@@ -285,21 +272,14 @@ func TestVM(t *testing.T) {
 	if errors.Is(err, vm.ErrNoQemu) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	rows := collect(t, rs)
 	compare(t, rows, 16)
 	got := table(rows)
 	if *update {
-		if err := os.WriteFile("table.golden", got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile("table.golden", got, 0o644))
 	}
-	want, err := os.ReadFile("table.golden")
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Have(os.ReadFile("table.golden"))(t)
 	if !bytes.Equal(got, want) {
 		t.Errorf("the table differs from table.golden:\n%s", got)
 	}

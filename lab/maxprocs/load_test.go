@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/internal/testing/check"
 )
 
 func TestQuantile(t *testing.T) {
@@ -17,9 +19,7 @@ func TestQuantile(t *testing.T) {
 	}
 	s := sortedCopy(l)
 	for q, want := range map[float64]time.Duration{0.5: 501, 0.99: 991, 0.999: 1000} {
-		if got := quantile(s, q); got != want {
-			t.Errorf("quantile %v: %v, want %v", q, got, want)
-		}
+		check.Equal(t, quantile(s, q), want, "quantile %v", q)
 	}
 	if got := quantile(s[:500], 0.999); got != 0 {
 		t.Errorf("p99.9 of 500 values: %v, want none", got)

@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
 )
 
 func TestSummarize(t *testing.T) {
@@ -44,7 +46,5 @@ func TestSummarize(t *testing.T) {
 	if err := verbose.read(strings.NewReader(stream)); err != nil || !strings.Contains(verbose.w.(*strings.Builder).String(), "of no use") {
 		t.Errorf("error %v, printed\n%s", err, verbose.w)
 	}
-	if verbose.read(strings.NewReader("go: no such module\n")) == nil {
-		t.Error("what is not JSON is taken")
-	}
+	check.True(t, verbose.read(strings.NewReader("go: no such module\n")) != nil, "what is not JSON is taken")
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
@@ -18,16 +20,12 @@ func TestPage(t *testing.T) {
 		t.Skip(err)
 	}
 	page, err := os.ReadFile("../../docs/sql.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var sql []string
 	for _, m := range statements.FindAllStringSubmatch(string(page), -1) {
 		sql = append(sql, m[1])
 	}
-	if len(sql) != 11 {
-		t.Fatalf("%d blocks of SQL, want the tables and ten questions", len(sql))
-	}
+	must.True(t, len(sql) == 11, "%d blocks of SQL, want the tables and ten questions", len(sql))
 	tables, questions := sql[0], sql[1:]
 
 	dir := t.TempDir()
@@ -37,9 +35,7 @@ func TestPage(t *testing.T) {
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "WHYLATE="+testprog.Build(t, "cmd/whylate"))
 		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s %v: %v\n%s", name, args, err, out)
-		}
+		must.True(t, err == nil, "%s %v: %v\n%s", name, args, err, out)
 		return strings.TrimSpace(string(out))
 	}
 	var script strings.Builder
@@ -54,9 +50,7 @@ func TestPage(t *testing.T) {
 	run("bash", "-ec", strings.ReplaceAll(script.String(), "x.trace", "'"+recording+"'"))
 	run("sqlite3", "x.db", tables)
 	for i, q := range questions {
-		if run("sqlite3", "x.db", q) == "" {
-			t.Errorf("question %d has no answer", i+1)
-		}
+		check.True(t, run("sqlite3", "x.db", q) != "", "question %d has no answer", i+1)
 	}
 	latency := run("sqlite3", "x.db", "select sum(latency_ns) from requests")
 	for _, sum := range []string{

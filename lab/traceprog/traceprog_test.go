@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/lab/traceprog/internal/features"
 	"github.com/whylate/whylate/lab/traceprog/internal/rig"
 )
@@ -114,8 +115,6 @@ func TestEarly(t *testing.T) {
 
 func TestWrongUse(t *testing.T) {
 	for _, args := range [][]string{{}, {"http1"}, {"-o", "x"}, {"nosuch", "-o", "x"}, {"http1", "-nosuch"}} {
-		if got := rig.Main(args, io.Discard, io.Discard, scenarios()); got != 2 {
-			t.Errorf("traceprog %q: status %d, want 2", args, got)
-		}
+		check.Equal(t, rig.Main(args, io.Discard, io.Discard, scenarios()), 2, "traceprog %q: status", args)
 	}
 }

@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/exp/trace"
 
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/lab/truth/catalog"
 	"github.com/whylate/whylate/lab/truth/load"
@@ -32,19 +34,14 @@ func TestMain(m *testing.M) {
 }
 
 func TestCatalog(t *testing.T) {
-	all, err := catalog.All()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Have(catalog.All())(t)
 	// The causes of a report.
 	causes := map[string]bool{"cpu": true, "sched": true, "sched-wake": true, "sched-poll": true, "throttle": true, "gc-assist": true, "gc-wait": true,
 		"stw": true, "sleep": true, "network": true, "syscall": true, "lock": true, "chan": true, "queue": true}
 	kinds := map[string]string{"http1": "http1", "h2": "http2", "grpc": "grpc"}
 	names := map[string]bool{}
 	for _, s := range all {
-		if names[s.Name] {
-			t.Errorf("two services are named %s", s.Name)
-		}
+		check.False(t, names[s.Name], "two services are named %s", s.Name)
 		names[s.Name] = true
 		tr := s.Truth
 		for _, c := range append(tr.OrCauses, tr.Cause) {
@@ -62,14 +59,10 @@ func TestCatalog(t *testing.T) {
 		for _, p := range s.Load.Paths {
 			slow = slow || p.Slow
 		}
-		if !slow {
-			t.Errorf("%s: no path belongs to the slow group", s.Name)
-		}
+		check.True(t, slow, "%s: no path belongs to the slow group", s.Name)
 	}
 	var out bytes.Buffer
-	if status := run(context.Background(), []string{"list", "-json"}, nil, &out, io.Discard); status != 0 {
-		t.Fatalf("list: status %d", status)
-	}
+	must.Equal(t, run(context.Background(), []string{"list", "-json"}, nil, &out, io.Discard), 0, "list: status")
 	var listed []catalog.Service
 	if err := json.Unmarshal(out.Bytes(), &listed); err != nil || len(listed) != len(all) {
 		t.Errorf("list prints %d of %d services: %v", len(listed), len(all), err)
@@ -82,10 +75,7 @@ var runsAlone = map[string]bool{"cpu-hogs": true, "gosched-loops": true, "stw-st
 
 func TestServices(t *testing.T) {
 	testfull.Need(t, "to run services and their clients in real time")
-	all, err := catalog.All()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Have(catalog.All())(t)
 	for _, s := range all {
 		t.Run(s.Name, func(t *testing.T) {
 			if !runsAlone[s.Name] {
@@ -148,10 +138,7 @@ func checkAnyMachine(t *testing.T, s *catalog.Service, out *Outcome, res *load.R
 			break
 		}
 	}
-	shown, err := sitesOf(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	shown := must.Have(sitesOf(data))(t)
 	if out.Traced.Count == 0 {
 		return // a request of the slow group may be longer than this short trace
 	}

@@ -13,15 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/lab/vm/check"
 )
 
 func buildGuest(t *testing.T) string {
 	t.Helper()
-	guest, err := BuildGuest(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	guest := must.Have(BuildGuest(t.Context(), t.TempDir()))(t)
 	return guest
 }
 
@@ -113,9 +111,7 @@ func TestVMHostSamples(t *testing.T) {
 	}
 	guest, dir := buildGuest(t), t.TempDir()
 	run, err := BuildStatic(t.Context(), dir, "github.com/whylate/whylate/lab/vm/testrun")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	tests := filepath.Join(dir, "tests")
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", tests, "github.com/whylate/whylate/internal/capture/host")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -178,9 +174,7 @@ func TestInitramfs(t *testing.T) {
 		t.Skip("no cpio program to judge the archive")
 	}
 	var b bytes.Buffer
-	if err := writeInitramfs(&b, []initFile{{name: "init", mode: modeExec, data: []byte("hello")}, {name: "proc", mode: modeDir}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, writeInitramfs(&b, []initFile{{name: "init", mode: modeExec, data: []byte("hello")}, {name: "proc", mode: modeDir}}))
 	cmd := exec.Command("sh", "-c", "gzip -d | "+cpio+" -itv --quiet")
 	cmd.Stdin = &b
 	out, err := cmd.CombinedOutput()

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
 )
@@ -22,11 +23,7 @@ func TestClocks(t *testing.T) {
 	}
 	out := render(t, r, text.Options{Width: 110, Full: true})
 	for _, want := range []string{"on the way to stock ±46.0µs", "compared with audit's: stock ±46.0µs; far ±200µs, drifting by 100 ppm"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("%q is not in\n%s", want, out)
-		}
+		check.True(t, strings.Contains(out, want), "%q is not in\n%s", want, out)
 	}
-	if strings.Contains(out, "near ±") {
-		t.Error("a service on the same host has an error")
-	}
+	check.False(t, strings.Contains(out, "near ±"), "a service on the same host has an error")
 }

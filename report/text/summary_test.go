@@ -62,9 +62,7 @@ func TestSummaryFits(t *testing.T) {
 			if n := termtext.Width(l); n > width {
 				t.Errorf("width %d: %d columns: %q", width, n, l)
 			}
-			if strings.ContainsFunc(l, func(r rune) bool { return unicode.IsControl(r) || r == '\u202e' }) {
-				t.Errorf("control characters in %q", l)
-			}
+			check.False(t, strings.ContainsFunc(l, func(r rune) bool { return unicode.IsControl(r) || r == '\u202e' }), "control characters in %q", l)
 		}
 	}
 }

@@ -216,9 +216,7 @@ func testSmallDisk(t *testing.T, dir string) {
 			t.Fatalf("%d recordings have %d bytes", n, all)
 		}
 		name, err := r.Capture(context.Background(), strings.Repeat("x", 300))
-		if err != nil {
-			t.Fatalf("after %d bytes: %v", all, err)
-		}
+		must.True(t, err == nil, "after %d bytes: %v", all, err)
 		last = name
 	}
 	parts()

@@ -85,9 +85,7 @@ func TestTexts(t *testing.T) {
 		get(Handler(copies, Mux(mux)), "DELETE", "/any/x")
 		ctx := context.Background()
 		for name, err := range map[string]error{"a": nil, "b": errors.New("x"), "c": fmt.Errorf("y: %w", context.Canceled), "d": context.DeadlineExceeded} {
-			if got := Do(ctx, "job "+name, func(context.Context) error { return err }); got != err {
-				t.Errorf("Do returns %v, want %v", got, err)
-			}
+			check.Equal(t, Do(ctx, "job "+name, func(context.Context) error { return err }), err, "Do returns")
 		}
 		func() {
 			defer func() { _ = recover() }()

@@ -98,9 +98,7 @@ func TestStateHelpers(t *testing.T) {
 	sum := noThrottling
 	addThrottling(&sum, ownThrottling)
 	addThrottling(&sum, ownThrottling)
-	if sum != (cgroup.Throttling{Verdict: cgroup.VerdictOwn, Evidence: "x", Own: 2, Ancestor: 4, Periods: 6, ThrottledPeriods: 8}) {
-		t.Errorf("%+v", sum)
-	}
+	check.True(t, sum == (cgroup.Throttling{Verdict: cgroup.VerdictOwn, Evidence: "x", Own: 2, Ancestor: 4, Periods: 6, ThrottledPeriods: 8}), "%+v", sum)
 	addThrottling(&sum, noThrottling)
 	check.Equal(t, sum.Verdict, cgroup.VerdictOwn, "a window without throttling makes %+v", sum)
 	addThrottling(&noThrottling, cgroup.Throttling{Verdict: cgroup.VerdictNone, Evidence: "y"})

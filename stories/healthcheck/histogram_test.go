@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestSince: percentiles are of the values between two readings, also if the second has new buckets.
@@ -24,26 +27,19 @@ func TestSince(t *testing.T) {
 func TestPlus(t *testing.T) {
 	sum := counts{[]float64{0.001, 0.004}, []int64{5, 10}}.plus(counts{[]float64{0.002}, []int64{3}})
 	for le, want := range map[float64]int64{0.001: 5, 0.002: 8, 0.004: 13} {
-		if got := sum.atMost(le); got != want {
-			t.Errorf("at most %v s: %d, want %d", le, got, want)
-		}
+		check.Equal(t, sum.atMost(le), want, "at most %v s", le)
 	}
 }
 
 // TestWronglyOut: targets that refuse at times are rightly removed and do not count, nor do targets that return.
 func TestWronglyOut(t *testing.T) {
-	rows, err := csv.NewReader(strings.NewReader("# pxname,svname,status,chkdown,\ntargets,steady0,UP,2,\ntargets,flapping1,DOWN,7,\ntargets,steady2,UP,0,\ntargets,BACKEND,UP,1,\n")).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := must.Have(csv.NewReader(strings.NewReader("# pxname,svname,status,chkdown,\ntargets,steady0,UP,2,\ntargets,flapping1,DOWN,7,\ntargets,steady2,UP,0,\ntargets,BACKEND,UP,1,\n")).ReadAll())(t)
 	if n, err := countDown(rows); n != 2 || err != nil {
 		t.Errorf("HAProxy took %d out, %v", n, err)
 	}
 	journal := filepath.Join(t.TempDir(), "journal")
 	text := `{"target":"127.1.0.1:80","in":false,"at":"2026-11-23T00:00:00Z"}` + "\n" + `{"target":"127.1.0.1:80","in":true,"at":"2026-11-23T00:00:03Z"}` + "\n" + `{"target":"127.1.0.2:81","in":false,"at":"2026-11-23T00:00:03Z"}` + "\n"
-	if err := os.WriteFile(journal, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(journal, []byte(text), 0o666))
 	if n, err := removedByJournal(journal, "80"); n != 1 || err != nil {
 		t.Errorf("the journal says %d, %v", n, err)
 	}

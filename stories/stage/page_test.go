@@ -8,20 +8,20 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestProfile: the stacks that pprof prints are read from the leaf to the root, and a function counts once per stack. A frame
 // without a value belongs to the stack before it.
 func TestProfile(t *testing.T) {
-	p, err := parseTraces("File: x\nType: cpu\n" +
+	p := must.Have(parseTraces("File: x\nType: cpu\n" +
 		"-----------+-------------------------------------------------------\n" +
 		"      10ms   runtime.futex\n             runtime.findRunnable\n             runtime.schedule\n             runtime.park_m\n             runtime.mcall\n" +
 		"-----------+-------------------------------------------------------\n" +
 		"      30ms   main.(*m).work\n             main.handle (inline)\n             net/http.(*conn).serve\n" +
-		"-----------+-------------------------------------------------------\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+		"-----------+-------------------------------------------------------\n"))(t)
 	if p.Total != 40*time.Millisecond || p.Scheduler() != 0.25 {
 		t.Errorf("%v in all, %v in the scheduler", p.Total, p.Scheduler())
 	}
@@ -32,18 +32,10 @@ func TestProfile(t *testing.T) {
 		t.Errorf("%s took the most, %v", f, d)
 	}
 	s := &Stage{keep: t.TempDir()}
-	name, err := s.WriteFlame(p, "flame")
-	if err != nil {
-		t.Fatal(err)
-	}
-	svg, err := os.ReadFile(filepath.Join(s.keep, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	name := must.Have(s.WriteFlame(p, "flame"))(t)
+	svg := must.Have(os.ReadFile(filepath.Join(s.keep, name)))(t)
 	for _, want := range []string{"<title>net/http.(*conn).serve, 30ms</title>", "<title>runtime.futex, 10ms</title>", "<title>main.handle, 30ms</title>"} {
-		if !strings.Contains(string(svg), want) {
-			t.Errorf("no %s in\n%s", want, svg)
-		}
+		check.True(t, strings.Contains(string(svg), want), "no %s in\n%s", want, svg)
 	}
 }
 
@@ -51,17 +43,12 @@ func TestProfile(t *testing.T) {
 // each value, and a service's text is escaped.
 func TestPage(t *testing.T) {
 	var b strings.Builder
-	err := WriteHTML(&b, []*Result{{Story: "pool", Date: "2026-11-23", Machine: "2 CPUs", Arms: []Arm{
+	must.Do(t, WriteHTML(&b, []*Result{{Story: "pool", Date: "2026-11-23", Machine: "2 CPUs", Arms: []Arm{
 		{Name: "before", P50NS: 1e6, Finding: Place{Code: "WL1002", Site: "main.f<int>"}, Expected: Place{Code: "WL4001"}, Report: "pool-before.html", Says: "why <this>"},
 		{Name: "after", Right: true},
-	}, Charts: []Chart{{Title: "p99 by load", Unit: "ns", Log: true, X: []string{"200", "4000"}, Lines: []Line{{"before", []float64{1e6, 1e8}}, {"after", []float64{1e6, -1}}}}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, Charts: []Chart{{Title: "p99 by load", Unit: "ns", Log: true, X: []string{"200", "4000"}, Lines: []Line{{"before", []float64{1e6, 1e8}}, {"after", []float64{1e6, -1}}}}}}}))
 	for _, want := range []string{`<a href="pool-before.html">before</a>`, "main.f&lt;int&gt;", "expected WL4001", "why &lt;this&gt;", "before, 4000: 100ms", "none"} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("no %s on the page", want)
-		}
+		check.True(t, strings.Contains(b.String(), want), "no %s on the page", want)
 	}
 	if got := strings.Count(b.String(), "<circle"); got != 3 {
 		t.Errorf("%d points for 3 values", got)
@@ -70,17 +57,12 @@ func TestPage(t *testing.T) {
 
 // TestContract: the JSON names of a result that programs read stay.
 func TestContract(t *testing.T) {
-	b, err := json.Marshal(&Result{Arms: []Arm{{}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Have(json.Marshal(&Result{Arms: []Arm{{}}}))(t)
 	var got struct {
 		Arms []map[string]json.RawMessage
 	}
 	all := map[string]json.RawMessage{}
-	if err := errors.Join(json.Unmarshal(b, &got), json.Unmarshal(b, &all)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(json.Unmarshal(b, &got), json.Unmarshal(b, &all)))
 	for _, k := range []string{"story", "machine", "versions", "arms", "predicted_p50_ns", "measured_p50_ns", "factor", "published_factor"} {
 		if _, ok := all[k]; !ok {
 			t.Errorf("a result has no %s", k)

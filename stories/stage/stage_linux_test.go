@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testchild"
 	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/report"
@@ -92,18 +94,14 @@ func TestNothingRemains(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, 0} { // 0: it ends without a signal
 		cmd := testchild.Command("story")
 		line, stop, err := testchild.Start(cmd)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		var sleeper, server int
 		var dir string
 		if _, err := fmt.Sscanf(line, "sleeper %d %d %s", &sleeper, &server, &dir); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
 		if sig != 0 {
-			if err := cmd.Process.Signal(sig); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Process.Signal(sig))
 		}
 		stop()
 		deadline := time.Now().Add(time.Minute)
@@ -148,13 +146,9 @@ func TestMissingRoot(t *testing.T) {
 		t.Skip("starts a process that gives up root")
 	}
 	line, stop, err := testchild.Start(testchild.Command("nobody"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	stop()
-	if !strings.HasPrefix(line, "no cgroup for a quota here: run as root") {
-		t.Errorf("%q", line)
-	}
+	check.True(t, strings.HasPrefix(line, "no cgroup for a quota here: run as root"), "%q", line)
 }
 
 // TestJudge: the first finding counts, facts that weaken a report do not, and if no finding is expected, none may be of medium
@@ -183,9 +177,7 @@ func TestJudge(t *testing.T) {
 		"nothing found": {nil, Place{Code: "WL2001", Site: ""}, false},
 	} {
 		got, err := judgeArm(name, &Explained{Report: &report.Report{Findings: c.findings}, Text: "head\n\nwhy"}, c.expected)
-		if err != nil || got.Right != c.want {
-			t.Errorf("%s: %+v, %v", name, got, err)
-		}
+		check.True(t, err == nil && got.Right == c.want, "%s: %+v, %v", name, got, err)
 	}
 }
 
@@ -194,48 +186,29 @@ func TestJudge(t *testing.T) {
 // are created in this one.
 func TestNetEnds(t *testing.T) {
 	testfull.Need(t, "root, to make network namespaces")
-	s, err := New(Options{Log: io.Discard})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Have(New(Options{Log: io.Discard}))(t)
 	defer s.Close()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, lose := range []int{0, 100} {
-		n, err := s.Net(lose)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Have(s.Net(lose))(t)
 		address := net.JoinHostPort(n.ProgramAddr, "7")
-		v, err := s.Start(context.Background(), Program{Name: "an echo", Args: []string{exe}, Env: []string{"WHYLATE_TEST_CHILD=echo"}, Net: n, Ready: address})
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must.Have(s.Start(context.Background(), Program{Name: "an echo", Args: []string{exe}, Env: []string{"WHYLATE_TEST_CHILD=echo"}, Net: n, Ready: address}))(t)
 		c, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer c.Close()
 		b := make([]byte, 100)
-		if _, err := c.Write(b); err != nil {
-			t.Fatal(err)
-		}
+		must.Have(c.Write(b))(t)
 		c.SetReadDeadline(time.Now().Add(time.Second))
 		if got, err := io.ReadFull(c, b); lose == 0 && err != nil || lose == 100 && got > 0 {
 			t.Errorf("losing %d %%: %d bytes came back, %v", lose, got, err)
 		}
-		if err := syscall.Kill(v.PID(), syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, syscall.Kill(v.PID(), syscall.SIGKILL))
 		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 			if _, err := net.InterfaceByName(n.device); err != nil {
 				break
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s is still there", n.device)
-			}
+			must.False(t, time.Now().After(deadline), "%s is still there", n.device)
 		}
 	}
 }

@@ -35,9 +35,7 @@ func gzipped(t *testing.T, parts ...[]byte) []byte {
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
 	for _, part := range parts {
-		if _, err := z.Write(part); err != nil {
-			t.Fatal(err)
-		}
+		must.Have(z.Write(part))(t)
 	}
 	must.Do(t, z.Close())
 	return out.Bytes()

@@ -112,9 +112,7 @@ func TestCost(t *testing.T) {
 	var growth []string
 	for _, workers := range []int{1, 2, 4} {
 		if workers > 1 {
-			if _, err := st.Requeue(t.Context(), "", time.Unix(0, 0)); err != nil {
-				t.Fatal(err)
-			}
+			must.Have(st.Requeue(t.Context(), "", time.Unix(0, 0)))(t)
 		}
 		begin := time.Now()
 		var processes []*os.Process
@@ -154,7 +152,7 @@ func TestCost(t *testing.T) {
 	info, err := os.Stat(copyFile)
 	must.Do(t, err)
 	var reports float64
-	if err := filepath.WalkDir(filepath.Join(dir, "raw"), func(_ string, d fs.DirEntry, err error) error {
+	must.Do(t, filepath.WalkDir(filepath.Join(dir, "raw"), func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && strings.Contains(d.Name(), "report") {
 			var i fs.FileInfo
 			if i, err = d.Info(); err == nil {
@@ -162,9 +160,7 @@ func TestCost(t *testing.T) {
 			}
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	sumsPerRecording := sums / float64(len(files)) // copies of a recording add to the same sums
 	storeBytesPerRecording := float64(info.Size()) / n
 

@@ -130,9 +130,7 @@ func TestKilled(t *testing.T) {
 	}
 	defer st.Close()
 	// The kill may have come before or after a claim. This adds a claim of a dead worker, whose lease has ended.
-	if _, err := st.Claim(t.Context(), time.Now().Add(time.Hour), -time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(st.Claim(t.Context(), time.Now().Add(time.Hour), -time.Hour))(t)
 	url, c = startFleet(t, dir)
 	send(url)
 	for done := int64(0); done < files; {

@@ -85,9 +85,7 @@ func (n *Notifier) addRecording(t *testing.T, received time.Time, version, title
 	t.Helper()
 	recordingNumber++
 	id := fmt.Sprintf("%032x", recordingNumber)
-	if err := n.Store.AddRecording(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop", Version: version, Pod: "p"}, Received: received}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, n.Store.AddRecording(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop", Version: version, Pod: "p"}, Received: received}))
 	r, err := n.Store.Claim(t.Context(), received, time.Minute)
 	if err != nil || r == nil {
 		t.Fatal(r, err)
@@ -96,9 +94,7 @@ func (n *Notifier) addRecording(t *testing.T, received time.Time, version, title
 	if title != "" {
 		out.Findings = []rows.Finding{{Problem: title, Group: "GET /", Code: "WL2002", Cause: "lock", Severity: "high", Title: title, Requests: 10, WinNS: 1e8}}
 	}
-	if _, err := n.Store.Finish(t.Context(), r, out); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(n.Store.Finish(t.Context(), r, out))(t)
 }
 
 // checkAndDeliver runs a check, delivers all due messages, and returns their events.

@@ -77,10 +77,7 @@ func newReceiver(t *testing.T, answers ...func(w http.ResponseWriter)) *receiver
 func newExporter(t *testing.T, url string) (*Exporter, map[string]int) {
 	t.Helper()
 	counts := make(map[string]int)
-	e, err := New(url+"/", "authorization=Bearer secret, x-tenant=shop", slog.New(slog.NewTextHandler(t.Output(), nil)), func(o string) { counts[o]++ })
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Have(New(url+"/", "authorization=Bearer secret, x-tenant=shop", slog.New(slog.NewTextHandler(t.Output(), nil)), func(o string) { counts[o]++ }))(t)
 	e.RetryDelay = time.Millisecond
 	return e, counts
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 const example = `owners:
@@ -20,19 +22,14 @@ mutes:
 
 func writePolicy(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 }
 
 // TestPolicy matches services and findings with the patterns of a file.
 func TestPolicy(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "policy.yaml")
 	writePolicy(t, name, example)
-	p, err := Read(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Have(Read(name))(t)
 	for service, want := range map[string]string{"shop-web": "team-shop", "shop": "", "pay": "#pay on chat", "pay-2": ""} {
 		if got := p.OwnerOf(service); got != want {
 			t.Errorf("%s has the owner %q", service, got)
@@ -86,10 +83,7 @@ func TestChangedPolicy(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "policy.yaml")
 	writePolicy(t, name, example)
 	var logged bytes.Buffer
-	f, err := Open(name, slog.New(slog.NewTextHandler(&logged, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Have(Open(name, slog.New(slog.NewTextHandler(&logged, nil))))(t)
 	check := func(owner string, errors int) {
 		t.Helper()
 		for range 2 {
@@ -106,9 +100,7 @@ func TestChangedPolicy(t *testing.T) {
 	check("#pay on chat", 1)
 	writePolicy(t, name, "owners: [{service: pay, owner: new}]")
 	check("new", 1)
-	if err := os.Remove(name); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(name))
 	check("new", 2)
 	writePolicy(t, name, "owners: [{service: pay, owner: newer}]")
 	check("newer", 2)

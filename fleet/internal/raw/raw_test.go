@@ -58,23 +58,19 @@ func saveFile(t *testing.T, s Store, name string, content []byte) {
 	f := must.Have(s.CreateTemp())(t)
 	defer os.Remove(f.Name())
 	defer f.Close()
-	if _, err := f.Write(content); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(f.Write(content))(t)
 	must.Do(t, s.Save(t.Context(), f, name))
 }
 
 func listNames(t *testing.T, s Store) (names []string) {
 	t.Helper()
-	if err := s.List(t.Context(), func(name string, changed time.Time) error {
+	must.Do(t, s.List(t.Context(), func(name string, changed time.Time) error {
 		if age := time.Since(changed); age < -time.Minute || age > time.Hour {
 			t.Errorf("%s is %v old", name, age)
 		}
 		names = append(names, name)
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	slices.Sort(names)
 	return names
 }
@@ -143,9 +139,7 @@ func TestS3(t *testing.T) {
 			t.Error(got)
 		}
 		name := contentID([]byte("sent"))
-		if _, err := s.client.PutObject(context.Background(), s.bucket, raw.prefix+name, strings.NewReader("rotten"), 6, minio.PutObjectOptions{SendContentMd5: true}); err != nil {
-			t.Fatal(err)
-		}
+		must.Have(s.client.PutObject(context.Background(), s.bucket, raw.prefix+name, strings.NewReader("rotten"), 6, minio.PutObjectOptions{SendContentMd5: true}))(t)
 		if _, _, err := raw.LocalPath(t.Context(), name); err == nil {
 			t.Error("a changed file is taken")
 		}

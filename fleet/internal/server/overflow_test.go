@@ -30,9 +30,7 @@ func TestEndlessSums(t *testing.T) {
 		for _, cause := range []string{"", "cpu", "lock", "network", "sleep"} {
 			add.Sums = append(add.Sums, rows.Sum{Group: "g", Cause: cause, Bucket: 1000, N: int64(1000 * (1 + i)), NS: math.MaxInt64})
 		}
-		if _, err := s.Store.Finish(t.Context(), r, add); err != nil {
-			t.Fatal(err)
-		}
+		must.Have(s.Store.Finish(t.Context(), r, add))(t)
 	}
 	for _, path := range []string{"/", "/service/shop", "/service/shop?from=1h", "/service/OTHER", "/finding/p", "/v1/findings", "/v1/versions", "/v1/pods?service=shop", "/v1/series?service=shop", "/metrics"} {
 		w := request(h, "GET", path, "")

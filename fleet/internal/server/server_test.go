@@ -74,9 +74,7 @@ func gzipBomb(t *testing.T) string {
 	zeros := make([]byte, 1<<20)
 	copy(zeros, bareTrace)
 	for range maxFileBytes>>20 + 1 {
-		if _, err := z.Write(zeros); err != nil {
-			t.Fatal(err)
-		}
+		must.Have(z.Write(zeros))(t)
 	}
 	must.Do(t, z.Close())
 	return out.String()
@@ -95,12 +93,8 @@ func bundleWith(t *testing.T, meta string, size uint64) string {
 	var out bytes.Buffer
 	z := zip.NewWriter(&out)
 	m := must.Have(z.Create("meta.json"))(t)
-	if _, err := io.WriteString(m, meta); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := z.CreateRaw(&zip.FileHeader{Name: "trace", Method: zip.Deflate, UncompressedSize64: size}); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(io.WriteString(m, meta))(t)
+	must.Have(z.CreateRaw(&zip.FileHeader{Name: "trace", Method: zip.Deflate, UncompressedSize64: size}))(t)
 	must.Do(t, z.Close())
 	return out.String()
 }
@@ -110,9 +104,7 @@ func TestDescribe(t *testing.T) {
 	body := bundleWith(t, `{"service":{"k8s.pod.name":"shop-1","service.version":"v2"},"flight":{"service":{"k8s.pod.name":"x","k8s.node.name":"node-3"}}}`, 1)
 	f := must.Have(os.Create(filepath.Join(t.TempDir(), "f")))(t)
 	defer f.Close()
-	if _, err := f.WriteString(body); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(f.WriteString(body))(t)
 	rec := &store.Recording{Bytes: int64(len(body))}
 	rec.Service = "shop"
 	must.Do(t, readLabels(rec, f, http.Header{"Whylate-Environment": {"live"}}))
@@ -196,9 +188,7 @@ func TestDirectoryBomb(t *testing.T) {
 		var body bytes.Buffer
 		z := gzip.NewWriter(&body)
 		for _, part := range [][]byte{[]byte("PK\x03\x04"), bytes.Repeat(entry, entries), end} {
-			if _, err := z.Write(part); err != nil {
-				t.Fatal(err)
-			}
+			must.Have(z.Write(part))(t)
 		}
 		must.Do(t, z.Close())
 		var before, after runtime.MemStats
@@ -408,9 +398,7 @@ func finishWith(t *testing.T, s *Server, id string, rep *report.Report) {
 	must.Do(t, report.WriteJSON(z, rep))
 	must.Do(t, z.Close())
 	must.Do(t, s.Files.Save(t.Context(), f, raw.ReportName(r.ID)))
-	if _, err := s.Store.Finish(t.Context(), r, rows.FromReport(r.Labels, r.Received, rep)); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(s.Store.Finish(t.Context(), r, rows.FromReport(r.Labels, r.Received, rep)))(t)
 }
 
 const hostileText = "<script>alert(1)</script>"

@@ -111,9 +111,7 @@ func TestUnreadAnswer(t *testing.T) {
 	defer server.Close()
 	c := must.Have(net.Dial("tcp", server.Listener.Addr().String()))(t)
 	defer c.Close()
-	if _, err := io.WriteString(c, "GET /recordings/"+id+"/raw HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(io.WriteString(c, "GET /recordings/"+id+"/raw HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"))(t)
 	select {
 	case <-ended:
 	case <-time.After(time.Minute):

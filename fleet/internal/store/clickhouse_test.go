@@ -75,9 +75,7 @@ func checkSameAnswers(t *testing.T, address string) {
 					b.addRecording(r, &contribution{l, *newRows(7)}, time.Now().UnixNano())
 					must.Do(t, b.insert(t.Context(), s.clickhouse))
 				}
-				if _, err := s.writer.Exec(`UPDATE recordings SET state='waiting' WHERE id=?`, r.ID); err != nil {
-					t.Fatal(err)
-				}
+				must.Have(s.writer.Exec(`UPDATE recordings SET state='waiting' WHERE id=?`, r.ID))(t)
 				addExplained(t, s, fmt.Sprint(i), l, secondRows)
 			}
 		}
@@ -93,9 +91,7 @@ func checkSameAnswers(t *testing.T, address string) {
 		var out []any
 		add := func(v any, err error) {
 			t.Helper()
-			if err != nil {
-				t.Fatal(clickhouse, err)
-			}
+			must.Do(t, err, clickhouse)
 			out = append(out, v)
 		}
 		for _, sel := range []Selection{sel, {From: sel.From, To: sel.To, Environment: "prod"}, {From: sel.From, To: sel.To, Service: "c"}} {

@@ -25,9 +25,7 @@ func TestManyFindings(t *testing.T) {
 	}
 	send := func(id, service, environment string, r *rows.Rows) bool {
 		t.Helper()
-		if err := s.AddRecording(t.Context(), Recording{ID: id, Labels: rows.Labels{Service: service, Version: "v1", Environment: environment, Pod: "p"}, Received: begin}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.AddRecording(t.Context(), Recording{ID: id, Labels: rows.Labels{Service: service, Version: "v1", Environment: environment, Pod: "p"}, Received: begin}))
 		rec, err := s.Claim(t.Context(), time.Now(), time.Minute)
 		if err != nil || rec == nil {
 			t.Fatal(rec, err)
@@ -57,17 +55,13 @@ func TestManyFindings(t *testing.T) {
 	p, sightings, err := s.Finding(t.Context(), sel, problems[i].Problem)
 	check.True(t, err == nil && p != nil && p.Recordings == 5 && len(sightings) == 2 && sightings[0].Requests+sightings[1].Requests == 50,
 		"%+v %+v %v", p, sightings, err)
-	if _, err := s.Requeue(t.Context(), "a", time.Unix(0, 0)); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(s.Requeue(t.Context(), "a", time.Unix(0, 0)))(t)
 	for {
 		rec := must.Have(s.Claim(t.Context(), time.Now(), time.Minute))(t)
 		if rec == nil {
 			break
 		}
-		if _, err := s.Finish(t.Context(), rec, newRows(9000, 1)); err != nil {
-			t.Fatal(err)
-		}
+		must.Have(s.Finish(t.Context(), rec, newRows(9000, 1)))(t)
 	}
 	if n := count("a"); n != 1 {
 		t.Errorf("explained again, %d findings are left, want (other)", n)
@@ -79,10 +73,8 @@ func TestManyFindings(t *testing.T) {
 func TestManyEnvironments(t *testing.T) {
 	s := openTestStore(t)
 	begin := time.Now().Add(-time.Hour)
-	if _, err := s.writer.ExecContext(t.Context(), `WITH RECURSIVE x(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM x WHERE i<?)
-		INSERT INTO series (service, version, environment, pod, node, grp) SELECT 'a', '', 'live', 'p'||i, '', '' FROM x`, MaxSeries); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(s.writer.ExecContext(t.Context(), `WITH RECURSIVE x(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM x WHERE i<?)
+		INSERT INTO series (service, version, environment, pod, node, grp) SELECT 'a', '', 'live', 'p'||i, '', '' FROM x`, MaxSeries))(t)
 	send := func(i int, environment string) {
 		l := rows.Labels{Service: "a", Version: "v1", Environment: environment, Pod: fmt.Sprint("new", i)}
 		r := &rows.Rows{Start: begin, DurationNS: 1e9, Requests: 1, Sums: []rows.Sum{{Group: "GET /", Bucket: 10, N: 1}}, Findings: []rows.Finding{{Group: "GET /", Code: "WL2001", Title: "t", Requests: 1, WinNS: 1}}}
@@ -109,10 +101,8 @@ func TestManyEnvironments(t *testing.T) {
 		}
 	}
 	// A service with many environments stays near the bound.
-	if _, err := s.writer.ExecContext(t.Context(), `WITH RECURSIVE x(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM x WHERE i<?)
-		INSERT INTO series (service, version, environment, pod, node, grp) SELECT 'b', '', 'e'||i, '', '', '' FROM x`, MaxSeries); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(s.writer.ExecContext(t.Context(), `WITH RECURSIVE x(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM x WHERE i<?)
+		INSERT INTO series (service, version, environment, pod, node, grp) SELECT 'b', '', 'e'||i, '', '', '' FROM x`, MaxSeries))(t)
 	for i := range spareSeries / 2 {
 		addExplained(t, s, fmt.Sprint("b", i), rows.Labels{Service: "b", Environment: fmt.Sprint("e", i+1), Pod: "new"}, &rows.Rows{Start: begin, Sums: []rows.Sum{{Group: "GET /", Bucket: 10, N: 1}}})
 	}
@@ -164,10 +154,8 @@ func TestClickHouseFolds(t *testing.T) {
 // TestManyLabels: in a service with too many pods and groups, new ones count as (other), and no request is lost.
 func TestManyLabels(t *testing.T) {
 	s := openTestStore(t)
-	if _, err := s.writer.ExecContext(t.Context(), `WITH RECURSIVE x(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM x WHERE i<?)
-		INSERT INTO series (service, version, environment, pod, node, grp) SELECT 'a', '', '', 'p'||i, '', '' FROM x`, MaxSeries-1); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(s.writer.ExecContext(t.Context(), `WITH RECURSIVE x(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM x WHERE i<?)
+		INSERT INTO series (service, version, environment, pod, node, grp) SELECT 'a', '', '', 'p'||i, '', '' FROM x`, MaxSeries-1))(t)
 	newRows := func(groups ...string) *rows.Rows {
 		out := &rows.Rows{Start: time.Now()}
 		for _, g := range groups {

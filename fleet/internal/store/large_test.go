@@ -49,9 +49,7 @@ func TestTenMillion(t *testing.T) {
 		}
 	}
 	var points, dayPoints, podProblems int
-	if err := s.reader.QueryRow(`SELECT (SELECT count(*) FROM points), (SELECT count(*) FROM daypoints), (SELECT count(*) FROM seen_pods)`).Scan(&points, &dayPoints, &podProblems); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.reader.QueryRow(`SELECT (SELECT count(*) FROM points), (SELECT count(*) FROM daypoints), (SELECT count(*) FROM seen_pods)`).Scan(&points, &dayPoints, &podProblems))
 	info, err := os.Stat(file)
 	must.Do(t, err)
 	t.Logf("%d sums, %d by day, %d findings; %.1f bytes a sum", points, dayPoints, podProblems, float64(info.Size())/float64(points))
@@ -96,9 +94,7 @@ func measureQueries(t *testing.T, s *Store, clock time.Time) {
 		var took []time.Duration
 		for range 7 {
 			begin := time.Now()
-			if err := measured.query(); err != nil {
-				t.Fatal(measured.page, err)
-			}
+			must.Do(t, measured.query(), measured.page)
 			took = append(took, time.Since(begin))
 		}
 		slices.Sort(took)
@@ -148,8 +144,6 @@ func TestHundredMillion(t *testing.T) {
 		"%d problems, %d versions, %d requests, %d recordings, %v", len(problems), len(versions), requests, recordings, err)
 	measureQueries(t, s, clock)
 	var rowsOf, bytes uint64
-	if err := s.clickhouse.QueryRow(`SELECT sum(rows), sum(bytes_on_disk) FROM system.parts WHERE active AND table='explained_rows'`).Scan(&rowsOf, &bytes); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.clickhouse.QueryRow(`SELECT sum(rows), sum(bytes_on_disk) FROM system.parts WHERE active AND table='explained_rows'`).Scan(&rowsOf, &bytes))
 	t.Logf("%d recordings, %.1f bytes a sum", rowsOf, float64(bytes)/float64(rowsOf)/150)
 }

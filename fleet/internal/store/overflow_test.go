@@ -67,9 +67,7 @@ func countNonIntegers(t *testing.T, s *Store) (n int) {
 	for table, columns := range map[string][]string{"points": {"n", "ns"}, "daypoints": {"n", "ns"}, "seen": {"n", "requests", "ns"}} {
 		for _, c := range columns {
 			var bad int
-			if err := s.reader.QueryRow(fmt.Sprintf(`SELECT count(*) FROM %[1]s WHERE typeof(%[2]s)<>'integer' OR %[2]s<0 OR %[2]s>%[3]d`, table, c, int64(rows.MaxSum))).Scan(&bad); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, s.reader.QueryRow(fmt.Sprintf(`SELECT count(*) FROM %[1]s WHERE typeof(%[2]s)<>'integer' OR %[2]s<0 OR %[2]s>%[3]d`, table, c, int64(rows.MaxSum))).Scan(&bad))
 			n += bad
 		}
 	}
@@ -102,9 +100,7 @@ func TestSumsStayIntegers(t *testing.T) {
 	if _, versions, err := s.Overview(t.Context(), Selection{From: all.From, To: all.To, Service: "a"}); err != nil || versions[0].RecordedNS != rows.MaxSum || versions[0].Requests != rows.MaxSum {
 		t.Errorf("the hostile service: %+v %v", versions, err)
 	}
-	if _, err := s.Requeue(t.Context(), "a", time.Time{}.Add(time.Hour)); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(s.Requeue(t.Context(), "a", time.Time{}.Add(time.Hour)))(t)
 	for range 6 {
 		r, err := s.Claim(t.Context(), time.Now(), time.Minute)
 		if err != nil || r == nil {
@@ -112,9 +108,7 @@ func TestSumsStayIntegers(t *testing.T) {
 		}
 		secondRows := *honestRows
 		secondRows.Start = begin
-		if _, err := s.Finish(t.Context(), r, &secondRows); err != nil {
-			t.Fatal(err)
-		}
+		must.Have(s.Finish(t.Context(), r, &secondRows))(t)
 		if n := countNonIntegers(t, s); n > 0 {
 			t.Fatalf("explained again, %d sums are no integers", n)
 		}

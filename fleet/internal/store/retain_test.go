@@ -22,9 +22,7 @@ func TestRetention(t *testing.T) {
 	for i, received := range []time.Time{clock.Add(-48 * time.Hour), hour.Add(-3 * time.Hour), hour.Add(-3*time.Hour + time.Minute), hour.Add(-2 * time.Hour)} {
 		addExplained(t, s, fmt.Sprint(i), rows.Labels{Service: "a"}, &rows.Rows{Start: received, Cause: "cpu", Sums: []rows.Sum{{Group: fmt.Sprint("g", i), Bucket: 10, N: 1}}})
 	}
-	if err := s.AddRecording(t.Context(), Recording{ID: "waits", Labels: rows.Labels{Service: "a"}, Received: clock.Add(-72 * time.Hour), Bytes: 100}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.AddRecording(t.Context(), Recording{ID: "waits", Labels: rows.Labels{Service: "a"}, Received: clock.Add(-72 * time.Hour), Bytes: 100}))
 	list, err := s.DropFiles(t.Context(), clock, 24*time.Hour, 250)
 	var got []string
 	for _, d := range list {

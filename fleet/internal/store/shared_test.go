@@ -177,9 +177,7 @@ func testSharedQueue(t *testing.T, address string, f factStore, visitSums func(c
 			list = append(list, rows.Sum{Group: claim.ID, Bucket: bucket, N: n})
 		}
 		explained[claim.ID] = append(explained[claim.ID], explanation)
-		if _, err := worker.Finish(ctx, claim, &rows.Rows{Start: claim.Received, Cause: "cpu", Sums: list}); err != nil {
-			t.Fatal(err)
-		}
+		must.Have(worker.Finish(ctx, claim, &rows.Rows{Start: claim.Received, Cause: "cpu", Sums: list}))(t)
 	}
 	for range steps {
 		i := random.IntN(len(workers))
@@ -216,9 +214,7 @@ func testSharedQueue(t *testing.T, address string, f factStore, visitSums func(c
 			must.Do(t, err)
 			offsets := make(kadm.Offsets)
 			starts.Each(func(o kadm.ListedOffset) { offsets.AddOffset(o.Topic, o.Partition, o.Offset, -1) })
-			if _, err := topic.admin.CommitOffsets(ctx, consumerGroup, offsets); err != nil {
-				t.Fatal(err)
-			}
+			must.Have(topic.admin.CommitOffsets(ctx, consumerGroup, offsets))(t)
 			topic.client.Close()
 			for i := range workers {
 				workers[i], claims[i] = newMember(t, address, unreliable), nil
@@ -335,15 +331,11 @@ func TestSharedRequeue(t *testing.T) {
 	clickhouse := openTestStore(t)
 	w.databases = clickhouse.databases
 	ctx := t.Context()
-	if _, err := clickhouse.writer.Exec(`CREATE VIEW recordings_rows AS SELECT * FROM recordings`); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(clickhouse.writer.Exec(`CREATE VIEW recordings_rows AS SELECT * FROM recordings`))(t)
 	// setState sets the state of a recording in SQLite.
 	setState := func(id, state string) {
 		t.Helper()
-		if _, err := clickhouse.writer.Exec(`INSERT INTO recordings VALUES (?,'shop','','','','',?,100,?,1,0,'',1,'',NULL) ON CONFLICT DO UPDATE SET state=excluded.state`, id, time.Now().UnixNano(), state); err != nil {
-			t.Fatal(err)
-		}
+		must.Have(clickhouse.writer.Exec(`INSERT INTO recordings VALUES (?,'shop','','','','',?,100,?,1,0,'',1,'',NULL) ON CONFLICT DO UPDATE SET state=excluded.state`, id, time.Now().UnixNano(), state))(t)
 	}
 	// claim waits for the next recording, or until all are finished.
 	claim := func() *Recording {
@@ -361,9 +353,7 @@ func TestSharedRequeue(t *testing.T) {
 	}
 	finish := func(r *Recording, n int64) {
 		t.Helper()
-		if _, err := w.Finish(ctx, r, &rows.Rows{Start: r.Received, Requests: n}); err != nil {
-			t.Fatal(err)
-		}
+		must.Have(w.Finish(ctx, r, &rows.Rows{Start: r.Received, Requests: n}))(t)
 		setState(r.ID, Done)
 	}
 	send := func(ids ...string) {

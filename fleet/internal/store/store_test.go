@@ -264,9 +264,7 @@ func addExplained(t testing.TB, s *Store, id string, l rows.Labels, r *rows.Rows
 	if err != nil || rec == nil {
 		t.Fatal(rec, err)
 	}
-	if _, err := s.Finish(ctx, rec, r); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(s.Finish(ctx, rec, r))(t)
 }
 
 // TestForeignStore: Open refuses the database of another program and a store of a newer version, and does not change them.
@@ -292,18 +290,12 @@ func TestForeignStore(t *testing.T) {
 			} else {
 				_, err = db.Exec(q)
 			}
-			if err != nil {
-				t.Fatal(situation, err)
-			}
+			must.Do(t, err, situation)
 		}
-		if err := db.Close(); err != nil {
-			t.Fatal(situation, err)
-		}
+		must.Do(t, db.Close(), situation)
 		content := func() []byte {
 			b, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(situation, err)
-			}
+			must.Do(t, err, situation)
 			return b
 		}
 		before := content()

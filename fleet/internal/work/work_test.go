@@ -60,9 +60,7 @@ func addRecording(t *testing.T, w *Worker, id string, body []byte) string {
 	t.Helper()
 	id += strings.Repeat("0", 32-len(id))
 	must.Do(t, os.WriteFile(filepath.Join(string(w.Files.(raw.Dir)), id), body, 0o600))
-	if err := w.Store.AddRecording(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop"}, Received: time.Now(), Bytes: int64(len(body))}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Store.AddRecording(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop"}, Received: time.Now(), Bytes: int64(len(body))}))
 	return id
 }
 
@@ -164,9 +162,7 @@ func TestExport(t *testing.T) {
 		t.Errorf("%+v %v", r, err)
 	}
 	for range 2 {
-		if _, err := w.explainNext(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Have(w.explainNext(t.Context()))(t)
 		if r, err := w.Store.Recording(t.Context(), id); err != nil || r.State != store.Done || exported != 1 {
 			t.Errorf("%+v %v, exported %d times", r, err, exported)
 		}
@@ -244,9 +240,7 @@ func TestFolded(t *testing.T) {
 	const groupsPerRecording, totalGroups = 10_000, 2_000_000
 	for n := 0; n < totalGroups; n += groupsPerRecording {
 		id := fmt.Sprintf("%032x", n+1)
-		if err := w.Store.AddRecording(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop", Pod: fmt.Sprint(n)}, Received: time.Now()}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.Store.AddRecording(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop", Pod: fmt.Sprint(n)}, Received: time.Now()}))
 		r, err := w.Store.Claim(t.Context(), time.Now(), time.Minute)
 		if err != nil || r == nil {
 			t.Fatal(r, err)
@@ -255,9 +249,7 @@ func TestFolded(t *testing.T) {
 		for i := range rep.Groups {
 			rep.Groups[i] = report.Group{Name: fmt.Sprint("g", n+i), Count: 1, TotalNS: 10, Histogram: [][2]int64{{10, 1}}}
 		}
-		if _, err := w.Store.Finish(t.Context(), r, rows.FromReport(r.Labels, r.Received, rep)); err != nil {
-			t.Fatal(err)
-		}
+		must.Have(w.Store.Finish(t.Context(), r, rows.FromReport(r.Labels, r.Received, rep)))(t)
 	}
 	groups, requests := make(map[string]bool), int64(0)
 	if err := w.Store.VisitSums(t.Context(), func(group, cause string, _, n, _ int64) {
@@ -273,9 +265,7 @@ func TestFolded(t *testing.T) {
 	trace.Stop()
 	id := strings.Repeat("f", 32)
 	must.Do(t, os.WriteFile(filepath.Join(string(w.Files.(raw.Dir)), id), body.Bytes(), 0o600))
-	if err := w.Store.AddRecording(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop", Pod: "new"}, Received: time.Now()}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Store.AddRecording(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop", Pod: "new"}, Received: time.Now()}))
 	if _, err := w.explainNext(t.Context()); err != nil || testutil.ToFloat64(w.Metrics.FoldedRecordings) != 1 {
 		t.Errorf("%v folded, %v", testutil.ToFloat64(w.Metrics.FoldedRecordings), err)
 	}

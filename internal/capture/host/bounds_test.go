@@ -24,9 +24,7 @@ func TestIsPlausible(t *testing.T) {
 	checkLimits := func(name string, limit int64, set func(l *Line, v int64)) {
 		t.Helper()
 		for v, want := range map[int64]bool{0: true, 1: true, limit: true, -1: false, limit + 1: false} {
-			if got := isTaken(func(l *Line) { set(l, v) }); got != want {
-				t.Errorf("%s of %d is taken: %v", name, v, got)
-			}
+			check.Equal(t, isTaken(func(l *Line) { set(l, v) }), want, "%s of %d is taken", name, v)
 		}
 	}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Line]()) {
@@ -63,9 +61,7 @@ func TestIsPlausible(t *testing.T) {
 		t.Error("a thread below 0, no time, or an unknown state is taken")
 	}
 	for _, h := range []HaltReason{"", HaltedBySignal, HaltedByDebugger, HaltedByFreezer} {
-		if !isTaken(func(l *Line) { l.HaltReason = h }) {
-			t.Errorf("%q is not taken", h)
-		}
+		check.True(t, isTaken(func(l *Line) { l.HaltReason = h }), "%q is not taken", h)
 	}
 }
 

@@ -37,9 +37,7 @@ func TestListenersByPort(t *testing.T) {
 			addrs := LocalAddrs(t.Context(), c.ask)
 			must.Equal(t, len(addrs), 1, "%q is %v, want an address of this host", c.ask, addrs)
 			found, err := Listeners(addrs, address.Port())
-			if err != nil || !slices.Equal(found.PIDs, []int{cmd.Process.Pid}) {
-				t.Errorf("processes %v, %v; want %d", found, err, cmd.Process.Pid)
-			}
+			check.True(t, err == nil && slices.Equal(found.PIDs, []int{cmd.Process.Pid}), "processes %v, %v; want %d", found, err, cmd.Process.Pid)
 		})
 	}
 }

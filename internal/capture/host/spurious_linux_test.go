@@ -33,13 +33,11 @@ func TestSpurious(t *testing.T) {
 	}
 	defer d.close()
 	readCounters := func() (retransmitted, spurious int64) {
-		if err := d.forEachSocket(func(x *diagSocket) {
+		must.Do(t, d.forEachSocket(func(x *diagSocket) {
 			if x.Local.String() == c.LocalAddr().String() {
 				retransmitted, spurious = x.counters.Retransmitted, x.counters.Spurious
 			}
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		return retransmitted, spurious
 	}
 	deadline := time.Now().Add(20 * time.Second)

@@ -475,7 +475,5 @@ func TestStoodStill(t *testing.T) {
 		}
 	}
 	_, facts, warnings := p.Stop()
-	if !strings.Contains(facts.StopReason, "stood still") || len(warnings) == 0 {
-		t.Errorf("%+v, warnings %v", facts, warnings)
-	}
+	check.True(t, strings.Contains(facts.StopReason, "stood still") && len(warnings) != 0, "%+v, warnings %v", facts, warnings)
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
@@ -20,8 +21,6 @@ func TestClockCheck(t *testing.T) {
 		c.describe(&k)
 		c.describe(nil)
 		// The clock of the builder's traces is another one.
-		if k.IsClockChecked != isChecked || (k.ClockOffsetNS != 0) != isChecked {
-			t.Errorf("Go 1.%d: %+v", minor, k)
-		}
+		check.True(t, k.IsClockChecked == isChecked && (k.ClockOffsetNS != 0) == isChecked, "Go 1.%d: %+v", minor, k)
 	}
 }

@@ -70,9 +70,7 @@ func TestKernelEvents(t *testing.T) {
 	var probe fakeProbe
 	opt := shortOptions()
 	opt.Kernel = func(pid int) (KernelProbe, error) {
-		if pid != p.cmd.Process.Pid {
-			t.Errorf("process %d, want %d", pid, p.cmd.Process.Pid)
-		}
+		check.True(t, pid == p.cmd.Process.Pid, "process %d, want %d", pid, p.cmd.Process.Pid)
 		return &probe, nil
 	}
 	b := recordBundle(t, p.addr, opt)

@@ -34,9 +34,7 @@ func TestBundleOfARealService(t *testing.T) {
 	data := must.Have(io.ReadAll(tr))(t)
 	check.True(t, bytes.Equal(data, tee.Bytes()), "the tee got %d bytes, the file %d", tee.Len(), len(data))
 	c := readTrace(data)
-	if c.err != nil {
-		t.Errorf("the reference reader stopped after %d events: %v", c.events, c.err)
-	}
+	check.True(t, c.err == nil, "the reference reader stopped after %d events: %v", c.events, c.err)
 	// The busy goroutine gets some CPU in two seconds on any machine that can run this test at all.
 	check.True(t, c.samples != 0, "the trace has no CPU samples")
 	if d := c.duration(); d < 1900*time.Millisecond {

@@ -147,9 +147,7 @@ func TestCut(t *testing.T) {
 		for _, part := range [][2]time.Duration{{0, middle}, {middle, 0}} {
 			var out bytes.Buffer
 			p, err := rewrite.Cut(&out, source(t, data), part[0], part[1])
-			if err != nil {
-				t.Fatalf("%s %v: %v", name, part, err)
-			}
+			must.True(t, err == nil, "%s %v: %v", name, part, err)
 			if p.Generations == 0 || p.Start > part[0] || part[1] > 0 && p.End < part[1] {
 				t.Errorf("%s: requested %v, got %+v", name, part, p)
 			}

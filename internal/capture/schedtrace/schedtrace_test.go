@@ -46,9 +46,7 @@ func transitions(t *testing.T, r *schedtrace.Recording) []string {
 		if errors.Is(err, io.EOF) {
 			return lines
 		}
-		if err != nil {
-			t.Fatalf("the reference reader refuses the trace after %d changes: %v", len(lines), err)
-		}
+		must.True(t, err == nil, "the reference reader refuses the trace after %d changes: %v", len(lines), err)
 		if e.Kind() != reference.EventStateTransition || e.StateTransition().Resource.Kind != reference.ResourceGoroutine {
 			continue
 		}

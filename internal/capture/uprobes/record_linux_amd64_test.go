@@ -77,10 +77,7 @@ func TestRecord(t *testing.T) {
 			stdin := must.Have(cmd.StdinPipe())(t)
 			must.Do(t, cmd.Start())
 			for range 10 {
-				res, err := uprobes.Record(t.Context(), uprobes.Options{PID: cmd.Process.Pid, Duration: 300 * time.Millisecond, Force: true})
-				if err != nil {
-					t.Fatal(err)
-				}
+				res := must.Have(uprobes.Record(t.Context(), uprobes.Options{PID: cmd.Process.Pid, Duration: 300 * time.Millisecond, Force: true}))(t)
 				checkRecording(t, res)
 			}
 			stdin.Close()

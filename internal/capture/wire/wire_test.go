@@ -60,9 +60,7 @@ func TestReader(t *testing.T) {
 	r := wire.NewReader(bufio.NewReader(strings.NewReader(strings.Repeat(interim+head+body, 4) + "HTTP/1.1 101 Switching Protocols\r\n\r\n")))
 	for i := range 4 {
 		resp, err := r.Response(&http.Request{Method: "GET"})
-		if err != nil {
-			t.Fatalf("answer %d: %v", i+1, err)
-		}
+		must.True(t, err == nil, "answer %d: %v", i+1, err)
 		b, err := io.ReadAll(resp.Body)
 		must.True(t, err == nil && string(b) == body && resp.StatusCode == 200,
 			"answer %d: status %d, %d bytes, %v", i+1, resp.StatusCode, len(b), err)

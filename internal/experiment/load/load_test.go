@@ -16,6 +16,7 @@ import (
 
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -142,9 +143,7 @@ func TestTimes(t *testing.T) {
 		waited = append(waited, int64(time.Since(begin))-5e6)
 		return nil
 	})
-	if r.Service != r.Intended || r.Lateness.Max > 1 {
-		t.Errorf("service %+v, intended %+v, lateness %+v", r.Service, r.Intended, r.Lateness)
-	}
+	check.True(t, r.Service == r.Intended && r.Lateness.Max <= 1, "service %+v, intended %+v, lateness %+v", r.Service, r.Intended, r.Lateness)
 	wantNear(t, "p90", r.Intended.P90, int64(rankOf(m.log, 0.9)), 0.001)
 	wantNear(t, "p90 of waiting and serving", r.Intended.P90, rankOf(waited, 0.9)+5e6, 0.001)
 	if !r.Valid || r.AchievedPerS < 0.99*r.RequestedPerS {
@@ -205,9 +204,7 @@ func TestGates(t *testing.T) {
 				t.Errorf("warnings %q, valid %v, want %q, %v: %+v", got, r.Valid, c.codes, c.valid, r)
 			}
 			for _, w := range r.Warnings {
-				if !strings.ContainsAny(w.Text, ":;") {
-					t.Errorf("no remedy in %q", w.Text)
-				}
+				check.True(t, strings.ContainsAny(w.Text, ":;"), "no remedy in %q", w.Text)
 			}
 		})
 	}
@@ -259,9 +256,7 @@ func TestSaturation(t *testing.T) {
 		m.serveAlone(2 * time.Millisecond)
 		return nil
 	})
-	if r.AchievedPerS < 495 || r.AchievedPerS > 505 || r.RequestedPerS != 0 {
-		t.Errorf("achieved %v", r.AchievedPerS)
-	}
+	check.True(t, r.AchievedPerS >= 495 && r.AchievedPerS <= 505 && r.RequestedPerS == 0, "achieved %v", r.AchievedPerS)
 }
 
 // TestPhasesAndTargets: the result has separate figures for each phase and target.
@@ -277,9 +272,7 @@ func TestPhasesAndTargets(t *testing.T) {
 			return Answer{Status: 200}
 		}
 		r := must.Have(Run(context.Background(), Options{Targets: []Target{{URL: "http://x/a", Weight: 3}, {URL: "http://x/b"}}, Phases: phases(t, "100,300", 10*time.Second), Send: send}))(t)
-		if len(r.Phases) != 2 || len(r.Targets) != 2 {
-			t.Fatalf("%+v", r)
-		}
+		must.True(t, len(r.Phases) == 2 && len(r.Targets) == 2, "%+v", r)
 		wantNear(t, "the first phase", r.Phases[0].Intended.P50, 10e6, 0.001)
 		wantNear(t, "the second phase", r.Phases[1].Intended.P50, 40e6, 0.001)
 		wantNear(t, "the rare target", r.Targets[1].Intended.Max, 80e6, 0.001)
@@ -310,9 +303,7 @@ func TestSchedule(t *testing.T) {
 			// The first quarter of the time has its part of the integral.
 			first := float64(slices.IndexFunc(s.dueTimes, func(v int64) bool { return v > int64(d)/4 }))
 			want := map[string]float64{"50": 1250, "10..90": 500, "90..10": 2000, "20,80": 500, "50..50,50": 1250}[rate]
-			if first < want-spread-1 || first > want+spread+1 {
-				t.Errorf("%s %s: %v requests in the first quarter, want %v", rate, arrivals, first, want)
-			}
+			check.True(t, first >= want-spread-1 && first <= want+spread+1, "%s %s: %v requests in the first quarter, want %v", rate, arrivals, first, want)
 			sameSeed, _ := NewSchedule(p, arrivals, 7, []int{1})
 			otherSeed, _ := NewSchedule(p, arrivals, 8, []int{1})
 			if !slices.Equal(sameSeed.dueTimes, s.dueTimes) || arrivals == Poisson && slices.Equal(otherSeed.dueTimes, s.dueTimes) {
@@ -357,9 +348,7 @@ func TestPercentiles(t *testing.T) {
 	}
 	parts[0].merge(parts[1])
 	parts[0].merge(parts[2])
-	if !parts[0].intended.Equals(whole.intended) || parts[0].answered != whole.answered {
-		t.Error("merged recorders differ from a single one")
-	}
+	check.True(t, parts[0].intended.Equals(whole.intended) && parts[0].answered == whole.answered, "merged recorders differ from a single one")
 	got := percentiles(whole.intended)
 	for _, c := range []struct {
 		q   float64
@@ -370,9 +359,7 @@ func TestPercentiles(t *testing.T) {
 	h := newHistogram()
 	recordValue(h, 10*maxLatency)
 	recordValue(h, -5)
-	if h.TotalCount() != 2 {
-		t.Error("values outside of the range are not counted")
-	}
+	check.True(t, h.TotalCount() == 2, "values outside of the range are not counted")
 }
 
 // TestViews: other tools can read the histogram log and the benchmark line.
@@ -402,9 +389,7 @@ func TestViews(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}
 	}
-	if strings.Contains(b.String(), "\x1b") {
-		t.Error("a control character came through")
-	}
+	check.False(t, strings.Contains(b.String(), "\x1b"), "a control character came through")
 }
 
 func TestBadOptions(t *testing.T) {

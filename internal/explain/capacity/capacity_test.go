@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -62,9 +63,7 @@ func TestReads(t *testing.T) {
 func TestQuota(t *testing.T) {
 	q := &quota{budget: 50e6, used: map[int]float64{}}
 	for i, want := range []float64{0, 30e6, 100e6, 200e6} {
-		if got := q.reserve([]float64{0, 30e6, 60e6, 60e6}[i], []float64{30e6, 30e6, 60e6, 1e6}[i]); got != want {
-			t.Errorf("computation %d starts at %g, want %g", i, got, want)
-		}
+		check.Equal(t, q.reserve([]float64{0, 30e6, 60e6, 60e6}[i], []float64{30e6, 30e6, 60e6, 1e6}[i]), want, "computation %d starts at", i)
 	}
 }
 

@@ -49,9 +49,7 @@ func (q *queueRecording) arrive(gapNS float64) (r *servedRequest, begin int64) {
 func (q *queueRecording) limits(t *testing.T, groupCounts ...int) *report.Capacity {
 	t.Helper()
 	c := q.judge(t, groupCounts...)
-	if len(c.Limits) == 0 {
-		t.Fatalf("no limit; not judged: %+v", c.NotJudged)
-	}
+	must.True(t, len(c.Limits) != 0, "no limit; not judged: %+v", c.NotJudged)
 	return c
 }
 

@@ -863,9 +863,7 @@ func TestSenderOfCall(t *testing.T) {
 	w := New(win, syms)
 	answer := &RemoteAnswer{Start: tracetext.Origin + 70, End: tracetext.Origin + 80, Sender: 3, Sent: tracetext.Origin + 60}
 	w.RemoteAnswerTo = func(g, waiter uint64, _, _ int64) *RemoteAnswer {
-		if g != 2 || waiter != 1 {
-			t.Errorf("the wait of %d for %d is asked for", g, waiter)
-		}
+		check.True(t, g == 2 && waiter == 1, "the wait of %d for %d is asked for", g, waiter)
 		return answer
 	}
 	check.Equal(t, spellSteps(w, syms, WithoutRemotes(w.Walk(1, tracetext.Origin, tracetext.Origin+110))), `0-10 g1 cpu main.ask

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
 )
 
 // moveClock makes the server's clock differ from the client's by some ns at time 0, and run faster.
@@ -71,9 +73,7 @@ func TestClocksApart(t *testing.T) {
 				s.checkCalls(t, seed, streamReader, requests, 1200)
 				continue
 			}
-			if len(s.joiner.joined) != 8 {
-				t.Errorf("seed %d: %d connections are joined, want 8", seed, len(s.joiner.joined))
-			}
+			check.True(t, len(s.joiner.joined) == 8, "seed %d: %d connections are joined, want 8", seed, len(s.joiner.joined))
 			for reader, k := range s.joiner.joined {
 				if s.partners[reader] != k.serverG {
 					t.Errorf("seed %d: connection %d is joined with %d, want %d", seed, reader, k.serverG, s.partners[reader])
@@ -98,9 +98,7 @@ func (s *simulation) checkCalls(t *testing.T, seed, reader uint64, requests map[
 			t.Errorf("seed %d: call %d is joined with %d, want %d", seed, k.waiter, k.answer.G, requests[k.waiter])
 		}
 	}
-	if joined < minJoined {
-		t.Errorf("seed %d: only %d calls are joined", seed, joined)
-	}
+	check.True(t, joined >= minJoined, "seed %d: only %d calls are joined", seed, joined)
 }
 
 // wrongPairs returns how many exchanges are joined with the request of another one.

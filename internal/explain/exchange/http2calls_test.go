@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
@@ -45,9 +46,7 @@ func TestStreamsPair(t *testing.T) {
 			s.server.Sort()
 			s.joiner.AddServer(s.server, Link{})
 			s.joiner.Join()
-			if s.joiner.joined[other] != nil {
-				t.Errorf("seed %d: the connection to another server is joined", seed)
-			}
+			check.True(t, s.joiner.joined[other] == nil, "seed %d: the connection to another server is joined", seed)
 			joined := 0
 			for _, k := range s.joiner.readers[reader].calls {
 				if k.answer == nil {

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
 )
 
 const (
@@ -192,9 +194,7 @@ func TestBursts(t *testing.T) {
 			t.Errorf("seed %d: %d connections are joined, %d wrongly", seed, joined, wrong)
 		}
 	}
-	if joinedCount < 80 {
-		t.Errorf("%d of 160 connections are joined", joinedCount)
-	}
+	check.True(t, joinedCount >= 80, "%d of 160 connections are joined", joinedCount)
 }
 
 // TestDeadConnection: the last wait of a connection that the server closed is no exchange. Later generations change nothing.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/testing/check"
 )
 
 // receive makes a connection of the simulation a stream of messages. Its writer also answers the reader after each arrival, and pings
@@ -54,9 +55,7 @@ func TestMessageStreams(t *testing.T) {
 					t.Errorf("seed %d: message %d of stream %d is joined with %+v", seed, k, i, answer)
 				}
 			}
-			if s.joiner.RemoteAnswerTo(transport+1, reader, 0, 10_000*ms) != nil {
-				t.Errorf("seed %d: a wait for another connection is joined", seed)
-			}
+			check.True(t, s.joiner.RemoteAnswerTo(transport+1, reader, 0, 10_000*ms) == nil, "seed %d: a wait for another connection is joined", seed)
 		}
 	}
 }

@@ -29,9 +29,7 @@ func TestRulesAreDocumented(t *testing.T) {
 		codes = append(codes, r.Code)
 	}
 	check.True(t, slices.Equal(codes, report.RuleCodes()), "rules are %q, the report's vocabulary has %q", codes, report.RuleCodes())
-	if !slices.IsSortedFunc(All(), func(a, b Rule) int { return cmp.Compare(a.Code, b.Code) }) {
-		t.Error("rules are not ordered by code")
-	}
+	check.True(t, slices.IsSortedFunc(All(), func(a, b Rule) int { return cmp.Compare(a.Code, b.Code) }), "rules are not ordered by code")
 }
 
 func TestSeverity(t *testing.T) {

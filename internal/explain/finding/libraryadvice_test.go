@@ -123,7 +123,5 @@ func TestPauseOfALibrary(t *testing.T) {
 func TestEscapedNames(t *testing.T) {
 	cpu := report.Cause{Cause: "cpu", Site: site("github.com/nats-io/nats%2ego.(*Conn).processMsg@1"), TotalNS: ms(3000)}
 	found := findAll(t, &Input{Report: oneGroup(cpu), Process: &process.Stats{}}, rulesWithPrefix("WL1008"))
-	if len(found) != 1 || found[0].Title != "nats.go.(*Conn).processMsg computes" {
-		t.Errorf("%+v", found)
-	}
+	check.True(t, len(found) == 1 && found[0].Title == "nats.go.(*Conn).processMsg computes", "%+v", found)
 }

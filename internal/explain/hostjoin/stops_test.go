@@ -45,9 +45,7 @@ func TestStops(t *testing.T) {
 	rep := &report.Report{}
 	AddStops(samples(true), w, rep, nil, silences, 300)
 	got := rep.Runtime.Stops
-	if got == nil || got.State != "stopped" || got.Count != 2 || got.During != 3 || got.After != 209 || got.Requests != 300 {
-		t.Fatalf("%+v", got)
-	}
+	must.True(t, got != nil && got.State == "stopped" && got.Count == 2 && got.During == 3 && got.After == 209 && got.Requests == 300, "%+v", got)
 	// The last sample before the stop that shows none is number 19. The trace continues just before the next one that shows none.
 	if a, b := got.Intervals[0], got.Intervals[1]; a != [2]int64{380 * ms, 115 * ms} || b != [2]int64{803 * ms, 57 * ms} {
 		t.Errorf("%v, %v", a, b)

@@ -17,9 +17,7 @@ func TestIsComplete(t *testing.T) {
 			if w.Form = form; w.Req == nil {
 				w.Req = new(request.Request)
 			}
-			if got := w.IsComplete(); got != (want[form] && isPlain) {
-				t.Errorf("form %d, observer %t, open %t: %t", form, w.Observer, w.Req.Open, got)
-			}
+			check.Equal(t, w.IsComplete(), want[form] && isPlain, "form %d, observer %t, open %t", form, w.Observer, w.Req.Open)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -43,9 +44,7 @@ func TestPredictMessages(t *testing.T) {
 	g := &group{p50: &p50, p90: &p90, p99: &p99, max: &p99, backlog: &request.Backlog{Goroutines: 1, Messages: list}}
 	m := &Model{groups: map[string]*group{"": g}}
 	got := m.predictMessages(g, nil)
-	if got == nil || !got.FromArrival || got.P99NS.Est != p99 || got.P90NS == nil || *got.WasP90NS != p90 {
-		t.Errorf("without a change: %+v", got)
-	}
+	check.True(t, got != nil && got.FromArrival && got.P99NS.Est == p99 && got.P90NS != nil && *got.WasP90NS == p90, "without a change: %+v", got)
 	g.backlog.Goroutines = 2
 	if got = m.predictMessages(g, []Change{}); got.P99NS.Est >= *got.WasP99NS && got.P99NS != (report.Estimate{Est: p99, Low: p99, High: p99}) {
 		t.Errorf("%+v", got)

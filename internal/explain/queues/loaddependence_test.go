@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
 )
 
 // queueAtOneServer returns the times of calls to a peer that answers one after the other, each in serviceNS. They begin at starts.
@@ -28,24 +30,16 @@ func TestLoadDependence(t *testing.T) {
 	if c := loadDependenceOf(queueAtOneServer(burst, 10e6)); c.CallsAtOnce < 10 || c.LoadedNS < 100e6 || c.UnloadedNS > 50e6 {
 		t.Errorf("two bursts of 20 calls, answered one after the other: %+v", c)
 	}
-	if c := loadDependenceOf(queueAtOneServer(steady, 10e6)); c != (LoadDependence{}) {
-		t.Errorf("one call after the other: %+v", c)
-	}
-	if c := loadDependenceOf(queueAtOneServer(burst[:10], 10e6)); c != (LoadDependence{}) {
-		t.Errorf("too few calls: %+v", c)
-	}
+	check.Equal(t, loadDependenceOf(queueAtOneServer(steady, 10e6)), (LoadDependence{}), "one call after the other")
+	check.Equal(t, loadDependenceOf(queueAtOneServer(burst[:10], 10e6)), (LoadDependence{}), "too few calls")
 	var pause, parallel []interval
 	random := rand.New(rand.NewPCG(1, 2))
 	for i := range int64(40) {
 		pause = append(pause, interval{5e6 * i, 5e6*i + 1e6}, interval{1e9 + 20e6*i, 1e9 + 800e6 + random.Int64N(1e6)})
 		parallel = append(parallel, interval{1e6 * i, 1e6*i + 10e6})
 	}
-	if c := loadDependenceOf(pause); c != (LoadDependence{}) {
-		t.Errorf("a pause of the peer, after which all get their answers: %+v", c)
-	}
-	if c := loadDependenceOf(parallel); c != (LoadDependence{}) {
-		t.Errorf("each answer takes 10 ms, however many there are: %+v", c)
-	}
+	check.Equal(t, loadDependenceOf(pause), (LoadDependence{}), "a pause of the peer, after which all get their answers")
+	check.Equal(t, loadDependenceOf(parallel), (LoadDependence{}), "each answer takes 10 ms, however many there are")
 }
 
 // TestKeptAnswers: which answers are kept does not depend on how workers share the requests.

@@ -6,6 +6,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -30,9 +31,7 @@ func TestIsHandover(t *testing.T) {
 	syms := symbols.Snapshot()
 	p := &workerSum{stage: path.New(&timeline.Window{}, &syms, path.Options{})}
 	for i, c := range cases {
-		if got := p.isHandover(c.stack); got != c.want {
-			t.Errorf("stack %d: %t, want %t", i, got, c.want)
-		}
+		check.Equal(t, p.isHandover(c.stack), c.want, "stack %d", i)
 	}
 }
 
@@ -58,8 +57,6 @@ func TestIsHandedOverByPeer(t *testing.T) {
 		{"no pause", []cause.Segment{ask, look}, false},
 	} {
 		w := &path.WalkResult{Req: &request.Request{G: own, End: 100}, Segments: c.segments}
-		if got := isHandedOverByPeer(w, ownWait{start: 10, end: 95}); got != c.want {
-			t.Errorf("%s: %t", c.name, got)
-		}
+		check.Equal(t, isHandedOverByPeer(w, ownWait{start: 10, end: 95}), c.want, "%s", c.name)
 	}
 }

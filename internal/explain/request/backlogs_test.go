@@ -3,6 +3,8 @@ package request
 import (
 	"slices"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
 )
 
 // TestBacklog: of messages that all wake an idle goroutine, those that find it at work wait until it has done those before them.
@@ -40,9 +42,7 @@ func TestBacklogUnits(t *testing.T) {
 		{1, 1, 80}, {1, 80, 90}, {10, 90, 95}, {20, 95, 100}, // two in the first data
 		{200, 200, 220}, {210, 220, 253}, {215, 253, 286}, // those that are not done take as long as others
 	}
-	if !slices.Equal(b.Messages, want) {
-		t.Errorf("got %v, want %v", b.Messages, want)
-	}
+	check.True(t, slices.Equal(b.Messages, want), "got %v, want %v", b.Messages, want)
 }
 
 // waitsOf returns the times in the queue, the shortest first.
@@ -83,7 +83,5 @@ func TestReaderOfFullList(t *testing.T) {
 	if _, isStored := l.addWorkPeriod(nil, 8, iteration, end, &loopFunc{}, &originStats{}, 0, 0); isStored {
 		t.Error("a period was stored beyond the limit")
 	}
-	if n := l.backlogs.receivedIn(reader, start, end); n != 0 {
-		t.Errorf("received %d", n)
-	}
+	check.Equal(t, l.backlogs.receivedIn(reader, start, end), 0, "received")
 }

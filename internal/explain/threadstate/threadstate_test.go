@@ -158,9 +158,7 @@ func TestStates(t *testing.T) {
 		if name == "woken although it runs" { // the first event of a thread shows its state before
 			got = strings.TrimPrefix(got, "cpu 0-1000, ")
 		}
-		if got != c.want {
-			t.Errorf("%s:\n%s\nwant\n%s", name, got, c.want)
-		}
+		check.True(t, got == c.want, "%s:\n%s\nwant\n%s", name, got, c.want)
 	}
 }
 
@@ -174,9 +172,7 @@ func TestWake(t *testing.T) {
 		got := intervals(syms, func(f func(Interval)) {
 			tracker.EachWake(2, tracetext.Origin+10_000*us, tracetext.Origin+12_000*us, isIdle, f)
 		})
-		if got != want {
-			t.Errorf("a P idle %t: %s, want %s", isIdle, got, want)
-		}
+		check.Equal(t, got, want, "a P idle %t", isIdle)
 	}
 }
 
@@ -198,9 +194,7 @@ func TestArrival(t *testing.T) {
 	}
 	tracker, syms := track(t, tables, events, oneRun)
 	a, ok := tracker.ArrivalOf(1, tracetext.Origin+4500*us, tracetext.Origin+9000*us)
-	if !ok || a.Time != tracetext.Origin+1500*us || a.Socket != 3 {
-		t.Fatalf("%+v, %t", a, ok)
-	}
+	must.True(t, ok && a.Time == tracetext.Origin+1500*us && a.Socket == 3, "%+v, %t", a, ok)
 	if _, ok := tracker.ArrivalOf(1, tracetext.Origin+5500*us, tracetext.Origin+9000*us); ok {
 		t.Error("an arrival without a read")
 	}
@@ -240,9 +234,7 @@ func TestSummary(t *testing.T) {
 	if s.RunningNS != 19_000*us || s.ByKind[Throttled] != 4000*us || s.ByKind[Waiting] != 1000*us || s.ByKind[OnCPU] != 12_000*us || s.ByKind[Asleep] != 2000*us {
 		t.Errorf("of %d ns: %d", s.RunningNS, s.ByKind)
 	}
-	if len(s.WaitByName) != 1 || s.WaitByName[syms.Intern("python3 (pid 90)")] != 1000*us {
-		t.Errorf("waits %v", s.WaitByName)
-	}
+	check.True(t, len(s.WaitByName) == 1 && s.WaitByName[syms.Intern("python3 (pid 90)")] == 1000*us, "waits %v", s.WaitByName)
 	if held, isKnown := tracker.FreezesIn(tracetext.Origin, tracetext.Origin+10_000*us); !isKnown || len(held) != 1 {
 		t.Errorf("freezes within 10 ms: %v, %t", held, isKnown)
 	}
@@ -291,9 +283,7 @@ func TestShow(t *testing.T) {
 	}
 	var arrivals []int64
 	tracker.EachArrival(1, tracetext.Origin, tracetext.Origin+10_000*us, func(time int64) { arrivals = append(arrivals, (time-tracetext.Origin)/us) })
-	if !slices.Equal(arrivals, []int64{500}) {
-		t.Errorf("arrivals at %d", arrivals)
-	}
+	check.True(t, slices.Equal(arrivals, []int64{500}), "arrivals at %d", arrivals)
 	tracker.KeepAll()
 	tracker.Drop(tracetext.Origin + 9000*us)
 	if held, isKnown := tracker.FreezesIn(tracetext.Origin, tracetext.Origin+1000*us); !isKnown || len(held) != 0 || len(tracker.CPUs()) != 1 {

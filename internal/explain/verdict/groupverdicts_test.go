@@ -3,6 +3,7 @@ package verdict
 import (
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -91,8 +92,6 @@ func TestSpentText(t *testing.T) {
 		kind     report.Kind
 		want     string
 	}{{2, report.KindHTTP1, "spent on average"}, {1, report.KindHTTP1, "spent"}, {1, report.KindRun, "spent"}} {
-		if got := SpentText(&report.Verdict{Requests: c.requests}, &report.Group{Kind: c.kind}); got != c.want {
-			t.Errorf("%d of kind %s: %q, want %q", c.requests, c.kind, got, c.want)
-		}
+		check.Equal(t, SpentText(&report.Verdict{Requests: c.requests}, &report.Group{Kind: c.kind}), c.want, "%d of kind %s", c.requests, c.kind)
 	}
 }

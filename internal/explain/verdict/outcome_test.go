@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -57,9 +58,7 @@ func TestOutcome(t *testing.T) {
 		r := &report.Report{Judged: &report.Judged{Rules: 37, Clear: []report.RuleCode{"WL1001"}, Blind: c.blind}, Findings: c.findings,
 			Groups: []report.Group{{ID: "g", Name: "g", Named: true, Count: 50, LatencyNS: report.Latency{P50: &p50, P99: &p99}}}}
 		o := NewOutcome(r, []report.Verdict{{Group: "g", Causes: []report.VerdictCause{c.cause}}})
-		if got := strings.Join([]string{string(o.State), o.Result, o.Text, o.Command, strings.Join(o.Findings, " ")}, "|"); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
+		check.Equal(t, strings.Join([]string{string(o.State), o.Result, o.Text, o.Command, strings.Join(o.Findings, " ")}, "|"), c.want, "%s", name)
 	}
 	r := &report.Report{Judged: &report.Judged{}, Groups: []report.Group{{ID: "g"}}}
 	if o := NewOutcome(r, nil); o.State != StateUnclear || o.Result != "nothing to judge" {

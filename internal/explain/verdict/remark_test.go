@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -33,9 +34,7 @@ func TestRemark(t *testing.T) {
 		}
 	}
 	waits := &report.Verdict{Group: "g", Causes: []report.VerdictCause{{Cause: report.CauseSched, Share: 0.84, RanMeanwhile: []report.Share{{Site: &report.Site{Func: "runtime.gcBgMarkWorker"}, Share: 0.97}}}}}
-	if got := remarkOn(waits, &report.Finding{Cause: report.FamilyGC, Group: "g"}); got != "" {
-		t.Errorf("waits behind the collector's workers are the collector's: %q", got)
-	}
+	check.Equal(t, remarkOn(waits, &report.Finding{Cause: report.FamilyGC, Group: "g"}), "", "waits behind the collector's workers are the collector's")
 }
 
 // TestMedianRemark: if the change is about far more of the time of the faster half than of the slow requests that the verdict is about, a
@@ -62,9 +61,7 @@ func TestMedianRemark(t *testing.T) {
 		r := &report.Report{Groups: []report.Group{g}, Findings: []report.Finding{{Code: report.RulePoolTooSmall, Severity: report.SeverityHigh, Cause: report.CauseNetwork, Group: "g",
 			Queue: &report.Queue{For: "a slot", Waits: wait}, Predicted: &report.Predicted{WasP50NS: &p50, P50NS: report.Estimate{Est: c.predictedNS}}}}}
 		v := groupVerdict(r, &r.Groups[0], report.Band9099, firstFault(r, unawaitedJobs(r)), true, false)
-		if v.Remark != c.want {
-			t.Errorf("%q, want %q", v.Remark, c.want)
-		}
+		check.True(t, v.Remark == c.want, "%q, want %q", v.Remark, c.want)
 		if first := v.Causes[0].Text; !strings.HasPrefix(first, "waiting for the client") {
 			t.Errorf("a queue with a seventh of the time comes first: %q", first)
 		}
@@ -78,9 +75,7 @@ func TestRemarkOnSharedWrite(t *testing.T) {
 	}
 	v := &report.Verdict{Group: "g", Causes: []report.VerdictCause{{Cause: report.CauseSyscall, Share: 0.48, Sites: []report.VerdictSite{{Site: from(67), Share: 0.3}, {Site: from(58), Share: 0.18}}}}}
 	f := &report.Finding{Group: "g", Cause: report.CauseSyscall, Site: from(58), Changes: []report.Change{{Site: "zapcore.(*lockedWriteSyncer).Write:66"}}}
-	if remark := remarkOn(v, f); remark != "" {
-		t.Errorf("a change of the logger: %s", remark)
-	}
+	check.Equal(t, remarkOn(v, f), "", "a change of the logger")
 	f.Changes[0].Site = "main.transfer:58"
 	if remark := remarkOn(v, f); remark == "" {
 		t.Error("a change of one line that logs has no remark")

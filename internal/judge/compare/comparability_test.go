@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -24,9 +25,7 @@ func TestWarnings(t *testing.T) {
 			for _, w := range d.Warnings {
 				codes = append(codes, w.Code)
 			}
-			if got := strings.Join(codes, " "); got != code {
-				t.Errorf("%q: warnings %q", code, got)
-			}
+			check.Equal(t, strings.Join(codes, " "), code, "%q: warnings", code)
 		}
 	}
 }

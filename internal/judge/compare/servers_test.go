@@ -41,9 +41,7 @@ func TestServers(t *testing.T) {
 		t.Fatalf("%+v", d.Servers)
 	}
 	s := &d.Servers[0]
-	if !s.Changed || !s.Mean.Evidence || !s.P90.Evidence || *s.Mean.High > 0 || s.Causes[0].Cause != "sleep" || !s.Causes[0].Evidence {
-		t.Errorf("%+v", s)
-	}
+	check.True(t, s.Changed && s.Mean.Evidence && s.P90.Evidence && *s.Mean.High <= 0 && s.Causes[0].Cause == "sleep" && s.Causes[0].Evidence, "%+v", s)
 	check.True(t, len(s.Members) == 2 && s.Members[0].Moved && s.Members[1].Moved, "members %+v", s.Members)
 	for _, g := range d.Groups {
 		check.True(t, g.Moved && !g.Changed && g.Mean.Low == nil && !g.Mean.Evidence && g.Mean.Delta != nil, "%s: %+v", g.Name, g)

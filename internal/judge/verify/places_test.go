@@ -77,9 +77,7 @@ func TestVerdictText(t *testing.T) {
 	} {
 		v := Verdict{Judgement: c.j, Got: c.got, WasNS: c.was, Metric: "p99"}
 		v.Promised.Est = -7
-		if text := v.Text(func(ns int64) string { return fmt.Sprint(ns, "ns") }); text != c.want {
-			t.Errorf("%s: %q, want %q", c.j, text, c.want)
-		}
+		check.Equal(t, v.Text(func(ns int64) string { return fmt.Sprint(ns, "ns") }), c.want, "%s", c.j)
 	}
 }
 

@@ -131,9 +131,7 @@ func TestGoToolPprof(t *testing.T) {
 		cmd := exec.Command(goTool, "tool", "pprof", "-top", "-unit=ns", "-sample_index="+string(band.Band), file)
 		cmd.Env = append(os.Environ(), "PPROF_TMPDIR="+t.TempDir())
 		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		must.True(t, err == nil, "%v: %s", err, out)
 		var want int64
 		for _, g := range r.Groups {
 			for _, b := range g.Bands {

@@ -182,9 +182,7 @@ func TestGoToolPprofDiff(t *testing.T) {
 	cmd := exec.Command(goTool, "tool", "pprof", "-top", "-unit=ns", "-diff_base="+old, young)
 	cmd.Env = append(os.Environ(), "PPROF_TMPDIR="+dir)
 	got, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, got)
-	}
+	must.True(t, err == nil, "%v: %s", err, got)
 	check.True(t, added != 0 && strings.Contains(string(got), "123456789ns") && strings.Contains(string(got), site),
 		"the difference of %d ns at %s is not in\n%s", added, site, got)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -42,9 +43,7 @@ func TestPerfettoTrace(t *testing.T) {
 			out, rep := replayed(t, data, func(w io.Writer, r *report.Report) export.Sink {
 				return export.NewPerfettoTrace(w, r, export.Options{All: true})
 			})
-			if len(out) > 10*len(data) {
-				t.Errorf("%d bytes for a trace of %d bytes, want at most ten times as many", len(out), len(data))
-			}
+			check.True(t, len(out) <= 10*len(data), "%d bytes for a trace of %d bytes, want at most ten times as many", len(out), len(data))
 			s := showPerfetto(t, out)
 			checkRequests(t, s, rep, true)
 			checkFlows(t, s)
@@ -83,9 +82,7 @@ func checkRegions(t *testing.T, s *shown, data []byte) {
 			got["log"] += tr.instants
 		}
 	}
-	if !maps.Equal(got, want) {
-		t.Errorf("regions and messages: %v, want %v", got, want)
-	}
+	check.True(t, maps.Equal(got, want), "regions and messages: %v, want %v", got, want)
 }
 
 // checkRequests holds the requests' tracks to the report: number, latency and
@@ -118,9 +115,7 @@ func checkRequests(t *testing.T, s *shown, rep *report.Report, segments bool) {
 				}
 			}
 		}
-		if count != g.Count || total != g.TotalNS {
-			t.Errorf("%s: %d requests of %d ns, want %d of %d", g.Name, count, total, g.Count, g.TotalNS)
-		}
+		check.True(t, count == g.Count && total == g.TotalNS, "%s: %d requests of %d ns, want %d of %d", g.Name, count, total, g.Count, g.TotalNS)
 		if !segments {
 			continue
 		}
@@ -168,9 +163,7 @@ func checkRuntime(t *testing.T, s *shown, rep *report.Report) {
 		t.Errorf("%d ns of mark phases, a heap of %d bytes; by the report %d, %d", gc, heap, rep.Runtime.GC.MarkNS, rep.Runtime.GC.HeapMaxBytes)
 	}
 	// An interval that continues at the end of the trace is in no sum of the report.
-	if stw < want || stops < count || stops > count+1 {
-		t.Errorf("%d stops of the world of %d ns; by the report %d of %d", stops, stw, count, want)
-	}
+	check.True(t, stw >= want && stops >= count && stops <= count+1, "%d stops of the world of %d ns; by the report %d of %d", stops, stw, count, want)
 	if loads == 0 && rep.Input.DurationNS > 10e6 && rep.Input.Events > 1000 {
 		t.Error("nothing about how many goroutines ran")
 	}
@@ -211,9 +204,7 @@ func checkTimelines(t *testing.T, s *shown, data []byte) {
 		delete(number, tr.name)
 	}
 	delete(number, fmt.Sprintf("P%d", uint32(timeline.NoP)))
-	if len(number) > 0 {
-		t.Errorf("runs on Ps without a track: %v", number)
-	}
+	check.True(t, len(number) <= 0, "runs on Ps without a track: %v", number)
 	goroutineTracks := map[string]*writtenTrack{}
 	gos := s.byName(0, "goroutines")
 	for _, tr := range s.tracks {
@@ -246,9 +237,7 @@ func checkTimelines(t *testing.T, s *shown, data []byte) {
 			}
 			tr := goroutineTracks[fmt.Sprintf("G%d", id)]
 			if tr == nil {
-				if len(want) > 0 {
-					t.Errorf("goroutine %d has no track", id)
-				}
+				check.True(t, len(want) <= 0, "goroutine %d has no track", id)
 				return
 			}
 			if len(tr.slices) != len(want) {
@@ -321,12 +310,8 @@ func TestPerfettoOfLargeTraces(t *testing.T) {
 			}
 		}
 	}
-	if found != len(full) || found == 0 {
-		t.Errorf("%d slow requests, want %d", found, len(full))
-	}
-	if !strings.Contains(chosen, "--all") {
-		t.Errorf("the omissions are not described: %q", chosen)
-	}
+	check.True(t, found == len(full) && found != 0, "%d slow requests, want %d", found, len(full))
+	check.True(t, strings.Contains(chosen, "--all"), "the omissions are not described: %q", chosen)
 }
 
 // TestPerfettoOfOddTraces writes the test traces of the reference reader, of a few events each, which contain everything that
@@ -401,9 +386,7 @@ func testPerfettoThreads(t *testing.T, recording string, kinds ...string) {
 			}
 		}
 		for _, kind := range kinds {
-			if found[kind] == 0 {
-				t.Errorf("%s: no slices of %s: %v", name, kind, found)
-			}
+			check.True(t, found[kind] != 0, "%s: no slices of %s: %v", name, kind, found)
 		}
 	}
 }

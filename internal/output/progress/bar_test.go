@@ -26,9 +26,7 @@ func TestWanted(t *testing.T) {
 		{true, map[string]string{"CI": "true"}, false},
 		{true, map[string]string{"CI": "false"}, true},
 	} {
-		if got := IsWanted(c.terminal, func(k string) string { return c.env[k] }); got != c.want {
-			t.Errorf("terminal %v, environment %v: %v, want %v", c.terminal, c.env, got, c.want)
-		}
+		check.Equal(t, IsWanted(c.terminal, func(k string) string { return c.env[k] }), c.want, "terminal %v, environment %v", c.terminal, c.env)
 	}
 }
 

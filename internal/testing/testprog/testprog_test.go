@@ -80,10 +80,8 @@ func TestWithService(t *testing.T) {
 	updated := `{"name":"x","truth":{"cause":"lock","site":{"func":"f","line":70},"or_sites":[{"func":"g","line":80},{"func":"i","line":90}]}}`
 	got := must.Have(WithService([]byte(truth), []byte(updated)))(t)
 	var a, b any
-	if err := errors.Join(json.Unmarshal(got, &a), json.Unmarshal([]byte(
-		`{"share":0.5,"service":{"name":"x","truth":{"cause":"lock","site":{"func":"f","line":7},"or_sites":[{"func":"g","line":8},{"func":"i","line":90}]}}}`), &b)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(json.Unmarshal(got, &a), json.Unmarshal([]byte(
+		`{"share":0.5,"service":{"name":"x","truth":{"cause":"lock","site":{"func":"f","line":7},"or_sites":[{"func":"g","line":8},{"func":"i","line":90}]}}}`), &b)))
 	check.True(t, reflect.DeepEqual(a, b), "got %s", got)
 }
 

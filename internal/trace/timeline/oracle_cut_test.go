@@ -75,15 +75,11 @@ func checkReaderCuts(t *testing.T, data []byte) {
 				"cut at %d: %v", cut, err)
 			continue
 		}
-		if err != nil {
-			t.Fatalf("cut at %d: %v", cut, err)
-		}
+		must.True(t, err == nil, "cut at %d: %v", cut, err)
 		from := 16
 		for k := range whole {
 			g, err := rd.Next()
-			if err != nil {
-				t.Fatalf("cut at %d: generation %d of %d: %v", cut, k+1, whole, err)
-			}
+			must.True(t, err == nil, "cut at %d: generation %d of %d: %v", cut, k+1, whole, err)
 			if g.Offset != int64(from) || !bytes.Equal(g.Data, data[from:ends[k]]) {
 				t.Fatalf("cut at %d: generation %d is not the bytes from %d to %d", cut, k+1, from, ends[k])
 			}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
@@ -37,7 +38,5 @@ func TestRegions(t *testing.T) {
 	})
 	r.Close(2e9, end)
 	want := []string{"0 0 to 500, depth -1", "log at 1150", "7 1100 to 1200, depth 1", "7 1000 to 1000000100, depth 0", "0 1000000200 to 1999000000, depth 0"}
-	if !slices.Equal(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
-	}
+	check.True(t, slices.Equal(got, want), "got  %q\nwant %q", got, want)
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -72,9 +73,7 @@ func openShared(t *testing.T) (*report.Report, *inspect.Trace) {
 	data := sharedData(t) // skips the calling test if there is no recording
 	s := &shared
 	s.Do(func() { s.rep, s.tr = explainAndOpen(t, data, inspect.Limits{Generations: 1}) })
-	if s.tr == nil {
-		t.Fatal("the first test could not open it")
-	}
+	must.True(t, s.tr != nil, "the first test could not open it")
 	return s.rep, s.tr
 }
 
@@ -122,9 +121,7 @@ func compareRequests(t *testing.T, rep *report.Report, tr *inspect.Trace, sample
 		for i := 0; i < len(g.Slowest); i += step {
 			want := &g.Slowest[i]
 			row, ok := byID[want.ID]
-			if !ok {
-				t.Fatalf("%s: request %s of the report is not in the index", g.Name, want.ID)
-			}
+			must.True(t, ok, "%s: request %s of the report is not in the index", g.Name, want.ID)
 			if row.StartNS != want.StartNS || row.LatencyNS != want.LatencyNS || row.Goroutine != want.Goroutine || row.Group != g.ID {
 				t.Errorf("%s: row %+v, report %d %d %d", g.Name, row, want.StartNS, want.LatencyNS, want.Goroutine)
 			}
@@ -143,9 +140,7 @@ func compareRequests(t *testing.T, rep *report.Report, tr *inspect.Trace, sample
 		}
 		compareCauses(t, g, page, allRowsOf(t, tr, inspect.Query{Group: g.ID, OnlyOpen: true}))
 	}
-	if len(rows) != count {
-		t.Errorf("%d rows in the index, %d requests in the report", len(rows), count)
-	}
+	check.True(t, len(rows) == count, "%d rows in the index, %d requests in the report", len(rows), count)
 }
 
 // compareCauses compares the causes of a group with those of its band of all requests.
@@ -169,9 +164,7 @@ func compareCauses(t *testing.T, g *report.Group, page *inspect.Page, open []ins
 			}
 		}
 	}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%s: causes in the index %v, in the report %v", g.Name, got, want)
-	}
+	check.True(t, fmt.Sprint(got) == fmt.Sprint(want), "%s: causes in the index %v, in the report %v", g.Name, got, want)
 }
 
 func asJSON(t *testing.T, v any) string {
@@ -189,9 +182,7 @@ func allRowsOf(t *testing.T, tr *inspect.Trace, q inspect.Query) []inspect.Row {
 		p := must.Have(tr.Requests(context.Background(), q))(t)
 		out = append(out, p.Rows...)
 		if len(p.Rows) == 0 || len(out) == p.Total {
-			if len(out) != p.Total {
-				t.Fatalf("%d rows of %d", len(out), p.Total)
-			}
+			must.True(t, len(out) == p.Total, "%d rows of %d", len(out), p.Total)
 			return out
 		}
 		q.Offset += len(p.Rows)
@@ -212,9 +203,7 @@ func TestStrips(t *testing.T) {
 			rep, tr := explainAndOpen(t, data, inspect.Limits{Generations: 1})
 			start, d := win.Start(), rep.Input.DurationNS
 			gs, _, err := tr.Goroutines(context.Background(), inspect.GoroutineQuery{Limit: 40, Sort: "pieces", Descending: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			lanes := make([]inspect.Lane, 0, 48)
 			for p := range rep.Input.GOMAXPROCS {
 				lanes = append(lanes, inspect.Lane{Kind: inspect.ProcLane, ID: uint64(p)})
@@ -228,9 +217,7 @@ func TestStrips(t *testing.T) {
 			}{{0, d, 100}, {0, d, 4096}, {d / 3, d/3 + d/10, 700}, {d / 2, d/2 + d/1000 + 1, 50}, {d / 2, d/2 + 100, 50}, {d - d/20, d + 1e9, 64}, {d / 4, d / 2, 3}} {
 				got := must.Have(tr.Strips(context.Background(), inspect.Tile{From: z.from, To: z.to, Buckets: z.buckets, Lanes: lanes}))(t)
 				to := min(z.to, d)
-				if len(got.Strips) != len(lanes) {
-					t.Fatalf("%d strips for %d lanes", len(got.Strips), len(lanes))
-				}
+				must.True(t, len(got.Strips) == len(lanes), "%d strips for %d lanes", len(got.Strips), len(lanes))
 				for i, s := range got.Strips {
 					sum := stripTimes(&s, z.from, to)
 					if s.Lane.Kind == inspect.ProcLane {
@@ -261,9 +248,7 @@ func checkNear(t *testing.T, name string, got, want int64, buckets int, summed b
 	if summed {
 		slack = 2<<20 + int64(buckets)*64
 	}
-	if got < want-slack || got > want+slack {
-		t.Errorf("%s: %d ns, by the timelines %d", name, got, want)
-	}
+	check.True(t, got >= want-slack && got <= want+slack, "%s: %d ns, by the timelines %d", name, got, want)
 }
 
 func stripTimes(s *inspect.Strip, from, to int64) (out [timeline.NotAlive]int64) {
@@ -312,13 +297,9 @@ func TestRunTimes(t *testing.T) {
 				for {
 					q.Offset = len(list)
 					page, total, err := tr.Goroutines(ctx, q)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, err)
 					if list = append(list, page...); len(page) == 0 {
-						if len(list) != total {
-							t.Errorf("%v: pages hold %d of %d goroutines", z, len(list), total)
-						}
+						check.True(t, len(list) == total, "%v: pages hold %d of %d goroutines", z, len(list), total)
 						break
 					}
 				}
@@ -332,9 +313,7 @@ func TestRunTimes(t *testing.T) {
 					}
 				}
 				for id, ns := range want {
-					if ns > 0 {
-						t.Errorf("%v: goroutine %d ran for %d ns and is not listed", z, id, ns)
-					}
+					check.True(t, ns <= 0, "%v: goroutine %d ran for %d ns and is not listed", z, id, ns)
 				}
 			}
 		})
@@ -348,9 +327,7 @@ func TestSearch(t *testing.T) {
 	tr := openIndex(t, data, inspect.Limits{})
 	ctx := context.Background()
 	fns, total := tr.Functions("MUTEX).lock", 5)
-	if len(fns) == 0 || total < len(fns) || !strings.Contains(strings.ToLower(fns[0].Name), "mutex).lock") {
-		t.Fatalf("functions: %v of %d", fns, total)
-	}
+	must.True(t, len(fns) != 0 && total >= len(fns) && strings.Contains(strings.ToLower(fns[0].Name), "mutex).lock"), "functions: %v of %d", fns, total)
 	// Find all goroutines that ever wait, run or call with such a stack.
 	const text = "sync.(*Mutex).Lock"
 	want := map[uint64]bool{}
@@ -369,12 +346,8 @@ func TestSearch(t *testing.T) {
 		})
 	}
 	got, n, err := tr.Goroutines(ctx, inspect.GoroutineQuery{Function: text, OnStack: true, Limit: inspect.MaxRows})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n < len(want) || len(want) == 0 {
-		t.Errorf("%d goroutines show %s, at least %d do", n, text, len(want))
-	}
+	must.Do(t, err)
+	check.True(t, n >= len(want) && len(want) != 0, "%d goroutines show %s, at least %d do", n, text, len(want))
 	for _, g := range got {
 		delete(want, g.ID)
 	}
@@ -400,9 +373,7 @@ func TestRequestsShowing(t *testing.T) {
 			}
 		}
 	}
-	if fn == "" {
-		t.Fatal("no segment has a site in package main")
-	}
+	must.True(t, fn != "", "no segment has a site in package main")
 	for _, g := range rep.Groups {
 		for _, r := range g.Slowest {
 			for _, s := range r.Segments {
@@ -417,9 +388,7 @@ func TestRequestsShowing(t *testing.T) {
 		got[r.ID] = true
 	}
 	for id := range want {
-		if !got[id] {
-			t.Fatalf("a request with a segment in %s is not found", fn)
-		}
+		must.True(t, got[id], "a request with a segment in %s is not found", fn)
 	}
 	if p, err := tr.Requests(context.Background(), inspect.Query{}); err != nil || len(got) == 0 || len(got) > p.Total {
 		t.Errorf("%d found, %v", len(got), err)
@@ -448,9 +417,7 @@ func TestOrder(t *testing.T) {
 	for order, key := range keys {
 		for _, desc := range []bool{false, true} {
 			rows := allRowsOf(t, tr, inspect.Query{Sort: order, Descending: desc})
-			if len(rows) != len(allRows) {
-				t.Errorf("by %s there are %d rows, want %d", order, len(rows), len(allRows))
-			}
+			check.True(t, len(rows) == len(allRows), "by %s there are %d rows, want %d", order, len(rows), len(allRows))
 			for i := 1; i < len(rows); i++ {
 				if a, b := key(rows[i-1]), key(rows[i]); desc && a < b || !desc && a > b {
 					t.Fatalf("by %s, descending %v: %d before %d", order, desc, a, b)
@@ -478,13 +445,9 @@ func TestOrder(t *testing.T) {
 			}
 		}
 		got := allRowsOf(t, tr, f.q)
-		if len(got) != want {
-			t.Errorf("%+v: %d rows, want %d", f.q, len(got), want)
-		}
+		check.True(t, len(got) == want, "%+v: %d rows, want %d", f.q, len(got), want)
 		for _, r := range got {
-			if !f.keep(r) {
-				t.Errorf("%+v: %+v", f.q, r)
-			}
+			check.True(t, f.keep(r), "%+v: %+v", f.q, r)
 		}
 	}
 	for _, q := range []inspect.Query{{Group: "x"}, {Cause: "x"}, {Sort: "x"}} {
@@ -493,9 +456,7 @@ func TestOrder(t *testing.T) {
 		}
 	}
 	position, before, after, err := tr.Position(context.Background(), inspect.Query{Sort: "latency", Descending: true}, mid.N)
-	if err != nil || position < 0 {
-		t.Fatalf("position %d, %v", position, err)
-	}
+	must.True(t, err == nil && position >= 0, "position %d, %v", position, err)
 	rows := allRowsOf(t, tr, inspect.Query{Sort: "latency", Descending: true})
 	if rows[position].N != mid.N || position > 0 && rows[position-1].N != before || position+1 < len(rows) && rows[position+1].N != after {
 		t.Errorf("position %d between %d and %d differs from the rows", position, before, after)
@@ -510,14 +471,10 @@ func TestLimits(t *testing.T) {
 	_, whole := openShared(t)
 	allRows := allRowsOf(t, whole, inspect.Query{Sort: "latency", Descending: true})
 	const limit = 200
-	if len(allRows) < 2*limit {
-		t.Fatalf("only %d requests", len(allRows))
-	}
+	must.True(t, len(allRows) >= 2*limit, "only %d requests", len(allRows))
 	limited := openIndex(t, sharedData(t), inspect.Limits{Requests: limit, Goroutines: 10})
 	f := limited.Facts()
-	if f.Requests > limit || f.Requests < limit/4 || f.RequestsSeen != len(allRows) || f.Goroutines != 10 || f.AtLeastNS == 0 {
-		t.Errorf("%+v", f)
-	}
+	check.True(t, f.Requests <= limit && f.Requests >= limit/4 && f.RequestsSeen == len(allRows) && f.Goroutines == 10 && f.AtLeastNS != 0, "%+v", f)
 	for i, r := range allRowsOf(t, limited, inspect.Query{Sort: "latency", Descending: true}) {
 		if r.LatencyNS != allRows[i].LatencyNS {
 			t.Fatalf("row %d has %d ns, the %d slowest have %d", i, r.LatencyNS, i, allRows[i].LatencyNS)
@@ -588,9 +545,7 @@ func TestTileDecodesFewGenerations(t *testing.T) {
 		from := (ends[k] + ends[k+1]) / 2
 		before := tr.Facts().DecodedAgain
 		out := must.Have(tr.Strips(context.Background(), inspect.Tile{From: from, To: from + 1e6, Buckets: 512, Lanes: []inspect.Lane{{ID: 1}}}))(t)
-		if len(out.Strips[0].Pieces) == 0 {
-			t.Errorf("generation %d: the tile is empty", k+1)
-		}
+		check.True(t, len(out.Strips[0].Pieces) != 0, "generation %d: the tile is empty", k+1)
 		if n := tr.Facts().DecodedAgain - before; n > 3 {
 			t.Errorf("generation %d: %d generations were decoded for a tile of 1 ms", k+1, n)
 		}
@@ -618,9 +573,7 @@ func TestMomentOfLongWait(t *testing.T) {
 	base := int64(-1)
 	for _, at := range append(times, end-1e6) {
 		m := must.Have(tr.MomentAt(t.Context(), inspect.Lane{ID: 1}, at-times[0]+5000))(t)
-		if m == nil || m.Waker != 2 || m.State != "waiting" {
-			t.Fatalf("at %d: %+v, want a wait that G2 ends", at, m)
-		}
+		must.True(t, m != nil && m.Waker == 2 && m.State == "waiting", "at %d: %+v, want a wait that G2 ends", at, m)
 		if base < 0 {
 			base = m.StartNS
 		}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/viewer/inspect"
@@ -123,9 +124,7 @@ func TestAnsweredHosts(t *testing.T) {
 			r.Header.Set("Sec-Fetch-Site", tc.site)
 			r.Header.Set("Sec-Fetch-Mode", tc.mode)
 		})
-		if res.StatusCode != tc.want {
-			t.Errorf("%+v: %d", tc, res.StatusCode)
-		}
+		check.True(t, res.StatusCode == tc.want, "%+v: %d", tc, res.StatusCode)
 	}
 }
 
@@ -143,9 +142,7 @@ func TestReadOnly(t *testing.T) {
 	}
 	for _, path := range []string{"/x", "/api", "/api/", "/api/x", "/..%2f..%2fetc/passwd", "/../../etc/passwd", "/api/../server.go", "//evil.example/", "/page/main.js", "/api/facts/"} {
 		res := call(s, "GET", "/", func(r *http.Request) { r.URL = &url.URL{Path: path, RawPath: path} })
-		if res.StatusCode != http.StatusNotFound {
-			t.Errorf("%s: %d", path, res.StatusCode)
-		}
+		check.True(t, res.StatusCode == http.StatusNotFound, "%s: %d", path, res.StatusCode)
 	}
 }
 
@@ -204,16 +201,12 @@ func TestSameAsReport(t *testing.T) {
 	for _, g := range rep.Groups {
 		total += g.Count + g.Open.Count
 		page := answer[inspect.Page](t, s, "/api/requests?limit=500&group="+url.QueryEscape(g.ID))
-		if page.Total != g.Count+g.Open.Count {
-			t.Errorf("%q: %d rows, %d requests", g.Name, page.Total, g.Count)
-		}
+		check.True(t, page.Total == g.Count+g.Open.Count, "%q: %d rows, %d requests", g.Name, page.Total, g.Count)
 		for i := range g.Slowest {
 			got := answer[openedRequest](t, s, "/api/request?id="+g.Slowest[i].ID)
 			a, _ := json.Marshal(got.Request)
 			b, _ := json.Marshal(&g.Slowest[i])
-			if string(a) != string(b) || got.Group != g.ID {
-				t.Fatalf("%q: opened\n%s\nreport\n%s", g.Name, a, b)
-			}
+			must.True(t, string(a) == string(b) && got.Group == g.ID, "%q: opened\n%s\nreport\n%s", g.Name, a, b)
 		}
 	}
 	if page := answer[inspect.Page](t, s, "/api/requests"); page.Total != total || len(page.Rows) != min(100, total) || total == 0 {
@@ -225,9 +218,7 @@ func TestSameAsReport(t *testing.T) {
 		names[g.Name] = true
 	}
 	for _, n := range hostileNames {
-		if !names[n] {
-			t.Errorf("no group is called %q", n)
-		}
+		check.True(t, names[n], "no group is called %q", n)
 	}
 	body, _ := io.ReadAll(call(s, "GET", "/", nil).Body)
 	if bytes.Contains(body, []byte("<script>alert")) || bytes.Contains(body, []byte("<img src=x")) {
@@ -261,9 +252,7 @@ func TestStripsJSON(t *testing.T) {
 		for i, w := range want.Strips {
 			if w.Sums != nil {
 				raw, err := base64.StdEncoding.DecodeString(*got.Strips[i].Sums)
-				if err != nil || len(raw) != buckets*4 {
-					t.Fatalf("%d bytes of sums, %v", len(raw), err)
-				}
+				must.True(t, err == nil && len(raw) == buckets*4, "%d bytes of sums, %v", len(raw), err)
 				for st := range w.Sums {
 					for k, ns := range w.Sums[st] {
 						if v := raw[(st-1)*buckets+k]; (v > 0) != (ns > 0) {
@@ -288,9 +277,7 @@ func TestStripsJSON(t *testing.T) {
 		}
 	}
 	m := answer[struct{ Moment *inspect.Moment }](t, s, fmt.Sprintf("/api/moment?g=%d&t=%d", g, rep.Groups[0].Slowest[0].StartNS+1)).Moment
-	if m == nil || m.Goroutine != g || len(m.Requests) == 0 || m.Requests[0].ID != rep.Groups[0].Slowest[0].ID {
-		t.Errorf("moment %+v", m)
-	}
+	check.True(t, m != nil && m.Goroutine == g && len(m.Requests) != 0 && m.Requests[0].ID == rep.Groups[0].Slowest[0].ID, "moment %+v", m)
 }
 
 // TestConcurrentClients sends requests from many goroutines, some of which cancel them.

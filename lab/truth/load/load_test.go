@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/lab/truth/wire"
 )
 
@@ -27,9 +29,7 @@ func TestSummarize(t *testing.T) {
 	if want := 2500. / 5050; got.Share != want {
 		t.Errorf("share %v, want %v", got.Share, want)
 	}
-	if empty := Summarize(nil, nil); empty != (Summary{}) {
-		t.Errorf("the summary of no requests is %+v", empty)
-	}
+	check.Equal(t, Summarize(nil, nil), (Summary{}), "the summary of no requests")
 }
 
 // TestRun compares the generator's counts with the server's, and its times with the server's minimum.
@@ -70,10 +70,7 @@ func TestRun(t *testing.T) {
 			if o.Proto == "http1" {
 				o.Targets = append(o.Targets, Target{URL: srv.URL + "/nap", Name: "nap", Slow: true, Client: "slow-send"}, Target{URL: srv.URL + "/other", Name: "other", Client: "slow-read"})
 			}
-			res, err := Run(context.Background(), o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			res := must.Have(Run(context.Background(), o))(t)
 			if res.All.Failed > 0 || int64(res.All.Count) != requests.Load() || int64(res.Slow.Count) != slowRequests.Load() || res.Slow.Count == 0 || res.All.Count == res.Slow.Count {
 				t.Errorf("client: %+v, slow %+v; server: %d, %d slow", res.All, res.Slow, requests.Load(), slowRequests.Load())
 			}
@@ -94,9 +91,7 @@ func TestRunFails(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	defer srv.Close()
 	res, err := Run(context.Background(), Options{Proto: "http1", Conns: 2, Rest: 10 * time.Millisecond, Duration: 50 * time.Millisecond, Targets: []Target{{URL: srv.URL + "/x", Name: "x"}}})
-	if err != nil || res.All.Count != 0 || res.All.Failed == 0 {
-		t.Errorf("%+v, %v", res, err)
-	}
+	check.True(t, err == nil && res.All.Count == 0 && res.All.Failed != 0, "%+v, %v", res, err)
 	for _, o := range []Options{{Proto: "http1"}, {Proto: "smtp", Targets: []Target{{URL: srv.URL}}}} {
 		if _, err := Run(context.Background(), o); err == nil {
 			t.Errorf("Run accepts %+v", o)

@@ -147,9 +147,7 @@ func TestEscapeInvisible(t *testing.T) {
 	check.True(t, len(questions) == 1 && strings.Contains(questions[0], " http://127.0.0.1:1/debug/pprof for 5s?"),
 		"questions to the user: %q", questions)
 	for _, text := range slices.Concat(texts, questions, []string{res.Contents[0].Text}) {
-		if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
-			t.Errorf("%q", text)
-		}
+		check.False(t, strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }), "%q", text)
 	}
 	if lines := escapeInvisible(&Source{Lines: []string{"a\n\tb\x1b"}}).Lines[0]; lines != "a\n\tb\\x1b" {
 		t.Errorf("%q", lines)

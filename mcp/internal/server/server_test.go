@@ -101,9 +101,7 @@ func connectUser(t *testing.T, c Config, answer func(question string) string) *m
 		}
 	}
 	a, b := mcp.NewInMemoryTransports()
-	if _, err := s.mcp.Connect(t.Context(), a, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(s.mcp.Connect(t.Context(), a, nil))(t)
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "test"}, &opts).Connect(t.Context(), b, nil)
 	must.Do(t, err)
 	t.Cleanup(func() { session.Close() })

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 func in(t *testing.T, r *registry) (names []string) {
@@ -17,9 +20,7 @@ func in(t *testing.T, r *registry) (names []string) {
 	w := httptest.NewRecorder()
 	r.list(w, httptest.NewRequest("GET", "/targets", nil))
 	var got []target
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(w.Body.Bytes(), &got))
 	for _, g := range got {
 		names = append(names, g.Name)
 	}
@@ -31,10 +32,7 @@ func in(t *testing.T, r *registry) (names []string) {
 func TestRegistry(t *testing.T) {
 	journal := filepath.Join(t.TempDir(), "journal")
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	r, err := newRegistry([]string{"a:1", "b:1"}, 3, 2, journal, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Have(newRegistry([]string{"a:1", "b:1"}, 3, 2, journal, log))(t)
 	for _, step := range []struct {
 		good bool
 		want string
@@ -46,9 +44,7 @@ func TestRegistry(t *testing.T) {
 	}
 	// Not closed: killed, in the middle of a line.
 	f, err := os.OpenFile(journal, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	f.WriteString(`{"target":"b:1","in":fal`)
 	f.Close()
 	for range 2 { // a cut line does not damage the next one
@@ -79,8 +75,6 @@ func TestMetrics(t *testing.T) {
 	w := httptest.NewRecorder()
 	m.serve(w, nil)
 	for _, want := range []string{"check_seconds_count 2\n", "check_failed_total 1\n", `le="+Inf"} 2` + "\n"} {
-		if !strings.Contains(w.Body.String(), want) {
-			t.Errorf("no %q in\n%s", want, w.Body)
-		}
+		check.True(t, strings.Contains(w.Body.String(), want), "no %q in\n%s", want, w.Body)
 	}
 }
