@@ -102,7 +102,7 @@ func TestWaitingRules(t *testing.T) {
 	// service describes goroutines at a site: the share of their time in other requests, the requests that wait for one, and
 	// those it serves at once.
 	service := func(cause, siteText string, takenShare, waiting, perInstant float64) queues.ServiceStats {
-		return queues.ServiceStats{Cause: cause, Site: site(siteText), WaitersPerServer: waiting, BatchSize: perInstant, OtherRequestShare: takenShare, Servers: 2, MaxServers: 2, ServiceNS: 10e6, Requests: 100, RequestsPerSecond: 100}
+		return queues.ServiceStats{Cause: cause, Site: site(siteText), WaitersPerServer: waiting, BatchSize: perInstant, OtherRequestShare: takenShare, Servers: 2, MaxServers: 2, ServiceNS: 10e6, Requests: 100}
 	}
 	flushService := service("sleep", "flush@9", 0, 4, 4)
 	flushService.PeriodNS, flushService.WaitedSleepNS, flushService.BegunEarlyShare = 50e6, 25e6, 0.5

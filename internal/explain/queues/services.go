@@ -3,7 +3,6 @@ package queues
 import (
 	"cmp"
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
@@ -75,13 +74,11 @@ type sleepSum struct {
 	sleeps     int64
 	begunEarly int64 // sleeps that began before the request started to wait
 	ns         int64 // lengths
-	squaresUS  int64 // squares of the lengths, in us²
 	waitedNS   int64 // the parts of the sleeps during which requests waited
 }
 
 func (s sleepSum) plus(addend sleepSum) sleepSum {
-	return sleepSum{s.sleeps + addend.sleeps, s.begunEarly + addend.begunEarly, s.ns + addend.ns,
-		s.squaresUS + addend.squaresUS, s.waitedNS + addend.waitedNS}
+	return sleepSum{s.sleeps + addend.sleeps, s.begunEarly + addend.begunEarly, s.ns + addend.ns, s.waitedNS + addend.waitedNS}
 }
 
 // An endMark is an instant at which a server finished one or several requests.
@@ -240,11 +237,7 @@ func (p *workerSum) addSleep(svc *service) {
 		if span.State != timeline.Waiting || span.Origin == timeline.OriginStatus || span.Start > svc.start || span.End < svc.end {
 			continue
 		}
-		length := span.End - span.Start
-		us := min(length, 60e9) / 1000
-		sum := sleepSum{
-			sleeps: svc.weight, ns: svc.weight * length, squaresUS: svc.weight * us * us, waitedNS: svc.weight * (svc.end - svc.start),
-		}
+		sum := sleepSum{sleeps: svc.weight, ns: svc.weight * (span.End - span.Start), waitedNS: svc.weight * (svc.end - svc.start)}
 		if span.Start < svc.start {
 			sum.begunEarly = svc.weight
 		}
@@ -379,19 +372,13 @@ type ServiceStats struct {
 	// ServiceNS is the mean time that a server was busy for the request, or the batch of requests, that it finished at one
 	// instant.
 	ServiceNS int64
-	// BusyServers is the mean number of servers that were busy for requests.
-	BusyServers float64
-	// Requests counts the requests, RequestsPerSecond is their rate.
-	Requests          int
-	RequestsPerSecond float64
+	Requests  int
 	// Sleeps counts the sleeps of which the complete length is known, and BegunEarlyShare is the share of them that began
-	// before the request waited. SleepNS and SleepDeviationNS are the mean and the standard deviation of their lengths,
-	// WaitedSleepNS is the mean part that a request waited through.
-	Sleeps           int
-	BegunEarlyShare  float64
-	SleepNS          int64
-	SleepDeviationNS int64
-	WaitedSleepNS    int64
+	// before the request waited. SleepNS is the mean of their lengths, WaitedSleepNS the mean part that a request waited through.
+	Sleeps          int
+	BegunEarlyShare float64
+	SleepNS         int64
+	WaitedSleepNS   int64
 	// PeriodNS is the period of which the times between the ends of a server's services are multiples; 0 if there is none.
 	PeriodNS int64
 }
@@ -424,16 +411,9 @@ func (s *Sum) Services(sp *spell.Speller, kinds func(request.Kind) bool) []Servi
 		if sum.idleSamples >= threshold.SmallSample {
 			stats.IdleWorkers, stats.Workers = sum.idleWorkers/sum.idleSamples, sum.workers
 		}
-		if s.sliceNS > 0 {
-			stats.BusyServers = float64(sum.busyNS) / float64(s.sliceNS)
-			stats.RequestsPerSecond = float64(sum.requests) / float64(s.sliceNS) * 1e9
-		}
 		if sleeps := s.workers[0].sleeps[key]; sleeps.sleeps > 0 {
-			meanSleepNS := float64(sleeps.ns) / float64(sleeps.sleeps)
 			stats.Sleeps, stats.BegunEarlyShare = int(sleeps.sleeps), float64(sleeps.begunEarly)/float64(sleeps.sleeps)
-			stats.SleepNS, stats.WaitedSleepNS = int64(meanSleepNS), sleeps.waitedNS/sleeps.sleeps
-			variance := float64(sleeps.squaresUS)/float64(sleeps.sleeps) - meanSleepNS*meanSleepNS/1e6
-			stats.SleepDeviationNS = int64(1000 * math.Sqrt(max(0, variance)))
+			stats.SleepNS, stats.WaitedSleepNS = sleeps.ns/sleeps.sleeps, sleeps.waitedNS/sleeps.sleeps
 		}
 		out = append(out, stats)
 	}
