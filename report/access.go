@@ -73,10 +73,7 @@ func (b *Band) Find(cause CauseName, kind string, site *Site) *Cause {
 
 // In reports whether the cause is the named one or one of the named family.
 func (c *Cause) In(family CauseName) bool {
-	if c.Cause == family {
-		return true
-	}
-	return slices.Contains(Family(family), c.Cause)
+	return c.Cause == family || slices.Contains(Family(family), c.Cause)
 }
 
 // GroupNames returns the names of the groups that answer.

@@ -130,12 +130,9 @@ func falseFieldClaims(rep *report.Report, f *testprog.FieldCase) (out []string) 
 		if c.site == nil || tr.Site+tr.OwnSite+tr.Finding == "" {
 			return true
 		}
-		for _, re := range []string{tr.Site, tr.OwnSite, tr.Finding} {
-			if re != "" && (matches(re, siteText(c.site)) || matches(re, ownText(c.site))) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc([]string{tr.Site, tr.OwnSite, tr.Finding}, func(re string) bool {
+			return re != "" && (matches(re, siteText(c.site)) || matches(re, ownText(c.site)))
+		})
 	}
 	for _, c := range majorClaims(rep, f.OtherLoad != "") {
 		isRightCode := tr.Code != "" && matches("^("+tr.Code+")$", string(c.code))

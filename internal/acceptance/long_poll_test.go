@@ -178,8 +178,7 @@ func longPollTrace(t *testing.T, conns int, polls []longPoll, source newsSource)
 		})
 	}
 	emitInOrder(th, &events)
-	data := must.Have(b.Bytes())(t)
-	return data
+	return must.Have(b.Bytes())(t)
 }
 
 // TestLongPoll: a handler that waits in a select until there is news or its time is up is a long poll. It is not late, whether

@@ -130,8 +130,7 @@ func TestServices(t *testing.T) {
 		if status := cli.Run(t.Context(), append([]string{"explain", "--json"}, args...), strings.NewReader(""), &out, &stderr); status != 0 {
 			t.Fatalf("%v: status %d: %s", args, status, &stderr)
 		}
-		rep := must.Have(report.ReadJSON(&out))(t)
-		return rep
+		return must.Have(report.ReadJSON(&out))(t)
 	}
 	server, gateway := testprog.Sides(t)
 	for name, s := range map[string]testprog.Side{"server": server, "gateway": gateway} {

@@ -65,8 +65,7 @@ func lateHubTrace(t *testing.T, rounds int64) []byte {
 		firstThread.Block(start+20*ms, "sleep", "time.Sleep:1", "main.loop:31")
 		secondThread.Block(start+20*ms, "sleep", "time.Sleep:1", "main.loop:31")
 	}
-	data := must.Have(b.Bytes())(t)
-	return data
+	return must.Have(b.Bytes())(t)
 }
 
 func TestLateHub(t *testing.T) {

@@ -10,8 +10,5 @@ import (
 func enableColors(f *os.File) bool {
 	var mode uint32
 	h := windows.Handle(f.Fd())
-	if windows.GetConsoleMode(h, &mode) != nil {
-		return false
-	}
-	return windows.SetConsoleMode(h, mode|windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING) == nil
+	return windows.GetConsoleMode(h, &mode) == nil && windows.SetConsoleMode(h, mode|windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING) == nil
 }

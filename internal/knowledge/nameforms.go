@@ -1,6 +1,7 @@
 package knowledge
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/whylate/whylate/internal/trace/stdlib"
@@ -43,13 +44,8 @@ func isGRPCMethod(name string) bool {
 // functions that return the next item of work.
 func isFetch(fn string) bool {
 	fn = fn[strings.LastIndexByte(fn, '.')+1:]
-	for _, verb := range []string{"Poll", "Fetch", "Receive", "Recv", "Next", "Consume", "Accept", "Read", "Get", "Pop",
-		"Dequeue", "Take"} {
-		if strings.HasPrefix(fn, verb) {
-			return true
-		}
-	}
-	return false
+	verbs := []string{"Poll", "Fetch", "Receive", "Recv", "Next", "Consume", "Accept", "Read", "Get", "Pop", "Dequeue", "Take"}
+	return slices.ContainsFunc(verbs, func(verb string) bool { return strings.HasPrefix(fn, verb) })
 }
 
 // beginsWithWord reports whether the last part of a function's name begins with one of the words, in any case. Libraries use dial,

@@ -55,8 +55,7 @@ func machine(t *testing.T, name string, pid int, inside ...bool) *cgroup.Limits 
 			cur.Data = append(cur.Data, line...)
 		}
 	}
-	l := must.Have(cgroup.Read(cgroup.Options{FS: files, PID: pid, Inside: len(inside) > 0}))(t)
-	return l
+	return must.Have(cgroup.Read(cgroup.Options{FS: files, PID: pid, Inside: len(inside) > 0}))(t)
 }
 
 func goProgram(version string, godebug map[string]string, modules ...string) *Program {

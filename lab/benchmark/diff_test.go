@@ -27,8 +27,7 @@ func explain(t *testing.T, name string) *report.Report {
 	t.Helper()
 	packed := must.Have(os.ReadFile("testdata/" + name + ".trace" + testprog.Packed))(t)
 	trace := must.Have(testprog.Unpack(packed))(t)
-	r := must.Have(whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{Name: name}))(t)
-	return r
+	return must.Have(whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{Name: name}))(t)
 }
 
 func TestDiff(t *testing.T) {

@@ -216,8 +216,7 @@ func readSample(t *testing.T, name string) *report.Report {
 	t.Helper()
 	f := must.Have(os.Open(filepath.Join("..", "..", "report", "testdata", name+".json")))(t)
 	defer f.Close()
-	r := must.Have(report.ReadJSON(f))(t)
-	return r
+	return must.Have(report.ReadJSON(f))(t)
 }
 
 // recordOrders explains a trace of this process: orders that wait for a lock, for another goroutine and for a sleep, compute,
@@ -266,8 +265,7 @@ var recordOrders = sync.OnceValues(func() (*report.Report, error) {
 
 func ordersReport(t *testing.T) *report.Report {
 	t.Helper()
-	r := must.Have(recordOrders())(t)
-	return r
+	return must.Have(recordOrders())(t)
 }
 
 // singleSegmentReport returns a report of one request with one segment.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -181,12 +182,9 @@ type traceSites struct {
 }
 
 func (s *traceSites) hasAny(want []catalog.Site) bool {
-	for _, w := range want {
-		if w.Line == 0 && s.funcs[w.Func] || w.Line > 0 && s.lines[fmt.Sprintf("%s %s:%d", w.Func, w.File, w.Line)] {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(want, func(w catalog.Site) bool {
+		return w.Line == 0 && s.funcs[w.Func] || w.Line > 0 && s.lines[fmt.Sprintf("%s %s:%d", w.Func, w.File, w.Line)]
+	})
 }
 
 func sitesOf(data []byte) (*traceSites, error) {

@@ -19,8 +19,7 @@ import (
 
 func buildGuest(t *testing.T) string {
 	t.Helper()
-	guest := must.Have(BuildGuest(t.Context(), t.TempDir()))(t)
-	return guest
+	return must.Have(BuildGuest(t.Context(), t.TempDir()))(t)
 }
 
 func report(t *testing.T, rs []check.Result) {

@@ -113,8 +113,7 @@ func TestModulesJoin(t *testing.T) {
 
 func mustRead(t *testing.T, name string) []byte {
 	t.Helper()
-	text := must.Have(os.ReadFile(name))(t)
-	return text
+	return must.Have(os.ReadFile(name))(t)
 }
 
 // TestLargeReports: the page of a report with many long requests has at most 3 MB, and contains the complete report.

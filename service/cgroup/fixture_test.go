@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -254,10 +255,5 @@ func TestEachFileDenied(t *testing.T) {
 }
 
 func onPath(l *Limits, file string) bool {
-	for _, b := range l.CPU.Bounds {
-		if b.File == file {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.CPU.Bounds, func(b CPUBound) bool { return b.File == file })
 }

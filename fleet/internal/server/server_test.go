@@ -343,8 +343,7 @@ func TestReservations(t *testing.T) {
 	h := s.Handler()
 	free := func() int64 {
 		t.Helper()
-		room := must.Have(d.FreeBytes())(t)
-		return room
+		return must.Have(d.FreeBytes())(t)
 	}
 	var slow sync.WaitGroup
 	body := &stuckBody{started: make(chan struct{}), end: make(chan struct{})}

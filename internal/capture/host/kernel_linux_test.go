@@ -23,8 +23,7 @@ func summarize(t *testing.T, s *host.Samples) *report.Host {
 	t.Helper()
 	first, last := &s.Points[0], &s.Points[len(s.Points)-1]
 	snapshot := &tracefmt.ClockSnapshot{Mono: uint64(first.MonoNS), UnixSec: uint64(first.WallNS / 1e9), UnixNsec: uint64(first.WallNS % 1e9)}
-	h := must.Have(hostjoin.Summarize(s, hostjoin.Window{Start: first.MonoNS, End: last.MonoNS, Snapshot: snapshot, SnapshotTime: first.MonoNS}, &report.Report{}))(t)
-	return h
+	return must.Have(hostjoin.Summarize(s, hostjoin.Window{Start: first.MonoNS, End: last.MonoNS, Snapshot: snapshot, SnapshotTime: first.MonoNS}, &report.Report{}))(t)
 }
 
 // The process is stopped while the test reads the kernel's counters and while sampling begins and

@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	rpprof "runtime/pprof"
 	rtrace "runtime/trace"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ import (
 
 	xtrace "golang.org/x/exp/trace"
 
+	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
@@ -308,10 +310,5 @@ func wantKind(t testing.TB, err error, kind Kind, texts ...string) {
 }
 
 func hasWarning(r Result, code string) bool {
-	for _, w := range r.Warnings {
-		if w.Code == code {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.Warnings, func(w bundle.Warning) bool { return w.Code == code })
 }

@@ -68,8 +68,7 @@ func (p *pki) write(t testing.TB, name, kind string, der []byte) string {
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
-	key := must.Have(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
-	return key
+	return must.Have(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 }
 
 func authority(t testing.TB, name string) (*x509.Certificate, *ecdsa.PrivateKey) {

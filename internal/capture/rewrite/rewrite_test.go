@@ -74,8 +74,7 @@ func source(t *testing.T, data []byte) *rewrite.Source {
 
 func traceOf(t *testing.T, data []byte) []byte {
 	t.Helper()
-	all := must.Have(io.ReadAll(source(t, data).Trace))(t)
-	return all
+	return must.Have(io.ReadAll(source(t, data).Trace))(t)
 }
 
 // referenceEvents reads a trace with the reference reader and returns the number of its events.
@@ -95,8 +94,7 @@ func referenceEvents(t *testing.T, name string, data []byte) (events int) {
 
 func explain(t *testing.T, data []byte) *report.Report {
 	t.Helper()
-	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(traceOf(t, data)), whylate.Options{Slowest: 1 << 20, Exact: true}))(t)
-	return rep
+	return must.Have(whylate.Explain(context.Background(), bytes.NewReader(traceOf(t, data)), whylate.Options{Slowest: 1 << 20, Exact: true}))(t)
 }
 
 // A requestReport is the part of a report about one request: its times and causes, and its segments

@@ -123,8 +123,7 @@ func TestHTTP1Connections(t *testing.T) {
 	send := func(t *testing.T, target Target, o Options) *Result {
 		t.Helper()
 		o.Targets, o.Phases = []Target{target}, []Phase{{100, 100, 300 * time.Millisecond}}
-		r := must.Have(Run(context.Background(), o))(t)
-		return r
+		return must.Have(Run(context.Background(), o))(t)
 	}
 	t.Run("closed while idle", func(t *testing.T) {
 		l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)

@@ -72,8 +72,7 @@ func run(t *testing.T, o Options, serve func(m *model, elapsed time.Duration) er
 
 func phases(t *testing.T, rate string, d time.Duration) []Phase {
 	t.Helper()
-	p := must.Have(ParseRate(rate, d))(t)
-	return p
+	return must.Have(ParseRate(rate, d))(t)
 }
 
 func codes(r *Result) string {

@@ -1,6 +1,8 @@
 package critpath
 
 import (
+	"slices"
+
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -10,12 +12,9 @@ func (b *graphBuilder) isMember(g uint64, t int64) bool {
 	if g == b.rootG {
 		return t >= b.start
 	}
-	for _, part := range b.parts {
-		if part.g == g && part.hasOrigin && part.start <= t && (part.creator != 0 || t <= part.end) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(b.parts, func(part *graphPart) bool {
+		return part.g == g && part.hasOrigin && part.start <= t && (part.creator != 0 || t <= part.end)
+	})
 }
 
 // addWaker adds to the graph what the goroutine that ended a wait of the part did until then. If the work is for the request

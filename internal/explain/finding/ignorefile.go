@@ -74,10 +74,8 @@ func (e *IgnoreEntry) matchesSite(s *report.Site) bool {
 	if e.SitePattern == "*" {
 		return true
 	}
-	if s == nil {
-		return false
-	}
-	return s.CalledFrom != nil && e.matchesSite(s.CalledFrom.Site()) || matchesEnd(e.SitePattern, s.Func) || matchesEnd(e.SitePattern, s.File) || matchesEnd(e.SitePattern, fmt.Sprintf("%s:%d", s.File, s.Line))
+	return s != nil && (s.CalledFrom != nil && e.matchesSite(s.CalledFrom.Site()) || matchesEnd(e.SitePattern, s.Func) ||
+		matchesEnd(e.SitePattern, s.File) || matchesEnd(e.SitePattern, fmt.Sprintf("%s:%d", s.File, s.Line)))
 }
 
 // matchesEnd reports whether a pattern matches the end of a name: as many of its last path elements as the pattern has.

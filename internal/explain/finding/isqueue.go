@@ -106,10 +106,8 @@ func isUnevenlyDivided(service *queues.ServiceStats) bool {
 // isFanOutLimit reports whether a request waits because a limit bounds the number of goroutines that it may start itself, as
 // errgroup.SetLimit does. Each of these goroutines serves only this request.
 func isFanOutLimit(wait waitKey, slots *queues.SlotWaits) bool {
-	if wait.kind == report.WaitChanSend && knowledge.Has(wait.site.Func, knowledge.FanOutLimiter) {
-		return true
-	}
-	return isEndedByChildren(slots) && wait.kind == report.WaitChanSend && slots.Slots > 1 && slots.WaitsPerChild < 2
+	return wait.kind == report.WaitChanSend &&
+		(knowledge.Has(wait.site.Func, knowledge.FanOutLimiter) || isEndedByChildren(slots) && slots.Slots > 1 && slots.WaitsPerChild < 2)
 }
 
 // isFullPool reports whether requests wait for a connection of the standard library's pool that opens none for them: a pool below its

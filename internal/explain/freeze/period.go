@@ -38,10 +38,8 @@ const defaultPeriod = 100e6
 // stuck thread or a ready goroutine, the silence must end within the window.
 func (l *phaseLock) isFreeze(s *silence) bool {
 	delay := l.delayAfterRefill(s)
-	if s.Length()-delay < minSilenceNS {
-		return false
-	}
-	return s.Resumed > 0 && delay <= l.maxDelay() || (s.hasStuckThread() || s.hasReadyGoroutine) && delay <= l.window
+	return s.Length()-delay >= minSilenceNS &&
+		(s.Resumed > 0 && delay <= l.maxDelay() || (s.hasStuckThread() || s.hasReadyGoroutine) && delay <= l.window)
 }
 
 // delayAfterRefill returns how long after a refill a silence ended, in ns.

@@ -88,8 +88,7 @@ func (c *pause) trace(t *testing.T, n int, pauses func(int) bool) []byte {
 		}
 		clock = refill - c.beforeRefill*bit(pauses(k)) + lag
 	}
-	data := must.Have(s.b.Bytes())(t)
-	return data
+	return must.Have(s.b.Bytes())(t)
 }
 
 func bit(b bool) int64 {

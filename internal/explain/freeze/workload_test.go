@@ -85,8 +85,7 @@ func (w *workload) trace(t *testing.T, seed uint64) []byte {
 		stop(threads[i], time)
 		next[i] = time + 1000 + w.runLength(rnd)
 	}
-	data := must.Have(b.Bytes())(t)
-	return data
+	return must.Have(b.Bytes())(t)
 }
 
 // detect runs a Detector over a trace.

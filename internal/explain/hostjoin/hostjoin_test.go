@@ -61,8 +61,7 @@ func summarize(t *testing.T, x *recording, w Window, rep *report.Report) *report
 	if rep == nil {
 		rep = &report.Report{}
 	}
-	h := must.Have(Summarize(s, w, rep))(t)
-	return h
+	return must.Have(Summarize(s, w, rep))(t)
 }
 
 // TestOffCPU checks half a second of throttling, which all threads wait for, and another half in which three threads

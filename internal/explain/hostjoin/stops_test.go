@@ -39,8 +39,7 @@ func TestStops(t *testing.T) {
 				}
 			})
 		}
-		s := must.Have(host.Read(bytes.NewReader(x.b.Bytes())))(t)
-		return s
+		return must.Have(host.Read(bytes.NewReader(x.b.Bytes())))(t)
 	}
 	rep := &report.Report{}
 	AddStops(samples(true), w, rep, nil, silences, 300)

@@ -45,8 +45,7 @@ func workerTrace(t *testing.T, n int) []byte {
 		m.Block(start+1700, "chan receive", "runtime.chanrecv1", "main.loop")
 		start += 3000
 	}
-	data := must.Have(b.Bytes())(t)
-	return data
+	return must.Have(b.Bytes())(t)
 }
 
 // TestLookups: the meaning of a stack or a text is looked up once, not for each span that has it.

@@ -378,10 +378,7 @@ func (p *Pass) isSelected(r *request.Request) bool {
 	if p.options.To > 0 {
 		to = p.Start + int64(p.options.To)
 	}
-	if r.Piece != request.MiddlePiece && !p.hasSelectedIdentity(r.Identity) {
-		return false
-	}
-	return r.Piece == request.MiddlePiece || r.End >= from && r.End < to
+	return r.Piece == request.MiddlePiece || p.hasSelectedIdentity(r.Identity) && r.End >= from && r.End < to
 }
 
 // hasSelectedIdentity reports whether a request belongs to the trace and the span, of a tracing system, that the

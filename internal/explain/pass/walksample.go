@@ -238,15 +238,7 @@ func (p *Pass) walkNeeded(exactUntil int64) func(r *request.Request) bool {
 		}
 	}
 	return func(r *request.Request) bool {
-		if r.End < exactUntil {
-			return true
-		}
-		for _, c := range list {
-			if c.NeedsWalk(r) {
-				return true
-			}
-		}
-		return false
+		return r.End < exactUntil || slices.ContainsFunc(list, func(c Chooser) bool { return c.NeedsWalk(r) })
 	}
 }
 

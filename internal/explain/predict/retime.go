@@ -337,12 +337,7 @@ func isWakeup(iv *interval) bool {
 
 // isAffected reports whether any change affects an interval.
 func (t *trial) isAffected(iv *interval) bool {
-	for i := range t.changes {
-		if t.changes[i].weights[iv.targetID] > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.changes, func(c trialChange) bool { return c.weights[iv.targetID] > 0 })
 }
 
 // queueScale returns the factor for the number of requests that are served before this one in the intervals of a node. It is

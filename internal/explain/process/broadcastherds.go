@@ -1,6 +1,8 @@
 package process
 
 import (
+	"slices"
+
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
@@ -69,10 +71,5 @@ func (c *Collector) addCheck(wakeup *herdWakeup, window *timeline.Window, woken 
 
 // hasRole reports whether a function of a stack has a role.
 func (c *Collector) hasRole(stack tracefmt.StackID, role knowledge.Role) bool {
-	for _, f := range c.syms.Stack(stack) {
-		if knowledge.Has(c.syms.String(c.syms.Frame(f).Func), role) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.syms.Stack(stack), func(f tracefmt.FrameID) bool { return knowledge.Has(c.syms.String(c.syms.Frame(f).Func), role) })
 }

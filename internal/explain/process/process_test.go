@@ -58,8 +58,7 @@ func herdTrace(t *testing.T) []byte {
 	for i := range int64(5) {
 		b.Sample(80*ms+i*ms, work, 0, "runtime.futex:1", "runtime.findRunnable:2", "runtime.schedule:3", "runtime.mcall:4")
 	}
-	data := must.Have(b.Bytes())(t)
-	return data
+	return must.Have(b.Bytes())(t)
 }
 
 func TestStats(t *testing.T) {

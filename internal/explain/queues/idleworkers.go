@@ -99,10 +99,7 @@ func (p *workerSum) goroutinesAt(time int64) goroutineSample {
 
 // isInFunctionOf reports whether two stacks have the same functions in their outermost n frames.
 func (p *workerSum) isInFunctionOf(first, second []tracefmt.FrameID, n int) bool {
-	if len(first) < n || len(second) < n {
-		return false
-	}
-	return slices.EqualFunc(first[len(first)-n:], second[len(second)-n:], func(a, b tracefmt.FrameID) bool {
+	return len(first) >= n && len(second) >= n && slices.EqualFunc(first[len(first)-n:], second[len(second)-n:], func(a, b tracefmt.FrameID) bool {
 		return p.stage.Syms.Frame(a).Func == p.stage.Syms.Frame(b).Func
 	})
 }

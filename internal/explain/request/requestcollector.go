@@ -96,12 +96,7 @@ func (c *collector) openServed(id uint64) *openRequest {
 
 // isServed reports whether a source of protocols follows this goroutine as one that serves clients.
 func (c *collector) isServed(id uint64) bool {
-	for _, p := range c.protocols {
-		if p.serves(id) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.protocols, func(p protocol) bool { return p.serves(id) })
 }
 
 // isServing reports whether goroutine id serves a protocol's requests, as its source or its stack shows.

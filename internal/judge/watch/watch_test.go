@@ -20,8 +20,7 @@ import (
 // explained is the report about a recording.
 func explained(t *testing.T, name string) *report.Report {
 	t.Helper()
-	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(testprog.Service(t, name).Trace), whylate.Options{}))(t)
-	return rep
+	return must.Have(whylate.Explain(context.Background(), bytes.NewReader(testprog.Service(t, name).Trace), whylate.Options{}))(t)
 }
 
 var begin = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)

@@ -83,8 +83,7 @@ func TestHostileNames(t *testing.T) {
 				if r.Input.Start == nil {
 					t.Skip("this Go version's traces do not know the time of day")
 				}
-				s := must.Have(export.NewSpans(r, enc, true, export.ToWriter(w)))(t)
-				return s
+				return must.Have(export.NewSpans(r, enc, true, export.ToWriter(w)))(t)
 			})
 			read := spansOfJSON
 			if enc == "protobuf" {

@@ -115,8 +115,7 @@ func readTable(t *testing.T, data []byte) *totals {
 	}
 	for _, row := range rows[1:] {
 		num := func(name string) int64 {
-			n := must.Have(strconv.ParseInt(row[column[name]], 10, 64))(t)
-			return n
+			return must.Have(strconv.ParseInt(row[column[name]], 10, 64))(t)
 		}
 		group, sum := row[column["group_id"]], int64(0)
 		x.request(t, group, row[column["id"]], num("latency_ns"))

@@ -129,8 +129,7 @@ func (f *FieldCase) WriteRecording(dir string, data []byte) error {
 // FieldRecording returns the path of the unpacked recording of that name in a directory.
 func FieldRecording(t testing.TB, dir, name string) string {
 	t.Helper()
-	file := must.Have(unpackedPath(filepath.Join(dir, name+fieldExt)))(t)
-	return file
+	return must.Have(unpackedPath(filepath.Join(dir, name+fieldExt)))(t)
 }
 
 // Corpus returns the directory of the recordings of third-party programs, and their names. It skips

@@ -16,8 +16,7 @@ import (
 // later, and if two processes that unpack concurrently disturb each other.
 func TestUnpackedPath(t *testing.T) {
 	readPackedTrace := func(name string) []byte {
-		b := must.Have(os.ReadFile(filepath.Join(RecordingsDir(t), "programs", name+".trace"+Packed)))(t)
-		return b
+		return must.Have(os.ReadFile(filepath.Join(RecordingsDir(t), "programs", name+".trace"+Packed)))(t)
 	}
 	one, two := readPackedTrace("cgo-block"), readPackedTrace("http1")
 	file := filepath.Join(t.TempDir(), "x.trace")

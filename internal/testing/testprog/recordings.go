@@ -163,8 +163,7 @@ func RecordingsDir(t testing.TB) string {
 // skips the test if there are no recordings.
 func Recording(t testing.TB, name string) string {
 	t.Helper()
-	file := must.Have(unpackedPath(filepath.Join(RecordingsDir(t), filepath.FromSlash(name))))(t)
-	return file
+	return must.Have(unpackedPath(filepath.Join(RecordingsDir(t), filepath.FromSlash(name))))(t)
 }
 
 // readRecording returns the trace and the metadata of a recording; kind is its directory, such as "truth". A missing one fails the test.
@@ -192,6 +191,5 @@ func readPacked(t testing.TB, path string, mayLack bool) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data := must.Have(os.ReadFile(file))(t)
-	return data
+	return must.Have(os.ReadFile(file))(t)
 }

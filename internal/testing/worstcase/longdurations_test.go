@@ -28,8 +28,7 @@ func TestLongDurations(t *testing.T) {
 			b.NextGeneration(clock)
 		}
 		text := must.Have(b.Text())(t)
-		data := must.Have(tracetext.Assemble([]byte(text)))(t)
-		return data
+		return must.Have(tracetext.Assemble([]byte(text)))(t)
 	}
 	allocated := func(generationLength time.Duration) uint64 {
 		data := build(generationLength)

@@ -40,8 +40,7 @@ func build(t testing.TB, f func(*tracetext.Builder, int), n int) []byte {
 	t.Helper()
 	b := tracetext.New(26)
 	f(b, n)
-	data := must.Have(b.Bytes())(t)
-	return data
+	return must.Have(b.Bytes())(t)
 }
 
 const (

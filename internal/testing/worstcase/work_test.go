@@ -98,8 +98,7 @@ func TestWorkWithHoles(t *testing.T) {
 		text := must.Have(b.Text())(t)
 		before, after, _ := strings.Cut(text, fmt.Sprintf("g=%d g_seq=5 ", mainG))
 		from, to := strings.LastIndexByte(before, '\n')+1, strings.IndexByte(after, '\n')+1
-		data := must.Have(tracetext.Assemble([]byte(before[:from] + after[to:])))(t)
-		return data
+		return must.Have(tracetext.Assemble([]byte(before[:from] + after[to:])))(t)
 	}
 	smallRequests, smallWork := countWork(t, make(4000))
 	largeRequests, largeWork := countWork(t, make(8000))

@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/whylate/whylate/internal/testing/check"
@@ -24,12 +25,7 @@ func TestBindings(t *testing.T) {
 					byThread[b.M], byGoroutine[b.G] = append(byThread[b.M], b), append(byGoroutine[b.G], b)
 				})
 				isWithin := func(list []Binding, g uint64, from, to int64) bool {
-					for _, b := range list {
-						if b.G == g && b.From <= from && b.To >= to {
-							return true
-						}
-					}
-					return false
+					return slices.ContainsFunc(list, func(b Binding) bool { return b.G == g && b.From <= from && b.To >= to })
 				}
 				g.EachRun(g.Base, g.End, func(r Run) {
 					if runs++; !isWithin(byThread[r.M], r.G, r.From, r.To) {

@@ -58,8 +58,7 @@ func traceOfUnchangedStates(t *testing.T) []byte {
 		}
 		b.NextGeneration(time)
 	}
-	data := must.Have(b.Bytes())(t)
-	return data
+	return must.Have(b.Bytes())(t)
 }
 
 // TestCarry checks that the Carry of a dropped generation shows for each goroutine what the generation itself

@@ -71,8 +71,7 @@ func (s scenario) trace(t *testing.T) []byte {
 	b.Sample(1040, th[0], 1, s.sampleLine)
 	th[0].Stop(s.stopAt, "preempted", "main.loop:2")
 	th[0].ProcStop(1600)
-	data := must.Have(b.Bytes())(t)
-	return data
+	return must.Have(b.Bytes())(t)
 }
 
 // TestOracleFindsFaults decodes one trace with this package and another, which differs in one field, with the

@@ -54,8 +54,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 			second.Start(time+71, g)
 			second.Block(time+80, "chan receive", "main.wait:1")
 		}
-		s := must.Have(b.Text())(t)
-		return s
+		return must.Have(b.Text())(t)
 	}
 	// mapNumbers replaces each number that follows a name by f's result.
 	mapNumbers := func(s, name string, f func(n uint64) uint64) string {

@@ -34,8 +34,7 @@ func sampleTrace(t testing.TB, minor, n int) []byte {
 		th.Stop(int64(k)*1e6+500, "preempted", fmt.Sprintf("main.f%d:%d", k, k))
 		th.Start(int64(k)*1e6+600, 1)
 	}
-	data := must.Have(b.Bytes())(t)
-	return data
+	return must.Have(b.Bytes())(t)
 }
 
 func gzipped(t testing.TB, data []byte) []byte {

@@ -67,10 +67,7 @@ type result struct {
 // done reports whether a case has been run often enough: one that looks worse
 // with whylate is run twice as often.
 func (r *row) done(runs int) bool {
-	if r.Skip != "" || len(r.Rounds) >= 2*runs {
-		return true
-	}
-	return len(r.Rounds) >= runs && !looksWorse(r.Rounds)
+	return r.Skip != "" || len(r.Rounds) >= 2*runs || len(r.Rounds) >= runs && !looksWorse(r.Rounds)
 }
 
 func looksWorse(rounds []round) bool {

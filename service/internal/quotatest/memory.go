@@ -55,8 +55,7 @@ func (g *Group) Kills(t testing.TB) int {
 	b := must.Have(os.ReadFile(filepath.Join(g.Dir, file)))(t)
 	for line := range bytes.Lines(b) {
 		if v, ok := strings.CutPrefix(string(line), "oom_kill "); ok {
-			n := must.Have(strconv.Atoi(strings.TrimSpace(v)))(t)
-			return n
+			return must.Have(strconv.Atoi(strings.TrimSpace(v)))(t)
 		}
 	}
 	t.Skip("this kernel does not count kills")
