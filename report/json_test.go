@@ -63,9 +63,7 @@ func TestSchemaHasTheTypesFields(t *testing.T) {
 		var fields, required []string
 		for f := range typ.Fields() {
 			name, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if name == "" || name == "-" {
-				t.Errorf("%s.%s has no JSON name", typ.Name(), f.Name)
-			}
+			check.True(t, name != "" && name != "-", "%s.%s has no JSON name", typ.Name(), f.Name)
 			fields = append(fields, name)
 			if opts != "omitempty" {
 				required = append(required, name)

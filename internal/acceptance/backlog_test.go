@@ -28,9 +28,7 @@ func TestMessagesFromArrival(t *testing.T) {
 	must.True(t, len(rep.Groups) > 0 && rep.Groups[0].Backlog != nil, "no messages queue in %+v", rep.Groups)
 	total := &rep.Groups[0].Backlog.TotalNS
 	for name, c := range map[string][2]int64{"p50": {*total.P50, measured.Client.P50}, "p99": {*total.P99, measured.Client.P99}} {
-		if math.Abs(float64(c[0]-c[1])) > 0.1*float64(c[1]) {
-			t.Errorf("%s from arrival to done: %d ns, the sender measured %d", name, c[0], c[1])
-		}
+		check.True(t, math.Abs(float64(c[0]-c[1])) <= 0.1*float64(c[1]), "%s from arrival to done: %d ns, the sender measured %d", name, c[0], c[1])
 	}
 	f := &rep.Findings[0]
 	must.True(t, f.Code == report.RulePoolTooSmall && len(f.Changes) == 1 && f.Predicted != nil && len(rep.WhatIf) == 1, "%+v, %+v", f, rep.WhatIf)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
@@ -170,8 +171,6 @@ func TestGoroutineThatServesMany(t *testing.T) {
 			continue
 		}
 		f := &rep.Findings[0]
-		if f.Code != c.code || f.Severity.IsMajor() != c.major || !strings.Contains(f.Title, c.title) {
-			t.Errorf("%s: %s", c.name, describeFinding(f))
-		}
+		check.True(t, f.Code == c.code && f.Severity.IsMajor() == c.major && strings.Contains(f.Title, c.title), "%s: %s", c.name, describeFinding(f))
 	}
 }

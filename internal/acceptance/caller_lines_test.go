@@ -108,9 +108,7 @@ func TestWellKnownLines(t *testing.T) {
 			if c.Site == nil || c.Site.Func != "net/http.(*conn).serve" {
 				continue
 			}
-			if c.Site.Does == "" {
-				t.Errorf("%s %s:%d has no description", c.Site.Func, path.Base(c.Site.File), c.Site.Line)
-			}
+			check.True(t, c.Site.Does != "", "%s %s:%d has no description", c.Site.Func, path.Base(c.Site.File), c.Site.Line)
 			descriptions[c.Site.Does] = true
 		}
 	}

@@ -106,9 +106,7 @@ func TestCapacityText(t *testing.T) {
 		"today 181/s; first limit: pool of 3 main.init.func3.1 main.go:78 at", "then CPU of 2 CPUs",
 		"locks and pools for which no request waited in this recording", "p99=20ms: up to",
 	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the answer lacks %q:\n%s", want, stdout.String()+stderr.String())
-		}
+		check.True(t, strings.Contains(text, want), "the answer lacks %q:\n%s", want, stdout.String()+stderr.String())
 	}
 	if html := must.Have(os.ReadFile(page))(t); !bytes.Contains(html, []byte(`"saturates_per_s"`)) || !bytes.Contains(html, []byte("drawCurve")) {
 		t.Error("the page has no curve")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -82,9 +83,7 @@ func TestTimeInCCode(t *testing.T) {
 	data := testprog.Trace(t, "cgo-block")
 	rep := explainBytes(t, data, whylate.Options{Request: regexp.MustCompile(`WaitGroup\).Go`)})
 	i := slices.IndexFunc(rep.Verdict[0].Causes, func(c report.VerdictCause) bool { return c.Kind == report.InC })
-	if i < 0 {
-		t.Fatalf("no cause is in C code: %s", rep.Verdict[0].Text)
-	}
+	must.True(t, i >= 0, "no cause is in C code: %s", rep.Verdict[0].Text)
 	c := &rep.Verdict[0].Causes[i]
 	if c.Cause != report.CauseSyscall || !strings.HasPrefix(c.Text, "in C code") || !strings.Contains(c.Text, "main._Cfunc_") || c.Sites[0].Site.CalledFrom == nil {
 		t.Errorf("%+v", c)

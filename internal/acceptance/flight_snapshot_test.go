@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
@@ -48,9 +49,7 @@ func TestSnapshot(t *testing.T) {
 				t.Errorf("the slowest request took %d ns, of which the report slept %d; the prediction is %+v, the old maximum %d", facts["slowest"], facts["slept"], p.MaxNS, *p.WasMaxNS)
 			}
 			for i, o := range rep.Findings[1:] {
-				if o.Severity != report.SeverityInfo {
-					t.Errorf("there is another finding: %+v", rep.Findings[i+1])
-				}
+				check.True(t, o.Severity == report.SeverityInfo, "there is another finding: %+v", rep.Findings[i+1])
 			}
 			var out bytes.Buffer
 			must.Do(t, text.Write(&out, rep, text.Options{Width: 100, Full: true}))
@@ -61,9 +60,7 @@ func TestSnapshot(t *testing.T) {
 	}
 	t.Run("quiet", func(t *testing.T) {
 		rep := explainBytes(t, data, whylate.Options{To: 450 * time.Millisecond})
-		if rep.Groups[0].Count < 100 {
-			t.Errorf("there are only %d requests", rep.Groups[0].Count)
-		}
+		check.True(t, rep.Groups[0].Count >= 100, "there are only %d requests", rep.Groups[0].Count)
 		for i := range rep.Findings {
 			if f := &rep.Findings[i]; f.Severity != report.SeverityInfo {
 				t.Errorf("a finding about the time before: %s", describeFinding(f))

@@ -40,9 +40,7 @@ func FuzzExplain(f *testing.F) {
 		}
 		checkConsistent(t, data, opts.Request, true)
 		serialReport, parallelReport := explainFuzzed(t, data, opts, 1), explainFuzzed(t, data, opts, 3)
-		if !bytes.Equal(serialReport, parallelReport) {
-			t.Errorf("the report differs with 3 workers: %s", firstDifference(serialReport, parallelReport))
-		}
+		check.True(t, bytes.Equal(serialReport, parallelReport), "the report differs with 3 workers: %s", firstDifference(serialReport, parallelReport))
 	})
 }
 

@@ -43,9 +43,7 @@ func TestHungRequests(t *testing.T) {
 			break
 		}
 	}
-	if rep.Findings[0].Code != report.RuleHung {
-		t.Errorf("the first finding is %s", describeFinding(&rep.Findings[0]))
-	}
+	check.True(t, rep.Findings[0].Code == report.RuleHung, "the first finding is %s", describeFinding(&rep.Findings[0]))
 	for _, v := range rep.Verdict {
 		late[rep.Group(v.Group).Name] = v.Open != nil && v.Open.Late
 	}

@@ -253,9 +253,7 @@ func compareReports(t *testing.T, before, after []byte, hidden map[string]string
 	}
 	oldLines, newLines := reportLines(t, a, hidden), reportLines(t, b, nil)
 	for i := range min(len(oldLines), len(newLines)) {
-		if oldLines[i] != newLines[i] {
-			t.Fatalf("the reports differ: %s instead of %s", newLines[i], oldLines[i])
-		}
+		must.True(t, oldLines[i] == newLines[i], "the reports differ: %s instead of %s", newLines[i], oldLines[i])
 	}
 	must.True(t, len(oldLines) == len(newLines), "the reports have %d and %d lines", len(oldLines), len(newLines))
 }

@@ -74,9 +74,7 @@ func TestDiskFullOrReadOnly(t *testing.T) {
 					t.Errorf("%s disk, %s: exit status %d, standard error %q", disk.name, strings.Join(verb, " "), status, errs.String())
 				}
 				after := must.Have(os.ReadDir(dir))(t)
-				if len(after) != len(before) {
-					t.Fatalf("%s disk, %s: %v are left, want %v", disk.name, strings.Join(verb, " "), after, before)
-				}
+				must.True(t, len(after) == len(before), "%s disk, %s: %v are left, want %v", disk.name, strings.Join(verb, " "), after, before)
 				if b, err := os.ReadFile(at("old" + filepath.Ext(name))); err != nil || string(b) != old {
 					t.Errorf("%s disk, %s: the old file holds %.20q, %v", disk.name, strings.Join(verb, " "), b, err)
 				}

@@ -47,13 +47,9 @@ func TestEveryVerbIsDocumented(t *testing.T) {
 		if c.Short == "" || strings.HasSuffix(c.Short, ".") || c.Long == "" {
 			t.Errorf("%s: short text %q, long text of %d bytes", c.Name(), c.Short, len(c.Long))
 		}
-		if !strings.Contains(c.Example, "whylate "+c.Name()) {
-			t.Errorf("%s: its examples do not call it:\n%s", c.Name(), c.Example)
-		}
+		check.True(t, strings.Contains(c.Example, "whylate "+c.Name()), "%s: its examples do not call it:\n%s", c.Name(), c.Example)
 		for _, line := range strings.Split(c.Long+"\n"+c.Example, "\n") {
-			if termtext.Width(line) > 130 {
-				t.Errorf("%s: a line of its help is %d columns wide: %s", c.Name(), termtext.Width(line), line)
-			}
+			check.True(t, termtext.Width(line) <= 130, "%s: a line of its help is %d columns wide: %s", c.Name(), termtext.Width(line), line)
 		}
 	}
 }

@@ -310,9 +310,7 @@ func TestRecordExplain(t *testing.T) {
 	at := strings.LastIndex(stdout, "in 2 of 2 recordings")
 	must.True(t, at >= 0, "no comparison of the two:\n%s", stdout)
 	for _, url := range []string{first, second.URL} {
-		if !strings.Contains(stdout[at:], strings.TrimPrefix(url, "http://")) {
-			t.Errorf("the comparison lacks %s:\n%s", url, stdout[at:])
-		}
+		check.True(t, strings.Contains(stdout[at:], strings.TrimPrefix(url, "http://")), "the comparison lacks %s:\n%s", url, stdout[at:])
 	}
 	status, stdout, _ = runRecord(context.Background(), append(args, "--json")...)
 	var got struct {

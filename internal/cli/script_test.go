@@ -230,9 +230,7 @@ func TestExplainInterrupted(t *testing.T) {
 			}()
 			var out, errs bytes.Buffer
 			check.Equal(t, Run(ctx, []string{"explain", "--json", "-"}, in, &out, &errs), ExitInterrupted, "exit status")
-			if !strings.Contains(errs.String(), c.stderr) || strings.Count(errs.String(), "\n") != 1 {
-				t.Errorf("standard error %q", errs.String())
-			}
+			check.True(t, strings.Contains(errs.String(), c.stderr) && strings.Count(errs.String(), "\n") == 1, "standard error %q", errs.String())
 			if c.stdout {
 				schematest.Validate(t, "the partial report", out.Bytes())
 			} else if out.Len() > 0 {
@@ -246,14 +244,10 @@ func TestExplainURL(t *testing.T) {
 	url := pprofServer(t)
 	var out, errs bytes.Buffer
 	status := Run(context.Background(), []string{"explain", "--json", "-d", "1s", strings.Replace(url, "://", "://jo:s3cret@", 1)}, strings.NewReader(""), &out, &errs)
-	if status != ExitOK {
-		t.Fatalf("exit status %d, standard error %q", status, errs.String())
-	}
+	must.True(t, status == ExitOK, "exit status %d, standard error %q", status, errs.String())
 	schematest.Validate(t, "the report of a URL", out.Bytes())
 	check.False(t, strings.Contains(out.String()+errs.String(), "s3cret"), "the password is in the output")
-	if !strings.Contains(out.String(), `"name": "`+url+`/debug/pprof/trace`) {
-		t.Errorf("the report does not name %s:\n%.300s", url, out.String())
-	}
+	check.True(t, strings.Contains(out.String(), `"name": "`+url+`/debug/pprof/trace`), "the report does not name %s:\n%.300s", url, out.String())
 }
 
 // TestRecordPipedToExplain: explain refuses record's flags, and the command line that its error names explains the recording.

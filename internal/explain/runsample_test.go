@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
@@ -72,9 +73,7 @@ func TestSampleOfRun(t *testing.T) {
 		if c.ShareError <= 0 || c.ShareError > 0.03 || math.Abs(c.Share-want[p].Share) > c.ShareError {
 			t.Errorf("%v: %.4f ± %.4f of the run, of all pieces %.4f", p, c.Share, c.ShareError, want[p].Share)
 		}
-		if want[p].ShareError != 0 {
-			t.Errorf("%v: an error of %g where all pieces were walked", p, want[p].ShareError)
-		}
+		check.True(t, want[p].ShareError == 0, "%v: an error of %g where all pieces were walked", p, want[p].ShareError)
 		if oneWorkerCauses[p].TotalNS != c.TotalNS || oneWorkerCauses[p].ShareError != c.ShareError {
 			t.Errorf("%v: %d ± %g, by one worker %d ± %g", p, c.TotalNS, c.ShareError, oneWorkerCauses[p].TotalNS, oneWorkerCauses[p].ShareError)
 		}

@@ -101,9 +101,7 @@ func TestMessages(t *testing.T) {
 		builder.NextGeneration(clock + 100*ms)
 		th.ProcStop(clock + 200*ms)
 		rep := explainBuilt(t, builder, whylate.Options{})
-		if len(rep.Groups) != 1 {
-			t.Fatalf("%s: %q", lib.name, groupTexts(rep))
-		}
+		must.True(t, len(rep.Groups) == 1, "%s: %q", lib.name, groupTexts(rep))
 		g := &rep.Groups[0]
 		if g.Kind != report.KindWebSocket || g.Name != upgraded || g.Count != n+n/4+2 || g.Open.Count != 1 {
 			t.Errorf("%s: %q, %d open; want %d messages", lib.name, groupTexts(rep), g.Open.Count, n+n/4+2)

@@ -272,12 +272,8 @@ func TestWorkForRequests(t *testing.T) {
 		}
 		rep := explainBuilt(t, builder, whylate.Options{})
 		mailer := groupNamed(rep, "example.com/shop.(*mailer).run")
-		if (mailer == nil) != waits {
-			t.Errorf("handlers wait: %v; groups: %q", waits, groupTexts(rep))
-		}
-		if groupNamed(rep, "example.com/shop.(*server).order.func1") != nil {
-			t.Errorf("a handler's own goroutine is a group: %q", groupTexts(rep))
-		}
+		check.True(t, (mailer == nil) == waits, "handlers wait: %v; groups: %q", waits, groupTexts(rep))
+		check.True(t, groupNamed(rep, "example.com/shop.(*server).order.func1") == nil, "a handler's own goroutine is a group: %q", groupTexts(rep))
 		leftOut := map[string]int{}
 		for _, l := range rep.Input.LeftOut {
 			if l.Reason == report.LeftOutServing {
@@ -585,9 +581,7 @@ func TestJobsWithoutClient(t *testing.T) {
 		}
 		rep := explainBuilt(t, builder, whylate.Options{})
 		pack := groupNamed(rep, job)
-		if pack == nil || (pack.Role == report.RoleRequests) != isFromNetwork {
-			t.Errorf("jobs from the network %v: %q", isFromNetwork, groupTexts(rep))
-		}
+		check.True(t, pack != nil && (pack.Role == report.RoleRequests) == isFromNetwork, "jobs from the network %v: %q", isFromNetwork, groupTexts(rep))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
@@ -128,8 +129,6 @@ func TestWakeWithoutWork(t *testing.T) {
 		if all {
 			want++
 		}
-		if g == nil || g.Count != want {
-			t.Errorf("all %v: %q; want %d", all, groupTexts(rep), want)
-		}
+		check.True(t, g != nil && g.Count == want, "all %v: %q; want %d", all, groupTexts(rep), want)
 	}
 }

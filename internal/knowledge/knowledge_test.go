@@ -130,9 +130,7 @@ func TestOf(t *testing.T) {
 		slices.Sort(expected)
 		check.True(t, slices.Equal(got, expected), "%s has the roles %v, want %v", fn, got, expected)
 		for role := Role(1); role < roleCount; role++ {
-			if Has(fn, role) != Of(fn).Has(role) {
-				t.Errorf("Has(%s, %s) = %t", fn, roleNames()[role], Has(fn, role))
-			}
+			check.True(t, Has(fn, role) == Of(fn).Has(role), "Has(%s, %s) = %t", fn, roleNames()[role], Has(fn, role))
 		}
 	}
 }

@@ -342,9 +342,7 @@ func TestTrapsAreDocumented(t *testing.T) {
 		}
 		for _, m := range regexp.MustCompile("`([a-z0-9.-]+)`").FindAllStringSubmatch(cells[1], -1) {
 			documented[m[1]] = true
-			if !codes[m[1]] {
-				t.Errorf("docs/limits.md explains %q, which is never reported", m[1])
-			}
+			check.True(t, codes[m[1]], "docs/limits.md explains %q, which is never reported", m[1])
 		}
 	}
 	for c := range codes {

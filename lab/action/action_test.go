@@ -102,9 +102,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Count(j.read("whylate-ci/check.txt"), "\n")
-	if lines == 0 || len(sarif.Runs[0].Results) != lines {
-		t.Errorf("%d results in SARIF, %d lines", len(sarif.Runs[0].Results), lines)
-	}
+	check.True(t, lines != 0 && len(sarif.Runs[0].Results) == lines, "%d results in SARIF, %d lines", len(sarif.Runs[0].Results), lines)
 	check.Equal(t, j.read("output"), "sarif=whylate-ci/whylate.sarif\n", "output")
 	summary := j.read("whylate-ci/summary.md")
 	if !strings.Contains(summary, fmt.Sprintf("**Violations: %d.**", lines)) || !strings.Contains(summary, "no baseline") || j.read("step") != summary {

@@ -69,7 +69,5 @@ func TestDiff(t *testing.T) {
 	}
 	var text bytes.Buffer
 	must.Do(t, difftext.Write(&text, d, difftext.Options{Width: 100}))
-	if !strings.Contains(text.String(), "via lock benchmark.(*store).put store.go:25") {
-		t.Errorf("the text does not name the lock:\n%s", &text)
-	}
+	check.True(t, strings.Contains(text.String(), "via lock benchmark.(*store).put store.go:25"), "the text does not name the lock:\n%s", &text)
 }

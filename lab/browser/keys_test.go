@@ -112,9 +112,7 @@ func TestDocumentedKeys(t *testing.T) {
 		}
 	}
 	for _, k := range []string{"n", "p", "←", "→", "+", "−", "0", "[", "]", "Enter", "Esc", "g", "w", "f", "t", "?"} {
-		if !done[k] {
-			t.Errorf("the page does not document %s; it lists %s", k, strings.Join(listed, " "))
-		}
+		check.True(t, done[k], "the page does not document %s; it lists %s", k, strings.Join(listed, " "))
 	}
 }
 

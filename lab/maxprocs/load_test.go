@@ -45,9 +45,7 @@ func TestCompare(t *testing.T) {
 		t.Fatalf("%v\n%s", err, progress.Bytes())
 	}
 	for _, want := range []string{"| 0.5 | automaxprocs | 1 |", "| 0.5 | whylate | 1 |", "| 0.5 | go | "} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("no %q in\n%s", want, out.String())
-		}
+		check.True(t, strings.Contains(out.String(), want), "no %q in\n%s", want, out.String())
 	}
 }
 

@@ -118,9 +118,7 @@ func mustRecord(t *testing.T, s *catalog.Service, fixed bool, d time.Duration, s
 	if errors.Is(err, errPlace) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatalf("fixed %t: %v\n%s", fixed, err, stderr.Bytes())
-	}
+	must.True(t, err == nil, "fixed %t: %v\n%s", fixed, err, stderr.Bytes())
 	if out.Client.Count == 0 || out.Client.Failed > 0 {
 		t.Fatalf("fixed %t: %d requests answered, %d failed\n%s", fixed, out.Client.Count, out.Client.Failed, stderr.Bytes())
 	}

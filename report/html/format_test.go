@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -68,9 +69,7 @@ process.stdout.write(JSON.stringify(results));`),
 			if n, ok := c[0].(int64); ok && n > 1<<53 && math.MaxInt64 > n {
 				continue // JavaScript's integers are exact only up to 2^53
 			}
-			if formatted[name][i] != c[1] {
-				t.Errorf("%s of %v is %q on the page, %q in the text", name, c[0], formatted[name][i], c[1])
-			}
+			check.True(t, formatted[name][i] == c[1], "%s of %v is %q on the page, %q in the text", name, c[0], formatted[name][i], c[1])
 		}
 	}
 }

@@ -83,9 +83,7 @@ func TestModulesJoin(t *testing.T) {
 	check.Equal(t, regexp.MustCompile(`(?m)^(import|export)\b.*`).FindString(script), "", "not removed")
 	declared := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^(?:async )?(?:function\*?|const|let|class) (\w+)`).FindAllStringSubmatch(script, -1) {
-		if declared[m[1]] {
-			t.Errorf("%s is declared twice at the top of modules", m[1])
-		}
+		check.False(t, declared[m[1]], "%s is declared twice at the top of modules", m[1])
 		declared[m[1]] = true
 	}
 	order := map[string]int{}
@@ -99,9 +97,7 @@ func TestModulesJoin(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(f), ".js")
 		for _, m := range regexp.MustCompile(`(?m)^import \{(.*)\} from '\./(\w+)\.js';`).FindAllStringSubmatch(string(text), -1) {
 			position, ok := order[m[2]]
-			if !ok || position >= order[name] {
-				t.Errorf("%s imports from %s, which is not before it", name, m[2])
-			}
+			check.True(t, ok && position < order[name], "%s imports from %s, which is not before it", name, m[2])
 			for _, id := range strings.Split(m[1], ",") {
 				if !regexp.MustCompile(`(?m)^export (?:const|let|class|function\*?) ` + strings.TrimSpace(id) + `\b`).Match(mustRead(t, "page/"+m[2]+".js")) {
 					t.Errorf("%s imports %s, which %s does not export", name, strings.TrimSpace(id), m[2])

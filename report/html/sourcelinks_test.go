@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -64,8 +65,6 @@ process.stdout.write(JSON.stringify(JSON.parse(readFileSync(0, 'utf8')).map(c =>
 	var got [][2]string
 	must.Do(t, json.Unmarshal(must.Have(cmd.Output())(t), &got))
 	for i, c := range cases {
-		if got[i] != [2]string{c.src, c.led} {
-			t.Errorf("%+v of Go %q leads to %q, want %q and %q", c.Site, c.Go, got[i], c.src, c.led)
-		}
+		check.True(t, got[i] == [2]string{c.src, c.led}, "%+v of Go %q leads to %q, want %q and %q", c.Site, c.Go, got[i], c.src, c.led)
 	}
 }

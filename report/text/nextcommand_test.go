@@ -35,9 +35,7 @@ func TestNextProposesWhatHelps(t *testing.T) {
 	} {
 		out := render(t, &report.Report{Groups: c.groups, Findings: c.findings}, text.Options{Width: 100, Full: true, Command: "whylate explain x.trace"})
 		_, next, _ := strings.Cut(out, "next ")
-		if !strings.Contains(next, c.want) {
-			t.Errorf("%s: %q, want %s", c.name, strings.TrimSpace(next), c.want)
-		}
+		check.True(t, strings.Contains(next, c.want), "%s: %q, want %s", c.name, strings.TrimSpace(next), c.want)
 	}
 }
 

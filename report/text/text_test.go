@@ -313,9 +313,7 @@ func TestVerdictFirst(t *testing.T) {
 		lines := strings.SplitN(render(t, read(t, sample), text.Options{Width: 100}), "\n", 8)
 		top := strings.Join(strings.Fields(strings.Join(lines[:7], " ")), " ") // lines are broken at spaces
 		for _, w := range want {
-			if !strings.Contains(top, w) {
-				t.Errorf("%s: the first lines do not say %q:\n%s", sample, w, strings.Join(lines[:7], "\n"))
-			}
+			check.True(t, strings.Contains(top, w), "%s: the first lines do not say %q:\n%s", sample, w, strings.Join(lines[:7], "\n"))
 		}
 	}
 }

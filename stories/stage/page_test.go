@@ -22,9 +22,7 @@ func TestProfile(t *testing.T) {
 		"-----------+-------------------------------------------------------\n" +
 		"      30ms   main.(*m).work\n             main.handle (inline)\n             net/http.(*conn).serve\n" +
 		"-----------+-------------------------------------------------------\n"))(t)
-	if p.Total != 40*time.Millisecond || p.Scheduler() != 0.25 {
-		t.Errorf("%v in all, %v in the scheduler", p.Total, p.Scheduler())
-	}
+	check.True(t, p.Total == 40*time.Millisecond && p.Scheduler() == 0.25, "%v in all, %v in the scheduler", p.Total, p.Scheduler())
 	if got := p.TimeIn(func(f string) bool { return strings.HasPrefix(f, "main.") }); got != 30*time.Millisecond {
 		t.Errorf("%v in main", got)
 	}

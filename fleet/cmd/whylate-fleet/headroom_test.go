@@ -63,9 +63,7 @@ func TestHeadroom(t *testing.T) {
 	last := 0
 	for _, want := range []string{">mix</a>", "</span> <small>(", "lock main.", "main.go:194", ">semaphore</a>", "pool of 3", "main.go:78", ">few</a>", "not judged: too few requests (5)"} {
 		i := strings.Index(page[last:], want)
-		if i < 0 {
-			t.Fatalf("the page lacks %q after %q", want, page[max(0, last-100):last])
-		}
+		must.True(t, i >= 0, "the page lacks %q after %q", want, page[max(0, last-100):last])
 		last += i
 	}
 	_ = c.Process.Kill()

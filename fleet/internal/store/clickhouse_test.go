@@ -13,6 +13,7 @@ import (
 
 	"github.com/whylate/whylate/fleet/internal/enginetest"
 	"github.com/whylate/whylate/fleet/internal/rows"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
@@ -110,8 +111,6 @@ func checkSameAnswers(t *testing.T, address string) {
 	}
 	lite, click := answers(""), answers(address)
 	for i := range lite {
-		if !reflect.DeepEqual(lite[i], click[i]) {
-			t.Errorf("answer %d: SQLite\n%+v\nClickHouse\n%+v", i, lite[i], click[i])
-		}
+		check.True(t, reflect.DeepEqual(lite[i], click[i]), "answer %d: SQLite\n%+v\nClickHouse\n%+v", i, lite[i], click[i])
 	}
 }

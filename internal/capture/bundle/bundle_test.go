@@ -115,9 +115,7 @@ func TestUnzipReadsIt(t *testing.T) {
 		cmd = exec.Command(unzip, "-c", "import sys,zipfile; z=zipfile.ZipFile(sys.argv[1]); assert z.testzip() is None; sys.stdout.buffer.write(z.read('trace'))", name)
 	}
 	out, err := cmd.Output()
-	if err != nil || !bytes.Equal(out, trace) {
-		t.Errorf("%s gave %d bytes, error %v; want the %d of the trace", cmd.Args[0], len(out), err, len(trace))
-	}
+	check.True(t, err == nil && bytes.Equal(out, trace), "%s gave %d bytes, error %v; want the %d of the trace", cmd.Args[0], len(out), err, len(trace))
 }
 
 type entry struct {
@@ -236,9 +234,7 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if b.Meta().Schema != Schema {
-			t.Fatalf("accepted schema %q", b.Meta().Schema)
-		}
+		must.True(t, b.Meta().Schema == Schema, "accepted schema %q", b.Meta().Schema)
 		if h, err := b.HostStream(); err == nil {
 			if n, err := io.Copy(io.Discard, h); n > maxHost || n > 1032*int64(len(data)) {
 				t.Fatalf("%d bytes of host samples from %d, %v", n, len(data), err)

@@ -87,9 +87,7 @@ func TestSampleRoundTrip(t *testing.T) {
 		if v.Field(i).Type() == reflect.TypeFor[*int64]() {
 			v.Field(i).Set(reflect.ValueOf(p(int64(1000 + i))))
 		}
-		if v.Field(i).IsZero() {
-			t.Errorf("%s is not tried", v.Type().Field(i).Name)
-		}
+		check.False(t, v.Field(i).IsZero(), "%s is not tried", v.Type().Field(i).Name)
 	}
 	empty := Sample{MonoNS: 4}
 	s := read(t, Line{Kind: KindSample, Sample: empty}, Line{Kind: KindSample, Sample: all})

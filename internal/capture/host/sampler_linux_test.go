@@ -27,9 +27,7 @@ func sampleFor(t *testing.T, pid int, d time.Duration) (*Samples, *Recording) {
 func readBack(t *testing.T, rec *Recording) (*Samples, *Recording) {
 	t.Helper()
 	samples, err := Read(bytes.NewReader(rec.Data))
-	if err != nil {
-		t.Fatalf("%v\n%s", err, rec.Data[:min(len(rec.Data), 2000)])
-	}
+	must.True(t, err == nil, "%v\n%s", err, rec.Data[:min(len(rec.Data), 2000)])
 	return samples, rec
 }
 

@@ -239,9 +239,7 @@ func TestThreads(t *testing.T) {
 		t.Fatalf("%v; the new thread is not read", err)
 	}
 	threadTimes := th.byTID[tid].lastTimes
-	if threadTimes[0] < 2e6 {
-		t.Errorf("a thread that ran 3 ms has %d ns", threadTimes[0])
-	}
+	check.True(t, threadTimes[0] >= 2e6, "a thread that ran 3 ms has %d ns", threadTimes[0])
 	run1, delay1, err := th.read(-1)
 	check.True(t, err == nil && run1 >= run+2e6 && delay1 >= delay,
 		"%d then %d ns run, %d then %d waited, %v", run, run1, delay, delay1, err)

@@ -133,9 +133,7 @@ func FuzzEndpoint(f *testing.F) {
 				text += err.Error()
 			} else {
 				text += e.String() + e.Host()
-				if e.TraceURL(2).Query().Get("seconds") != "2" {
-					t.Fatalf("%q: asked as %s", in, e.TraceURL(2))
-				}
+				must.True(t, e.TraceURL(2).Query().Get("seconds") == "2", "%q: asked as %s", in, e.TraceURL(2))
 				if reparsed, _, err := ParseEndpoint(e.TraceURL(2).String()); err != nil || reparsed.TraceURL(1).String() != e.TraceURL(1).String() {
 					t.Fatalf("%q: %s is read back as %s, %v", in, e.TraceURL(1), reparsed.TraceURL(1), err)
 				}

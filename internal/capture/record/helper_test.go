@@ -303,9 +303,7 @@ func wantKind(t testing.TB, err error, kind Kind, texts ...string) {
 	must.True(t, ok, "error %v (%T), want one of kind %s", err, err, kind)
 	check.True(t, e.Kind == kind, "kind %s, want %s: %v", e.Kind, kind, e)
 	for _, text := range texts {
-		if !strings.Contains(e.Error(), text) {
-			t.Errorf("message %q\nlacks %q", e.Error(), text)
-		}
+		check.True(t, strings.Contains(e.Error(), text), "message %q\nlacks %q", e.Error(), text)
 	}
 }
 

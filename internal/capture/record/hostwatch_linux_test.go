@@ -45,9 +45,7 @@ func TestSamplesOfTheServiceByPort(t *testing.T) {
 	p := start(t, service{})
 	b := recordBundle(t, p.addr, shortOptions())
 	data, err := b.HostSamples()
-	if err != nil {
-		t.Fatalf("%v; warnings %v", err, b.Meta().Warnings)
-	}
+	must.True(t, err == nil, "%v; warnings %v", err, b.Meta().Warnings)
 	s := must.Have(hostsamples.Read(strings.NewReader(string(data))))(t)
 	if h := b.Meta().Host; s.PID != p.cmd.Process.Pid || h == nil || h.PID != s.PID || h.Kernel == "" || h.Go == "" || b.Meta().Go != h.Go {
 		t.Errorf("samples of process %d, want %d; metadata %+v", s.PID, p.cmd.Process.Pid, b.Meta())

@@ -176,9 +176,7 @@ func TestProxies(t *testing.T) {
 		if out := run("http://svc.example", "http://jo:env-secret@"+serverAddr(p.Server)); out["bytes"] != float64(len(cannedTrace())) {
 			t.Errorf("through the environment's proxy: %v", out)
 		}
-		if p.requests() != "GET svc.example" {
-			t.Errorf("the proxy saw %s", p.requests())
-		}
+		check.True(t, p.requests() == "GET svc.example", "the proxy saw %s", p.requests())
 	})
 	t.Run("none", func(t *testing.T) {
 		t.Parallel()

@@ -55,9 +55,7 @@ func TestKill(t *testing.T) {
 		if len(g.PIDs()) >= 3 && used > 20*time.Millisecond {
 			break
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("processes %v used %v", g.PIDs(), used)
-		}
+		must.False(t, time.Now().After(deadline), "processes %v used %v", g.PIDs(), used)
 		time.Sleep(10 * time.Millisecond)
 	}
 	reopened, err := Open(g.Dirs())

@@ -175,9 +175,7 @@ func TestPacer(t *testing.T) {
 		p := newPacer(PaceTimer)
 		for _, d := range []time.Duration{-time.Second, 0, 1, time.Millisecond, maxSleep, maxSleep + 1, time.Hour} {
 			begin := time.Now()
-			if !p.waitUntil(t.Context(), begin.Add(d)) || time.Since(begin) != max(0, d) {
-				t.Errorf("%v after %v", time.Since(begin), d)
-			}
+			check.True(t, p.waitUntil(t.Context(), begin.Add(d)) && time.Since(begin) == max(0, d), "%v after %v", time.Since(begin), d)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

@@ -69,9 +69,7 @@ func TestHTTP(t *testing.T) {
 			if r.Requests != requestCount.Load() || r.Requests < 80 || r.Status[200]+r.Status[418] != r.Requests || r.Errors != r.Status[418] || r.Errors == 0 {
 				t.Errorf("%d served: %+v", requestCount.Load(), r)
 			}
-			if !c.conns(conns.Load(), requestCount.Load()) {
-				t.Errorf("%d connections for %d requests", conns.Load(), requestCount.Load())
-			}
+			check.True(t, c.conns(conns.Load(), requestCount.Load()), "%d connections for %d requests", conns.Load(), requestCount.Load())
 			check.True(t, len(wrong) == 0, "arrived: %q", wrong)
 		})
 	}

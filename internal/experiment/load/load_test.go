@@ -112,13 +112,9 @@ func TestCoordinatedOmission(t *testing.T) {
 	for _, arrivals := range []Arrivals{Poisson, Constant} {
 		r, m := run(t, Options{Phases: phases(t, "500", 5*time.Second), Arrivals: arrivals, Seed: 1}, stall)
 		truth := int64(rankOf(m.log, 0.99))
-		if truth < int64(900*time.Millisecond) {
-			t.Fatalf("the server's own p99 is %v", time.Duration(truth))
-		}
+		must.True(t, truth >= int64(900*time.Millisecond), "the server's own p99 is %v", time.Duration(truth))
 		wantNear(t, "p99 from the intended start", r.Intended.P99, truth, 0.05)
-		if !r.Valid || len(m.log) != int(r.Requests) {
-			t.Errorf("%d requests, the server counts %d; warnings %s", r.Requests, len(m.log), codes(r))
-		}
+		check.True(t, r.Valid && len(m.log) == int(r.Requests), "%d requests, the server counts %d; warnings %s", r.Requests, len(m.log), codes(r))
 	}
 	r, _ := run(t, Options{Phases: phases(t, "500", 5*time.Second), ClosedClients: 10, Seed: 1}, stall)
 	wantNear(t, "p99 of the closed loop", r.Intended.P99, int64(100*time.Microsecond), 0.01)
@@ -145,9 +141,7 @@ func TestTimes(t *testing.T) {
 	check.True(t, r.Service == r.Intended && r.Lateness.Max <= 1, "service %+v, intended %+v, lateness %+v", r.Service, r.Intended, r.Lateness)
 	wantNear(t, "p90", r.Intended.P90, int64(rankOf(m.log, 0.9)), 0.001)
 	wantNear(t, "p90 of waiting and serving", r.Intended.P90, rankOf(waited, 0.9)+5e6, 0.001)
-	if !r.Valid || r.AchievedPerS < 0.99*r.RequestedPerS {
-		t.Errorf("achieved %v of %v: %s", r.AchievedPerS, r.RequestedPerS, codes(r))
-	}
+	check.True(t, r.Valid && r.AchievedPerS >= 0.99*r.RequestedPerS, "achieved %v of %v: %s", r.AchievedPerS, r.RequestedPerS, codes(r))
 }
 
 // TestGates: each gate gives its warning, and the gates that make a run unusable make it invalid.
@@ -277,9 +271,7 @@ func TestPhasesAndTargets(t *testing.T) {
 		wantNear(t, "the rare target", r.Targets[1].Intended.Max, 80e6, 0.001)
 		wantNear(t, "requests of the second phase", r.Phases[1].Requests, 1500, 0.1)
 		wantNear(t, "the frequent target", r.Targets[0].Requests, 3*r.Targets[1].Requests, 0.1)
-		if r.Targets[0].Name != "GET /a" {
-			t.Errorf("a target is called %q", r.Targets[0].Name)
-		}
+		check.True(t, r.Targets[0].Name == "GET /a", "a target is called %q", r.Targets[0].Name)
 	})
 }
 
@@ -293,9 +285,7 @@ func TestSchedule(t *testing.T) {
 			if arrivals == Poisson {
 				spread = 200 // five standard deviations of a count of about 1250
 			}
-			if s.Len() != 5000 {
-				t.Errorf("%s %s: %v requests", rate, arrivals, s.Len())
-			}
+			check.True(t, s.Len() == 5000, "%s %s: %v requests", rate, arrivals, s.Len())
 			if !slices.IsSorted(s.dueTimes) || s.dueTimes[0] < 0 || s.dueTimes[s.Len()-1] >= int64(d) {
 				t.Errorf("%s %s: times are not in order, or outside of the run", rate, arrivals)
 			}
@@ -384,9 +374,7 @@ func TestViews(t *testing.T) {
 	b.Reset()
 	must.Do(t, WriteText(&b, r, "http://model/\x1b[2J"))
 	for _, want := range []string{"p99.9", "latency from the intended start", "99.219%"} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("no %q in\n%s", want, b.String())
-		}
+		check.True(t, strings.Contains(b.String(), want), "no %q in\n%s", want, b.String())
 	}
 	check.False(t, strings.Contains(b.String(), "\x1b"), "a control character came through")
 }

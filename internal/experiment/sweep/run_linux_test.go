@@ -204,9 +204,7 @@ func TestTrace(t *testing.T) {
 	for _, c := range r.Arms[0].Causes {
 		sum += c.ShareAll
 	}
-	if len(r.Arms[0].Causes) == 0 || sum < 0.97 || sum > 1.001 || r.Arms[0].GCs == nil {
-		t.Errorf("causes %+v, warnings %v", r.Arms[0].Causes, r.Warnings)
-	}
+	check.True(t, len(r.Arms[0].Causes) != 0 && sum >= 0.97 && sum <= 1.001 && r.Arms[0].GCs != nil, "causes %+v, warnings %v", r.Arms[0].Causes, r.Warnings)
 }
 
 // TestLoadShare: the service's capacity is measured once for each of its settings, and the rate of a

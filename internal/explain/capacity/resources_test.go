@@ -12,6 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -189,7 +190,5 @@ func TestInnerRequests(t *testing.T) {
 	}
 	c := q.limits(t, 300, 300)
 	checkLimit(t, c, report.LimitLock, 1e9/work)
-	if len(c.NotJudged) != 1 || len(c.Limits[0].Groups) != 1 {
-		t.Errorf("not judged: %+v; the lock is used by %+v", c.NotJudged, c.Limits[0].Groups)
-	}
+	check.True(t, len(c.NotJudged) == 1 && len(c.Limits[0].Groups) == 1, "not judged: %+v; the lock is used by %+v", c.NotJudged, c.Limits[0].Groups)
 }

@@ -75,9 +75,7 @@ func TestClocksApart(t *testing.T) {
 			}
 			check.True(t, len(s.joiner.joined) == 8, "seed %d: %d connections are joined, want 8", seed, len(s.joiner.joined))
 			for reader, k := range s.joiner.joined {
-				if s.partners[reader] != k.serverG {
-					t.Errorf("seed %d: connection %d is joined with %d, want %d", seed, reader, k.serverG, s.partners[reader])
-				}
+				check.True(t, s.partners[reader] == k.serverG, "seed %d: connection %d is joined with %d, want %d", seed, reader, k.serverG, s.partners[reader])
 			}
 			if wrong := s.wrongPairs(); wrong > 0 {
 				t.Errorf("seed %d: %d exchanges are joined with the request of another one", seed, wrong)

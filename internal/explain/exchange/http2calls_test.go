@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
@@ -86,9 +87,7 @@ func TestManyStreamsAtOnce(t *testing.T) {
 	s.joiner.AddServer(s.server, Link{})
 	s.joiner.Join()
 	for _, k := range s.joiner.readers[reader].calls {
-		if k.answer == nil || k.answer.G != requests[k.waiter] {
-			t.Fatalf("call %d is not joined with %d", k.waiter, requests[k.waiter])
-		}
+		must.True(t, k.answer != nil && k.answer.G == requests[k.waiter], "call %d is not joined with %d", k.waiter, requests[k.waiter])
 	}
 }
 

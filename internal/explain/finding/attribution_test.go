@@ -580,9 +580,7 @@ func TestEvidenceOfSlowRequests(t *testing.T) {
 		}
 		delete(want, e.Text)
 	}
-	if len(want) > 0 {
-		t.Errorf("no evidence of %v in %+v", want, found[0].Evidence)
-	}
+	check.True(t, len(want) == 0, "no evidence of %v in %+v", want, found[0].Evidence)
 
 	// The count is that of slow requests with the sleep, not of all requests.
 	rep = oneGroup(report.Cause{Cause: "sleep", Site: site("retry@5"), Call: "time.Sleep", TotalNS: ms(2000), Requests: 1500})
@@ -739,9 +737,7 @@ func TestHolderIsLoop(t *testing.T) {
 			{Finding: report.Finding{Code: report.RuleSleep, Severity: report.SeverityHigh, Cause: report.CauseSleep, Group: "sweep", Site: spillSite}},
 		}
 		linkHolderFindings(in, all)
-		if all[1].Severity != c.want || len(all[1].Evidence) != 1 {
-			t.Errorf("%s, a queue of severity %s: %+v", c.kind, c.queue, all[1].Finding)
-		}
+		check.True(t, all[1].Severity == c.want && len(all[1].Evidence) == 1, "%s, a queue of severity %s: %+v", c.kind, c.queue, all[1].Finding)
 	}
 }
 

@@ -60,9 +60,7 @@ func checkSilences(t *testing.T, g *timeline.Gen, previousEnd, minNS int64) (n i
 		return 0
 	}
 	for i, s := range got {
-		if s.Start != want[i][0] || s.End != want[i][1] {
-			t.Errorf("generation %d: silence %d to %d, want %v", g.Num, s.Start, s.End, want[i])
-		}
+		check.True(t, s.Start == want[i][0] && s.End == want[i][1], "generation %d: silence %d to %d, want %v", g.Num, s.Start, s.End, want[i])
 		running := 0
 		g.EachRun(s.Start, s.End, func(r timeline.Run) {
 			if r.From <= s.Start && r.To >= s.End {

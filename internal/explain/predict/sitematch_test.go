@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -33,9 +34,7 @@ func TestCallers(t *testing.T) {
 	} {
 		s := m.parseSite(c.site)
 		for i, id := range []tracefmt.StackID{loadCall, saveCall, ownLine, withoutCaller} {
-			if got := m.matches(s, m.sites.SiteOf(id)); got != c.want[i] {
-				t.Errorf("%s means site %d: %t, want %t", c.site, i, got, c.want[i])
-			}
+			check.Equal(t, m.matches(s, m.sites.SiteOf(id)), c.want[i], "%s means site %d", c.site, i)
 		}
 	}
 }

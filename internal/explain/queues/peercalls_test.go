@@ -197,9 +197,7 @@ func TestAckDelays(t *testing.T) {
 		for _, calls := range sum.PeerCalls(sp, 0) {
 			got = got || calls.DelaysAcks()
 		}
-		if got != c.want {
-			t.Errorf("%s: %t: %+v", name, got, sum.PeerCalls(sp, 0))
-		}
+		check.True(t, got == c.want, "%s: %t: %+v", name, got, sum.PeerCalls(sp, 0))
 	}
 }
 

@@ -3,6 +3,7 @@ package verdict
 import (
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
 
@@ -47,8 +48,6 @@ func TestDemoteScatteredCPU(t *testing.T) {
 		}(); len(out) != len(c.causes) || total < want-1e-9 || total > want+1e-9 {
 			t.Errorf("%s: %d causes of %v became %d of %v", c.name, len(c.causes), want, len(out), total)
 		}
-		if out[0].Cause != c.first {
-			t.Errorf("%s: %s comes first, want %s", c.name, out[0].Cause, c.first)
-		}
+		check.True(t, out[0].Cause == c.first, "%s: %s comes first, want %s", c.name, out[0].Cause, c.first)
 	}
 }

@@ -46,9 +46,7 @@ func FuzzParse(f *testing.F) {
 				value = "=5ms"
 			}
 			reparsed, err := Parse(l.Metric() + value)
-			if err != nil || reparsed[0].Metric() != l.Metric() {
-				t.Errorf("%+v is written as %q, which is %+v, %v", l, l.Metric(), reparsed, err)
-			}
+			check.True(t, err == nil && reparsed[0].Metric() == l.Metric(), "%+v is written as %q, which is %+v, %v", l, l.Metric(), reparsed, err)
 			if !(l.Share >= 0 && l.Share <= 1) || l.Stat != "" && l.NS <= 0 {
 				t.Errorf("%+v", l)
 			}

@@ -185,9 +185,7 @@ func TestCSVFormulas(t *testing.T) {
 	rows, err := csv.NewReader(bytes.NewReader(write(t, export.CSV, r))).ReadAll()
 	must.True(t, err == nil && len(rows) == 2, "%d rows, error %v", len(rows), err)
 	for i, want := range map[int]string{1: `'=HYPERLINK("http://x")`, 9: `'@f\n","\u009b`, 10: "'-x.go"} {
-		if rows[1][i] != want {
-			t.Errorf("column %s holds %q, want %q", rows[0][i], rows[1][i], want)
-		}
+		check.True(t, rows[1][i] == want, "column %s holds %q, want %q", rows[0][i], rows[1][i], want)
 	}
 }
 

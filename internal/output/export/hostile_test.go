@@ -96,9 +96,7 @@ func TestHostileNames(t *testing.T) {
 				}
 			}
 			for _, g := range r.Groups {
-				if spanCount[text(g.Name)] != g.Count {
-					t.Errorf("%s: %d spans of %.40q, want %d", enc, spanCount[text(g.Name)], g.Name, g.Count)
-				}
+				check.True(t, spanCount[text(g.Name)] == g.Count, "%s: %d spans of %.40q, want %d", enc, spanCount[text(g.Name)], g.Name, g.Count)
 			}
 		}
 	})

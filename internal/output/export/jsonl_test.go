@@ -75,8 +75,6 @@ func TestRows(t *testing.T) {
 		fast.writeLine(rowOfRequest(&g, &q))
 		fast.writeLine(rowOfSegment(q.ID, &s))
 		must.Do(t, fast.Close(0))
-		if got.String() != want.String() {
-			t.Fatalf("as rows\n%sfield by field\n%s", got.Bytes(), want.Bytes())
-		}
+		must.True(t, got.String() == want.String(), "as rows\n%sfield by field\n%s", got.Bytes(), want.Bytes())
 	}
 }

@@ -266,9 +266,7 @@ func showPerfetto(t *testing.T, data []byte) *shown {
 			texts[f.name][d.uint("iid")] = d.text("name") + d.text("str")
 		}
 		if d := p.msg("track_descriptor"); d != nil {
-			if out.tracks[d.uint("uuid")] != nil {
-				t.Errorf("track %d twice: %s", d.uint("uuid"), d.text("name"))
-			}
+			check.True(t, out.tracks[d.uint("uuid")] == nil, "track %d twice: %s", d.uint("uuid"), d.text("name"))
 			out.tracks[d.uint("uuid")] = &writtenTrack{uuid: d.uint("uuid"), name: d.text("name"), parent: d.uint("parent_uuid")}
 			if parent := d.uint("parent_uuid"); parent != 0 && out.tracks[parent] == nil {
 				t.Errorf("track %s comes before its parent", d.text("name"))

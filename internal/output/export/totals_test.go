@@ -124,9 +124,7 @@ func readTable(t *testing.T, data []byte) *totals {
 			x.cause(group, c, num(c+"_ns"))
 			sum += num(c + "_ns")
 		}
-		if sum != num("latency_ns") {
-			t.Errorf("request %s took %d ns, its causes %d", row[column["id"]], num("latency_ns"), sum)
-		}
+		check.True(t, sum == num("latency_ns"), "request %s took %d ns, its causes %d", row[column["id"]], num("latency_ns"), sum)
 	}
 	return x
 }

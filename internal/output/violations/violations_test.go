@@ -52,13 +52,9 @@ func TestGitHub(t *testing.T) {
 		t.Errorf("%q is read as %q %q %q", lines[0], command, props, data)
 	}
 	command, props, _ = unescape(t, lines[1])
-	if command != "warning" || props["file"] != "" {
-		t.Errorf("%q: a file outside of the checkout is named", lines[1])
-	}
+	check.True(t, command == "warning" && props["file"] == "", "%q: a file outside of the checkout is named", lines[1])
 	command, props, _ = unescape(t, lines[2])
-	if command != "notice" || props["file"] != "sub/x.go" || props["line"] != "" {
-		t.Errorf("%q", lines[2])
-	}
+	check.True(t, command == "notice" && props["file"] == "sub/x.go" && props["line"] == "", "%q", lines[2])
 }
 
 // TestSARIF checks what SARIF 2.1.0 requires (sections 3.13, 3.14, 3.18, 3.19, 3.27, 3.28, 3.29, 3.30) and what GitHub asks

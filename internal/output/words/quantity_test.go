@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -23,9 +24,7 @@ func TestQuantities(t *testing.T) {
 		{Duration(10e6), "10.0ms"}, {Brief(10e6), "10ms"}, {Brief(1_500_000), "1.5ms"}, {Brief(100), "100ns"}, {Brief(90e9), "1m30s"}, {Brief(-2e9), "-2s"},
 		{Rough(123_456), "120µs"}, {Rough(1_049_000_000), "1s"},
 	} {
-		if c[0] != c[1] {
-			t.Errorf("%q, want %q", c[0], c[1])
-		}
+		check.True(t, c[0] == c[1], "%q, want %q", c[0], c[1])
 	}
 }
 
@@ -41,8 +40,6 @@ func TestServicesWriteAlike(t *testing.T) {
 	for line := range strings.Lines(string(text)) {
 		f := strings.SplitN(strings.TrimSpace(line), " ", 3)
 		v := must.Have(strconv.ParseFloat(f[1], 64))(t)
-		if got := writers[f[0]](v); got != f[2] {
-			t.Errorf("%s of %s is %q, want %q", f[0], f[1], got, f[2])
-		}
+		check.Equal(t, writers[f[0]](v), f[2], "%s of %s", f[0], f[1])
 	}
 }

@@ -70,9 +70,7 @@ func TestCounts(t *testing.T) {
 			})
 		}
 		v.Report(&report.Report{Groups: []report.Group{tc.group}}, true)
-		if (v.Total == 0) != tc.right {
-			t.Errorf("%+v: %v", tc.group, v.Err())
-		}
+		check.True(t, (v.Total == 0) == tc.right, "%+v: %v", tc.group, v.Err())
 	}
 }
 
@@ -100,9 +98,7 @@ func TestBandsRule(t *testing.T) {
 		v.checkBands(&report.Report{Groups: []report.Group{{Name: "main.f", Bands: []report.Band{
 			{Causes: []report.Cause{cause(tc.name, 1, tc.all)}}, {Causes: []report.Cause{cause(tc.name, line, tc.p50)}}, {Causes: []report.Cause{cause(tc.name, line, tc.p99)}},
 		}}}})
-		if (v.Err() != nil) != tc.broken {
-			t.Errorf("%s: %v", tc.says, v.Err())
-		}
+		check.True(t, (v.Err() != nil) == tc.broken, "%s: %v", tc.says, v.Err())
 	}
 }
 

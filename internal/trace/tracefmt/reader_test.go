@@ -345,9 +345,7 @@ func TestLargeGenerations(t *testing.T) {
 			if err == nil && !g.Skipped {
 				t.Errorf("generation %d has %d batches", g.Num, len(g.Batches))
 			}
-			if rd.Unpacked() < int64(c.bytes)-1<<20 {
-				t.Errorf("%d bytes were read", rd.Unpacked())
-			}
+			check.True(t, rd.Unpacked() >= int64(c.bytes)-1<<20, "%d bytes were read", rd.Unpacked())
 		})
 	}
 }

@@ -304,9 +304,7 @@ func TestRunTimes(t *testing.T) {
 					}
 				}
 				for i, g := range list {
-					if g.RunNS != want[g.ID] {
-						t.Errorf("%v: goroutine %d ran for %d ns, by the timelines %d", z, g.ID, g.RunNS, want[g.ID])
-					}
+					check.True(t, g.RunNS == want[g.ID], "%v: goroutine %d ran for %d ns, by the timelines %d", z, g.ID, g.RunNS, want[g.ID])
 					delete(want, g.ID)
 					if i > 0 && (list[i-1].RunNS < g.RunNS || list[i-1].RunNS == g.RunNS && list[i-1].ID > g.ID) {
 						t.Errorf("%v: goroutine %d follows %d", z, g.ID, list[i-1].ID)
@@ -476,9 +474,7 @@ func TestLimits(t *testing.T) {
 	f := limited.Facts()
 	check.True(t, f.Requests <= limit && f.Requests >= limit/4 && f.RequestsSeen == len(allRows) && f.Goroutines == 10 && f.AtLeastNS != 0, "%+v", f)
 	for i, r := range allRowsOf(t, limited, inspect.Query{Sort: "latency", Descending: true}) {
-		if r.LatencyNS != allRows[i].LatencyNS {
-			t.Fatalf("row %d has %d ns, the %d slowest have %d", i, r.LatencyNS, i, allRows[i].LatencyNS)
-		}
+		must.True(t, r.LatencyNS == allRows[i].LatencyNS, "row %d has %d ns, the %d slowest have %d", i, r.LatencyNS, i, allRows[i].LatencyNS)
 		if _, err := limited.Request(context.Background(), r.N); err != nil && i < 5 {
 			t.Error(err)
 		}

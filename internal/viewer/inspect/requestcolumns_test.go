@@ -70,9 +70,7 @@ func TestRequestColumns(t *testing.T) {
 	}
 	check := func() {
 		t.Helper()
-		if c.rows() != len(want) {
-			t.Fatalf("%d rows, should be %d", c.rows(), len(want))
-		}
+		must.True(t, c.rows() == len(want), "%d rows, should be %d", c.rows(), len(want))
 		for k, w := range want {
 			i := int32(k)
 			got := row{

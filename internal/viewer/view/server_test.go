@@ -151,9 +151,7 @@ func TestHeaders(t *testing.T) {
 	for _, path := range []string{"/", "/api/facts", "/nothing", "/api/requests?limit=x"} {
 		h := call(s, "GET", path, nil).Header
 		for k, want := range map[string]string{"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store"} {
-			if h.Get(k) != want {
-				t.Errorf("%s: %s: %q", path, k, h.Get(k))
-			}
+			check.True(t, h.Get(k) == want, "%s: %s: %q", path, k, h.Get(k))
 		}
 		if h.Get("Access-Control-Allow-Origin") != "" || !strings.Contains(h.Get("Content-Security-Policy"), "frame-ancestors 'none'") {
 			t.Errorf("%s: %v", path, h)
@@ -262,9 +260,7 @@ func TestStripsJSON(t *testing.T) {
 				}
 				continue
 			}
-			if len(got.Strips[i].Pieces) != 6*len(w.Pieces) {
-				t.Fatalf("strip %d: %d numbers for %d pieces", i, len(got.Strips[i].Pieces), len(w.Pieces))
-			}
+			must.True(t, len(got.Strips[i].Pieces) == 6*len(w.Pieces), "strip %d: %d numbers for %d pieces", i, len(got.Strips[i].Pieces), len(w.Pieces))
 			for k, p := range w.Pieces {
 				row := got.Strips[i].Pieces[6*k : 6*k+6]
 				if got.From+row[0] != p.From || row[1] != p.To-p.From || row[2] != int64(p.State-timeline.Running) || row[3] != int64(p.G) {

@@ -128,9 +128,7 @@ func call(t *testing.T, ctx context.Context, api *kubetest.API, args ...string) 
 		time.Sleep(time.Millisecond)
 	}
 	for _, f := range must.Have(os.ReadDir(dir))(t) {
-		if strings.Contains(f.Name(), ".part") {
-			t.Errorf("%s is left", f.Name())
-		}
+		check.False(t, strings.Contains(f.Name(), ".part"), "%s is left", f.Name())
 	}
 	return status, stdout.String(), stderr.String()
 }

@@ -108,9 +108,7 @@ func TestReferenceReaderAcceptsEverything(t *testing.T) {
 		t.Run(fmt.Sprint(minor), func(t *testing.T) {
 			data := must.Have(traceOfAllEvents(minor).Bytes())(t)
 			lines, err := referenceLines(data)
-			if err != nil {
-				t.Fatalf("the reference reader: %v\n%s", err, strings.Join(lines, "\n"))
-			}
+			must.True(t, err == nil, "the reference reader: %v\n%s", err, strings.Join(lines, "\n"))
 			all := strings.Join(lines, "\n")
 			for _, want := range []string{
 				"main.worker", "/src/main.go:33", "chan receive", "stop-the-world (GC mark termination)",
