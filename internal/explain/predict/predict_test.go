@@ -736,7 +736,7 @@ func TestDividedService(t *testing.T) {
 		m.AddGroup("g", s, report.Latency{P50: &g.Latency, P99: &g.Latency})
 		p := m.WhatIf("g", parse(t, []string{c.change}))
 		if c.want == 0 {
-			check.True(t, p == nil, "%s: %s predicts %+v", c.name, c.change, p.P50NS)
+			check.True(t, p == nil, "%s: %s predicts %+v", c.name, c.change, p)
 			continue
 		}
 		if p == nil {
