@@ -146,6 +146,9 @@ var generatedSuffixes = []string{".pb.go", ".pb.gw.go", ".pb.micro.go", ".connec
 
 // IsOwn reports whether a function (fn, named as by the runtime, in file) belongs to the service.
 func (s *Set) IsOwn(fn, file string) bool {
+	if s.inlinedModule(fn, file).Path != "" {
+		return false
+	}
 	if strings.HasPrefix(fn, "main.") {
 		return true
 	}
@@ -174,6 +177,9 @@ func (s *Set) IsOwn(fn, file string) bool {
 // ModuleOf returns the module of a dependency's function. The path is empty for the standard library, and if
 // neither the build information nor the file shows the module.
 func (s *Set) ModuleOf(fn, file string) Module {
+	if m := s.inlinedModule(fn, file); m.Path != "" {
+		return m
+	}
 	if strings.HasPrefix(fn, "main.") || stdlib.Contains(fn) {
 		return Module{}
 	}
@@ -182,6 +188,22 @@ func (s *Set) ModuleOf(fn, file string) Module {
 		return m
 	}
 	return moduleOfFile(pkg, file)
+}
+
+// inlinedModule returns the dependency in whose directory of the module cache a function's file is, if the function's name is one of
+// another package; else an empty Module. The compiler names the copy of a function literal in an inlined function after the function
+// that contains the copy, as in main.load.(*Store).Find.func1.
+func (s *Set) inlinedModule(fn, file string) Module {
+	if !strings.Contains(file, "@v") {
+		return Module{}
+	}
+	file = "/" + unescape(file)
+	for _, d := range s.deps {
+		if d.Version != "" && strings.Contains(file, "/"+d.Path+"@"+d.Version+"/") && !isWithin(Package(fn), d.Path) {
+			return d
+		}
+	}
+	return Module{}
 }
 
 // moduleOfFile returns the module and version in the name of a file in a module cache:

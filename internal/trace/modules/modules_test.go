@@ -27,6 +27,8 @@ func TestIsOwn(t *testing.T) {
 		{"another module inside the main one", Options{Build: build}, "", "example.org/shop/client.Do", "/home/u/x.go", false},
 		{"a local directory", Options{Build: build}, "", "example.org/tools/rig.Run", "/home/u/tools/x.go", true},
 		{"the standard library", Options{Build: build}, "", "net/http.(*conn).serve", "/usr/lib/go/x.go", false},
+		{"a literal of a dependency's function that main inlines", Options{Build: build}, "", "main.load.(*Conn).Query.func1", "/home/u/go/pkg/mod/github.com/jackc/pgx/v5@v5.7.0/conn.go", false},
+		{"main in the module cache", Options{Build: build}, "", "main.load", "/home/u/go/pkg/mod/example.org/shop@v1.0.0/main.go", true},
 		{"named paths have priority", Options{Build: build, OwnPaths: []string{"github.com/jackc/pgx/v5/"}}, "", "github.com/jackc/pgx/v5.Connect", "x.go", true},
 		{"only named paths belong to the service", Options{OwnPaths: []string{"example.org/shop"}}, "", "example.org/other.F", "/home/u/other/x.go", false},
 		{"a module inside, by its file", Options{OwnPaths: []string{"example.org/shop"}}, "", "example.org/shop/client.Do", "/m/example.org/shop/client@v1.0.0/x.go", false},
@@ -63,6 +65,7 @@ func TestModuleOf(t *testing.T) {
 		{"gopkg.in/yaml%2ev3.Unmarshal", "/m/gopkg.in/yaml.v3@v3.0.1/decode.go", "gopkg.in/yaml.v3", "v3.0.1"},
 		{"github.com/lib/pq.Open", "/home/u/vendor/github.com/lib/pq/x.go", "", ""},
 		{"other.org/x.F", "/m/github.com/lib/pq@v1.0.0/x.go", "", ""},
+		{"main.load.F.func1", "/m/github.com/a/b@v1.0.0/x.go", "github.com/a/b", "v1.0.0"},
 		{"net/http.Get", "/usr/lib/go/x@v1/y.go", "", ""},
 		{"main.main", "/m/example.org/shop@v1.0.0/main.go", "", ""},
 	} {
