@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/allocs"
 	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/report"
 )
 
@@ -13,6 +14,31 @@ import (
 func (in *Input) hasDominantAllocSite() bool {
 	p := in.Allocs
 	return p != nil && len(p.Sites) > 0 && 2*p.Sites[0].Bytes >= p.Bytes
+}
+
+// allocatedShare returns the share of the allocated bytes that the code of a group's causes that match allocates: the functions of
+// the service, and the packages of libraries.
+func (in *Input) allocatedShare(group *report.Group, match func(*report.Cause) bool) float64 {
+	if in.Allocs == nil {
+		return 0
+	}
+	code := map[string]bool{}
+	for i := range group.All().Causes {
+		if c := &group.All().Causes[i]; c.Site == nil || !match(c) {
+			continue
+		} else if isOwnCode(c.Site) {
+			code[c.Site.Func] = true
+		} else {
+			code[stdlib.Package(c.Site.Func)] = true
+		}
+	}
+	bytes := int64(0)
+	for i := range in.Allocs.Sites {
+		if s := &in.Allocs.Sites[i]; code[s.Site.Func] || code[stdlib.Package(s.Site.Func)] || s.Call != "" && code[stdlib.Package(s.Call)] {
+			bytes += s.Bytes
+		}
+	}
+	return ratio(bytes, in.Allocs.Bytes)
 }
 
 // dominantAllocSiteText names the site that allocates most bytes, see allocSiteText.

@@ -1,7 +1,7 @@
 package finding
 
 import (
-	"strings"
+	"slices"
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/threshold"
@@ -38,21 +38,33 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 		return nil
 	}
 	site := heaviest.Site
-	funcText, ownFunc, title := words.FuncName(site.Func), words.FuncName(site.OwnLine().Func), textKey("title computes")
+	funcText, ownFunc := words.FuncName(site.Func), words.FuncName(site.OwnLine().Func)
+	title, allocatesTitle := textKey("title computes"), textKey("title computes-allocates")
 	if c := site.CalledFrom; c != nil {
-		funcText, title = funcText+", "+names.CallerLead(c)+words.FuncName(c.Func), "title computes-called"
+		funcText += ", " + names.CallerLead(c) + words.FuncName(c.Func)
+		title, allocatesTitle = "title computes-called", "title computes-called-allocates"
 	}
 	v := Verdict{Gain: gain, Finding: report.Finding{
 		Title: textOf(title, "function", funcText), Fix: textOf("fix computes", "function", ownFunc), Cause: report.CauseCPU, Site: site, Group: group.ID, Share: share, Confidence: 0.8,
 	}}
-	v.addSlowEvidence(evidenceOf("evidence computing", gain.Slow.NS, "ns"))
-	if costly := costlyLibrary(group, isOwn); costly != nil {
-		v.Title = textOf("title computes-costly", "library", costly.name, "setting", costly.costSetting)
-		v.Fix = textOf("fix in-library", "library", costly.name, "advice", costly.costAdvice)
-		v.Changes = []predict.Change{predict.Remove(report.CauseCPU, costly.functions+"*")}
+	if c := site.CalledFrom; c != nil && !c.OtherGoroutine {
+		v.Changes = []predict.Change{predict.Remove(report.CauseCPU, c.Func)} // with all dependencies that it calls
+	}
+	if costly, isCost := costlyLibrary(group, isOwn); costly != nil {
+		v.Site = heaviestWork(group, isCost).Site
+		v.Title = costly.workTitle(v.Site)
+		v.Fix = costly.costAdvice
+		v.Share, v.Gain = gainWithout(group, isCost)
+		v.addSlowEvidence(evidenceOf("evidence computing", v.Gain.Slow.NS, "ns"))
+		v.Changes = removalOf(group, isCost)
 		v.scaleTo(costly.costLeft)
+		if v.Gain.Slow.Share < threshold.HalfShare {
+			v.MaxSeverity = report.SeverityMedium
+		}
+		v.addGain(v.chargeCollections(in, group, isCost, 1-costly.costLeft))
 		return []Verdict{v}
 	}
+	v.addSlowEvidence(evidenceOf("evidence computing", gain.Slow.NS, "ns"))
 	if heaviest.SiteFrom == inferredSource {
 		v.doubt(0.6, textOf("evidence line-inferred"))
 		v.addEvidence(statementOf("evidence line-inferred"))
@@ -85,6 +97,12 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 	} else {
 		// Computing may be the service's purpose. But samples show that slow requests spend more on its own code than on
 		// anything else.
+		isPart := func(c *report.Cause) bool {
+			return isOwn(c) && c.Site != nil && c.Site.OwnLine().Func == site.OwnLine().Func
+		}
+		if v.chargeCollections(in, group, isPart, 1); v.allocShare > 0 {
+			v.Title = textOf(allocatesTitle, "function", funcText)
+		}
 		v.MaxSeverity, v.MinSeverity, v.Gain.All, v.Gain.OtherTail, v.Gain.ThresholdFactor = report.SeverityLow, report.SeverityInfo, Loss{}, Loss{}, threshold.Repeats
 	}
 	return []Verdict{v}
@@ -109,22 +127,82 @@ func heaviestWork(group *report.Group, match func(*report.Cause) bool) (most *re
 	return most
 }
 
-// costlyLibrary returns the library whose setting makes it compute for half of the group's slow requests' time or more, as functions
-// show that run only with that setting; nil if there is none. Only causes that match count.
-func costlyLibrary(group *report.Group, match func(*report.Cause) bool) *library {
-	band := group.Tail()
-	return firstMatch(libraries(), func(l *library) bool {
-		libraryNS, isCostly := int64(0), false
-		for i := range band.Causes {
-			c := &band.Causes[i]
-			if l.costAdvice == "" || c.Site == nil || !match(c) || !strings.HasPrefix(c.Site.Func, l.functions) {
-				continue
-			}
-			libraryNS += c.TotalNS
-			isCostly = isCostly || hasFunction([]*report.Site{c.Site}, l.costlyCalls)
+// costlyLibrary returns the library with the most of the slow requests' time in work for which rules/libraries.txt has a cheaper way, and
+// which causes are that work; nil if none has threshold.MajorShare. Only causes that match count.
+func costlyLibrary(group *report.Group, match func(*report.Cause) bool) (costly *library, isCost func(*report.Cause) bool) {
+	band, mostNS := group.Tail(), int64(0)
+	for i := range libraries() {
+		l := &libraries()[i]
+		if l.costAdvice == "" {
+			continue
 		}
-		return isCostly && float64(libraryNS) >= threshold.HalfShare*float64(band.TotalNS())
-	})
+		isWork := func(c *report.Cause) bool {
+			return c.Site != nil && match(c) && hasFunction([]*report.Site{c.Site}, l.functions)
+		}
+		libraryNS, isCostly := int64(0), false
+		for k := range band.Causes {
+			if c := &band.Causes[k]; isWork(c) {
+				libraryNS += c.TotalNS
+				isCostly = isCostly || l.costlyCalls == "" || hasFunction([]*report.Site{c.Site}, l.costlyCalls)
+			}
+		}
+		if isCostly && libraryNS > mostNS && float64(libraryNS) >= threshold.MajorShare*float64(band.TotalNS()) {
+			costly, isCost, mostNS = l, isWork, libraryNS
+		}
+	}
+	return costly, isCost
+}
+
+// workTitle returns the title of a finding about a library's costly work, with the line of the service that leads to a site.
+func (l *library) workTitle(site *report.Site) string {
+	if line := site.OwnLine(); isOwnCode(line) {
+		return textOf("title computes-costly-at", "work", l.costlyWork, "site", line)
+	}
+	return textOf("title computes-costly", "work", l.costlyWork)
+}
+
+// removalOf returns changes that remove the computing of the causes of a group that match: by the package of a dependency and the
+// function of the service that called it.
+func removalOf(group *report.Group, match func(*report.Cause) bool) (changes []predict.Change) {
+	for i := range group.All().Causes {
+		c := &group.All().Causes[i]
+		if c.Site == nil || !match(c) {
+			continue
+		}
+		site := c.Site.Func
+		if from := c.Site.CalledFrom; from != nil && !from.OtherGoroutine {
+			site = predict.PackageText(site, from.Func)
+		} else if !isOwnCode(c.Site) {
+			site = predict.PackageText(site, "")
+		}
+		if change := predict.Remove(c.Cause, site); len(changes) < maxChangeSites && !slices.Contains(changes, change) {
+			changes = append(changes, change)
+		}
+	}
+	return changes
+}
+
+// chargeCollections adds to the changes of a verdict about computing the collections that its garbage causes, if the same code allocates
+// half of the bytes or more. It returns their cost for requests: the code's share of the collector's time, without the part that remains
+// with the work. isWork selects the computing.
+func (v *Verdict) chargeCollections(in *Input, group *report.Group, isWork func(*report.Cause) bool, removedShare float64) (share float64, gain Gain) {
+	allocShare := in.allocatedShare(group, isWork)
+	saved := removedShare * allocShare
+	share, gain = gainWithoutPart(group, func(c *report.Cause) float64 { return saved * collectorPart(c) })
+	if allocShare < threshold.HalfShare || share < threshold.NoiseShare {
+		return 0, Gain{}
+	}
+	if v.Changes == nil {
+		v.Changes = removalOf(group, isWork)
+	}
+	v.allocShare, v.ChangeText = allocShare, textOf("phrase change-gone-collections")
+	v.Changes = append(v.Changes, predict.Change{Cause: report.FamilyGC, Relative: true, Scale: 1 - saved})
+	return share, gain
+}
+
+// addGain adds time that another part of the fix saves.
+func (v *Verdict) addGain(share float64, gain Gain) {
+	v.Share, v.Gain = min(1, v.Share+share), v.Gain.plus(gain)
 }
 
 // totalRequestNS returns the time of all requests of all groups.

@@ -192,6 +192,8 @@ type Verdict struct {
 	// isOneAnswer says that requests wait for one answer of an unknown peer, of which only the time is known; isSequence that they
 	// wait for several, one after the other.
 	isOneAnswer, isSequence bool
+	// allocShare is the share of the allocated bytes that the work of a verdict allocates; 0 if the verdict contains no collections.
+	allocShare float64
 	// ChangeText says the changes in words; "" means those that follow from the changes (see changeText).
 	ChangeText string
 	// slowEvidence is the evidence that is about slow requests only.
@@ -232,6 +234,7 @@ func Find(in *Input, rules []Rule) []report.Finding {
 	}
 	all = mergeCallers(in, all)
 	all = subtractExplained(in, all)
+	preferWork(all)
 	linkHolderFindings(in, all)
 	raiseSecondAnswers(all)
 	sortVerdicts(all)

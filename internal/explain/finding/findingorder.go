@@ -71,6 +71,38 @@ func orderByLoss(all []Verdict) {
 	all[target] = machine
 }
 
+// preferWork finds pairs of verdicts about one group, one about computing and one about the collector, where the computing allocates
+// most bytes: less of that work also saves the collections, which cannot be said of a setting of the collector. The verdict on the
+// computing gets the higher severity of the two, and the other one becomes low, unless it saves more.
+func preferWork(all []Verdict) {
+	for i := range all {
+		work := &all[i]
+		if work.Code != report.RuleComputes || work.allocShare < threshold.HalfShare || work.Severity == report.SeverityInfo {
+			continue
+		}
+		for k := range all {
+			collector := &all[k]
+			if !isGCRule(collector.Code) || collector.Code == report.RuleForcedGC || collector.Group != work.Group || collector.savesMoreThan(work) {
+				continue
+			}
+			if severityRank(collector.Severity) < severityRank(work.Severity) {
+				work.Severity, work.Decided = collector.Severity, nil
+			}
+			collector.capSeverity(report.SeverityLow)
+			collector.addEvidence(statementOf("evidence less-by-computing"))
+		}
+	}
+}
+
+// savesMoreThan reports whether the changes of a verdict save more of the median latency than those of another one of the same group;
+// of all requests' time, if one of them has no prediction.
+func (v *Verdict) savesMoreThan(second *Verdict) bool {
+	if v.Predicted == nil || second.Predicted == nil {
+		return v.Gain.TotalNS > second.Gain.TotalNS
+	}
+	return v.Predicted.P50NS.Est < second.Predicted.P50NS.Est
+}
+
 // linkHolderFindings finds pairs of verdicts with the same site and cause, one about what the holders of a lock or slot do, one
 // about the requests of another group that queue for them, and adds to the first that one fix removes both. If the holders are
 // iterations of a loop, requests feel them only through that queue, so the holders' verdict becomes info.

@@ -224,3 +224,32 @@ func TestGrowthAdvice(t *testing.T) {
 		}
 	}
 }
+
+// TestComputingAllocates: where the code that requests compute in also allocates most bytes, the finding about it comes before the one
+// about GOGC, and its prediction contains the collections. It fails if the first advice is GOGC.
+func TestComputingAllocates(t *testing.T) {
+	decode := inModule("dep.org/x.Decode@7", "dep.org/x")
+	decode.CalledFrom = &report.Caller{Func: "main.load", File: "/src/main.go", Line: 5, Calls: "dep.org/x.Find"}
+	for _, c := range []struct {
+		allocates string
+		codes     []report.RuleCode
+		severity  report.Severity // of the first
+		changes   int             // of the finding about computing
+	}{
+		{"dep.org/x.Decode@7", []report.RuleCode{report.RuleComputes, report.RuleGCTooFrequent}, report.SeverityMedium, 2},
+		{"main.other@9", []report.RuleCode{report.RuleGCTooFrequent, report.RuleComputes}, report.SeverityMedium, 1},
+	} {
+		rep := oneGroup(
+			report.Cause{Cause: report.CauseCPU, Site: decode, SiteFrom: "sample", TotalNS: ms(1700), Samples: 170},
+			report.Cause{Cause: report.CauseGCAssist, Site: decode, TotalNS: ms(300)})
+		in := &Input{Report: rep, Process: statsWithCycles(200, 0, 5*mib, 10*mib, 0.2), Allocs: &allocs.Profile{Bytes: 100 * mib, Sites: []allocs.Site{{Site: *site(c.allocates), Bytes: 80 * mib}}}}
+		found := findAll(t, in, append(rulesByCode(report.RuleComputes), rulesByCode(report.RuleGCTooFrequent)...))
+		var codes []report.RuleCode
+		for i := range found {
+			if codes = append(codes, found[i].Code); found[i].Code == report.RuleComputes {
+				check.Equal(t, len(found[i].Changes), c.changes, "%s: %+v", c.allocates, found[i].Changes)
+			}
+		}
+		check.True(t, slices.Equal(codes, c.codes) && found[0].Severity == c.severity && found[1].Severity == report.SeverityLow, "%s: %v %+v", c.allocates, codes, found)
+	}
+}

@@ -37,10 +37,10 @@ type library struct {
 	orderAdvice  string  // how to avoid waits for the answers to earlier calls on one connection
 	largeAdvice  string  // how to ask for less, where answers are large
 	tickAdvice   string  // how to have its peer send each answer at once that it sends at intervals
-	costAdvice   string  // which setting makes its computing cheap
-	costSetting  string  // the setting with which it costs most
-	costLeft     float64 // the share of that which costs with the advised one
-	costlyCalls  string  // prefixes of functions that run only with that setting, separated by spaces
+	costAdvice   string  // how to avoid its costly work
+	costlyWork   string  // that work, as a predicate of "requests"
+	costLeft     float64 // the share of the work that remains with the advice
+	costlyCalls  string  // prefixes of functions that run only for that work, for set-up those that the service itself calls, separated by spaces; empty: any
 
 	// The pool of a package of the standard library:
 	slotFunc     string // the function in which a request waits for a slot
@@ -67,7 +67,7 @@ var libraries = sync.OnceValue(func() (out []library) {
 	for _, s := range sections {
 		l := library{name: s.Title}
 		fields := map[string]*string{
-			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "slot": &l.slotNoun, "peer": &l.peerAdvice, "answer": &l.answerAdvice, "batches": &l.batchCalls, "pause": &l.pauseAdvice, "retry": &l.retryAdvice, "pause length": &l.pauseLength, "server": &l.server, "burst": &l.burstOption, "rate": &l.rateOption, "set-up": &l.setUpAdvice, "purpose": &l.purpose, "lock": &l.lockAdvice, "share": &l.shareAdvice, "order": &l.orderAdvice, "tick": &l.tickAdvice, "large": &l.largeAdvice, "cost": &l.costAdvice, "cost setting": &l.costSetting, "costly": &l.costlyCalls, "slot function": &l.slotFunc,
+			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "slot": &l.slotNoun, "peer": &l.peerAdvice, "answer": &l.answerAdvice, "batches": &l.batchCalls, "pause": &l.pauseAdvice, "retry": &l.retryAdvice, "pause length": &l.pauseLength, "server": &l.server, "burst": &l.burstOption, "rate": &l.rateOption, "set-up": &l.setUpAdvice, "purpose": &l.purpose, "lock": &l.lockAdvice, "share": &l.shareAdvice, "order": &l.orderAdvice, "tick": &l.tickAdvice, "large": &l.largeAdvice, "cost": &l.costAdvice, "work": &l.costlyWork, "costly": &l.costlyCalls, "slot function": &l.slotFunc,
 			"slot wait": &l.slotWait, "pool name": &l.poolName, "size": &l.sizeAdvice, "reuse": &l.reuseAdvice, "expiry": &l.expiryAdvice, "unused": &l.unusedAdvice, "leak": &l.leakAdvice,
 		}
 		for _, line := range strings.Split(strings.ReplaceAll(s.Text, "\n  ", " "), "\n") {

@@ -35,14 +35,20 @@ func checkRepeatedSetUp(in *Input, group *report.Group) []Verdict {
 	if group.Kind == report.KindRun || share < threshold.NoticeableShare || samples < threshold.SmallSample || requests < threshold.SmallSample {
 		return nil
 	}
-	library := libraryAt(call.Site)
-	if library == nil || library.setUpAdvice == "" {
+	library := firstMatch(libraries(), func(l *library) bool {
+		return l.setUpAdvice != "" && hasFunction([]*report.Site{call.Site}, l.functions)
+	})
+	if library == nil || library.costlyCalls != "" && !isCalled(call.Site, library.costlyCalls) {
 		return nil
 	}
 	v := Verdict{Gain: gain, Changes: changes, Finding: report.Finding{
 		Title: textOf("title set-up", "site", call.Site), Fix: textOf("fix set-up", "advice", library.setUpAdvice, "site", call.Site.OwnLine()),
 		Cause: report.CauseCPU, Site: call.Site, Group: group.ID, Share: share, Confidence: 0.9,
 	}}
+	if library.costlyWork != "" {
+		v.Title = library.workTitle(call.Site)
+	}
+	v.addGain(v.chargeCollections(in, group, isSetUp, 1))
 	if share >= threshold.HalfShare {
 		v.MinSeverity = report.SeverityMedium
 	}
@@ -57,4 +63,9 @@ func checkRepeatedSetUp(in *Input, group *report.Group) []Verdict {
 // isSetUp reports whether a cause is computing that belongs to a service's start.
 func isSetUp(c *report.Cause) bool {
 	return c.Cause == report.CauseCPU && c.Site != nil && knowledge.Of(c.Site.Func).BelongsToStart()
+}
+
+// isCalled reports whether the function that the service called at a site begins with one of the prefixes, which are separated by spaces.
+func isCalled(site *report.Site, prefixes string) bool {
+	return site.CalledFrom != nil && hasFunction([]*report.Site{{Func: site.CalledFrom.Calls}}, prefixes)
 }

@@ -45,3 +45,25 @@ func TestRepeatedSetUp(t *testing.T) {
 			strings.HasPrefix(got[0].Fix, "parse the templates once, at start, and keep the result") && strings.Contains(got[0].Fix, "main.load (main.go:41)"), "%s: %+v", c.name, got)
 	}
 }
+
+// TestNewCompressors: a service that makes a compressor for each answer can keep it, one that calls a library which does so cannot.
+func TestNewCompressors(t *testing.T) {
+	for _, c := range []struct {
+		calls string
+		want  string
+	}{
+		{"compress/gzip.(*Writer).Write", "requests make new compressors at main.answer (main.go:9)"},
+		{"dep.org/pdf.(*Document).Write", ""},
+	} {
+		writer, caller := site("compress/flate.NewWriter@664"), site("main.answer@9")
+		writer.CalledFrom = &report.Caller{Func: caller.Func, File: caller.File, Line: caller.Line, Calls: c.calls}
+		rep := oneGroup(
+			report.Cause{Cause: report.CauseCPU, Site: writer, TotalNS: ms(50), Samples: 15},
+			report.Cause{Cause: report.CauseCPU, Site: site("main.answer@7"), TotalNS: ms(50), Samples: 3})
+		title := ""
+		for _, v := range checkRepeatedSetUp(&Input{Report: rep, Process: &process.Stats{}}, &rep.Groups[0]) {
+			title = v.Title
+		}
+		check.Equal(t, title, c.want, "%s", c.calls)
+	}
+}

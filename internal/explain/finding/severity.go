@@ -42,6 +42,13 @@ func (w Gain) scaled(factor float64) Gain {
 	return w
 }
 
+// plus returns the sum of two gains by different changes.
+func (w Gain) plus(o Gain) Gain {
+	sum := func(a, b Loss) Loss { return Loss{min(1, a.Share+b.Share), a.NS + b.NS, a.IsRare} }
+	w.All, w.Slow, w.OtherTail, w.TotalNS = sum(w.All, o.All), sum(w.Slow, o.Slow), sum(w.OtherTail, o.OtherTail), w.TotalNS+o.TotalNS
+	return w
+}
+
 // beyond returns the gain if each request still loses ns.
 func (w Gain) beyond(ns int64) Gain {
 	rest := func(l Loss) Loss { return l.scaled(float64(max(0, l.NS-ns)) / float64(max(l.NS, 1))) }

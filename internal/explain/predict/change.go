@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/report"
 )
 
@@ -35,6 +36,15 @@ func SiteText(site *report.Site, cause report.CauseName) string {
 	text := site.Func + ":" + strconv.Itoa(site.Line)
 	if from := site.CalledFrom; from != nil {
 		text += callerSeparator + from.Func + ":" + strconv.Itoa(from.Line)
+	}
+	return text
+}
+
+// PackageText formats all functions of a function's package for Change.Site, called from another function unless that is "".
+func PackageText(fn, caller string) string {
+	text := stdlib.Package(fn) + ".*"
+	if caller != "" {
+		text += callerSeparator + caller
 	}
 	return text
 }
