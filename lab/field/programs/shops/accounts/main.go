@@ -8,7 +8,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"log"
 	"net/http"
 	"strconv"
 	"time"
@@ -67,24 +66,14 @@ func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func main() {
 	run.Parse("held")
-	if *run.AsPeer {
-		log.Fatal(http.ListenAndServe(*run.Listen, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(20 * time.Millisecond) })))
-	}
+	run.AnswerAsPeer(20*time.Millisecond, "")
 	ctx := context.Background()
-	pool, err := pgxpool.New(ctx, *run.Backend+"&pool_max_conns=4")
-	if err != nil {
-		log.Fatal(err)
-	}
+	pool := run.Must(pgxpool.New(ctx, *run.Backend+"&pool_max_conns=4"))
 	for _, q := range []string{
 		`create table if not exists accounts (id int primary key, balance int)`,
 		`insert into accounts select i, 100000 from generate_series(1, 1000) i on conflict do nothing`,
 	} {
-		if _, err := pool.Exec(ctx, q); err != nil {
-			log.Fatal(err)
-		}
+		run.Must(pool.Exec(ctx, q))
 	}
-	mux := http.NewServeMux()
-	mux.Handle("/charge", &bank{pool, "http://" + *run.Peer})
-	run.Profiles()
-	log.Fatal(run.ListenAndServe(mux))
+	run.ServePath("/charge", &bank{pool, "http://" + *run.Peer})
 }

@@ -8,7 +8,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"log"
 	"log/slog"
 	"net/http"
 	"os"
@@ -57,14 +56,8 @@ func main() {
 		return
 	}
 	reader := exec.Command(os.Args[0], "-as-peer")
-	var pipe io.Writer
-	pipe, err := reader.StdinPipe()
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := reader.Start(); err != nil {
-		log.Fatal(err)
-	}
+	var pipe io.Writer = run.Must(reader.StdinPipe())
+	run.Check(reader.Start())
 	h := &handler{}
 	pad := string(make([]byte, 0))
 	for len(pad) < 400 {
@@ -90,8 +83,5 @@ func main() {
 		s := slog.New(slog.NewJSONHandler(pipe, nil))
 		h.log = func(who, what string) { s.Info("request", "who", who, "what", what, "more", pad) }
 	}
-	mux := http.NewServeMux()
-	mux.Handle("/order", h)
-	run.Profiles()
-	log.Fatal(run.ListenAndServe(mux))
+	run.ServePath("/order", h)
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"strings"
@@ -47,19 +46,10 @@ func (c *catalog) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // far is a network on the way to Redis: what it is given is there 1 ms later.
 func far() {
-	l, err := net.Listen("tcp", *run.Listen)
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := run.Must(net.Listen("tcp", *run.Listen))
 	for {
-		in, err := l.Accept()
-		if err != nil {
-			log.Fatal(err)
-		}
-		out, err := net.Dial("tcp", *run.Backend)
-		if err != nil {
-			log.Fatal(err)
-		}
+		in := run.Must(l.Accept())
+		out := run.Must(net.Dial("tcp", *run.Backend))
 		go io.Copy(in, out)
 		go func() {
 			for b := make([]byte, 64<<10); ; {
@@ -93,12 +83,7 @@ func main() {
 			p.ZAdd(ctx, "buyers:"+id, redis.Z{Score: float64(f), Member: fmt.Sprint("buyer", f)})
 			p.SAdd(ctx, "also:"+id, f)
 		}
-		if _, err := p.Exec(ctx); err != nil {
-			log.Fatal(err)
-		}
+		run.Must(p.Exec(ctx))
 	}
-	mux := http.NewServeMux()
-	mux.Handle("/product", c)
-	run.Profiles()
-	log.Fatal(run.ListenAndServe(mux))
+	run.ServePath("/product", c)
 }

@@ -80,9 +80,7 @@ func (r *room) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 func dial() *websocket.Conn {
 	conn, _, err := (&websocket.Dialer{}).Dial("ws://"+*run.Load+"/room", nil)
-	if err != nil {
-		log.Fatal(err)
-	}
+	run.Check(err)
 	return conn
 }
 
@@ -138,8 +136,5 @@ func main() {
 		}
 		run.Clients(talkers, 20*time.Millisecond, func(i int) error { return talk[i].say() })
 	}
-	mux := http.NewServeMux()
-	mux.Handle("/room", &room{members: map[*member]bool{}})
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	run.ServePath("/room", &room{members: map[*member]bool{}})
 }

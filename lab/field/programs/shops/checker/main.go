@@ -6,7 +6,6 @@
 package main
 
 import (
-	"log"
 	"math/rand/v2"
 	"net"
 	"sync/atomic"
@@ -48,10 +47,7 @@ func (t *target) watch(interval time.Duration) {
 func main() {
 	run.Parse("herd")
 	if *run.AsPeer {
-		l, err := net.Listen("tcp", *run.Listen)
-		if err != nil {
-			log.Fatal(err)
-		}
+		l := run.Must(net.Listen("tcp", *run.Listen))
 		for {
 			if c, err := l.Accept(); err == nil {
 				c.Close()

@@ -7,7 +7,6 @@ package main
 
 import (
 	"fmt"
-	"log"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -81,7 +80,6 @@ func main() {
 	r := chi.NewRouter()
 	r.Use(middleware.RequestID, middleware.RealIP, middleware.Recoverer, middleware.Timeout(time.Minute), s.counted, signed)
 	r.Get("/{page}", s.ServeHTTP)
-	run.Profiles()
 	// All pages have one pattern.
-	log.Fatal(http.ListenAndServe(*run.Listen, r))
+	run.ServeRequests(r)
 }

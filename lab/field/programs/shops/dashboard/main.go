@@ -7,7 +7,6 @@ package main
 
 import (
 	"fmt"
-	"log"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -60,8 +59,5 @@ func main() {
 			}
 		}
 	}()
-	mux := http.NewServeMux()
-	mux.Handle("/dashboard", d)
-	run.Profiles()
-	log.Fatal(run.ListenAndServe(mux))
+	run.ServePath("/dashboard", d)
 }

@@ -9,7 +9,6 @@ import (
 	"image"
 	"image/color"
 	"image/png"
-	"log"
 	"net/http"
 	"sync"
 
@@ -61,6 +60,5 @@ func main() {
 	e.HideBanner, e.HidePort = true, true
 	e.Use(middleware.Recover(), middleware.RequestID(), middleware.Secure())
 	e.GET("/thumbnail", thumbnail)
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, e))
+	run.ServeRequests(e)
 }

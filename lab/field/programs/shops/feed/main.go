@@ -6,7 +6,6 @@ package main
 import (
 	"bufio"
 	"fmt"
-	"log"
 	"net/http"
 	"strconv"
 	"strings"
@@ -61,10 +60,7 @@ func (f *feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (f *feed) health(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "ok") }
 
 func listen() {
-	resp, err := http.Get("http://" + *run.Load + "/events")
-	if err != nil {
-		log.Fatal(err)
-	}
+	resp := run.Must(http.Get("http://" + *run.Load + "/events"))
 	for in := bufio.NewScanner(resp.Body); in.Scan(); {
 		if ns, ok := strings.CutPrefix(in.Text(), "data: "); ok {
 			at, err := strconv.ParseInt(ns, 10, 64)
@@ -86,6 +82,5 @@ func main() {
 	mux := http.NewServeMux()
 	mux.Handle("/events", f)
 	mux.HandleFunc("/healthz", f.health)
-	run.Profiles()
-	log.Fatal(run.ListenAndServe(mux))
+	run.ServeRequests(mux)
 }

@@ -81,9 +81,7 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func main() {
 	run.Parse("report")
 	s := &shop{orders: map[int]int{}, recorder: trace.NewFlightRecorder(trace.FlightRecorderConfig{MinAge: 2 * time.Second, MaxBytes: 4 << 20})}
-	if err := s.recorder.Start(); err != nil {
-		log.Fatal(err)
-	}
+	run.Check(s.recorder.Start())
 	go func() {
 		for range time.Tick(2500 * time.Millisecond) {
 			s.report()

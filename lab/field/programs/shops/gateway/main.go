@@ -96,22 +96,13 @@ func main() {
 		if addr = "127.0.0.1:0"; *run.AsPeer {
 			addr = *run.Listen
 		}
-		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			log.Fatal(err)
-		}
+		l := run.Must(net.Listen("tcp", addr))
 		if addr = l.Addr().String(); *run.AsPeer {
 			run.Profiles()
 			serve(l)
 		}
 		go serve(l)
 	}
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		log.Fatal(err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/price", &gateway{conn})
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	conn := run.Must(grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials())))
+	run.ServePath("/price", &gateway{conn})
 }

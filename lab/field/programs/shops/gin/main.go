@@ -7,7 +7,6 @@ package main
 
 import (
 	"io"
-	"log"
 	"net/http"
 	"time"
 
@@ -53,17 +52,11 @@ func named(c *gin.Context) {
 
 func main() {
 	run.Parse("serial")
-	if *run.AsPeer {
-		log.Fatal(http.ListenAndServe(*run.Listen, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			time.Sleep(4 * time.Millisecond)
-			io.WriteString(w, "7")
-		})))
-	}
+	run.AnswerAsPeer(4*time.Millisecond, "7")
 	gin.SetMode(gin.ReleaseMode)
 	e := gin.New()
 	e.Use(gin.LoggerWithWriter(io.Discard), gin.Recovery(), named)
 	e.GET("/basket", basket)
-	run.Profiles()
 	// Gin writes a route's pattern nowhere outside of itself; there is one.
-	log.Fatal(http.ListenAndServe(*run.Listen, e))
+	run.ServeRequests(e)
 }

@@ -9,7 +9,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"fmt"
-	"log"
 	"sync"
 	"time"
 
@@ -49,9 +48,7 @@ func main() {
 	m := &mailer{}
 	c := cron.New()
 	for customer := range 40 {
-		if _, err := c.AddFunc("@every 1s", func() { m.report(customer) }); err != nil {
-			log.Fatal(err)
-		}
+		run.Must(c.AddFunc("@every 1s", func() { m.report(customer) }))
 	}
 	run.Profiles()
 	c.Run()

@@ -38,23 +38,15 @@ func split(addr string) (host string, port int, err error) {
 func main() {
 	run.Parse("serial")
 	if *run.Load != "" {
-		c, err := nats.Connect("nats://" + *run.Load)
-		if err != nil {
-			log.Fatal(err)
-		}
+		c := run.Must(nats.Connect("nats://" + *run.Load))
 		run.Clients(12, 40*time.Millisecond, func(i int) error {
 			_, err := c.Request("letters", []byte(fmt.Sprint("letter ", i)), 5*time.Second)
 			return err
 		})
 	}
 	host, port, err := split(*run.Listen)
-	if err != nil {
-		log.Fatal(err)
-	}
-	s, err := server.NewServer(&server.Options{Host: host, Port: port, NoSigs: true})
-	if err != nil {
-		log.Fatal(err)
-	}
+	run.Check(err)
+	s := run.Must(server.NewServer(&server.Options{Host: host, Port: port, NoSigs: true}))
 	go s.Start()
 	if !s.ReadyForConnections(10 * time.Second) {
 		log.Fatal("the server does not start")
@@ -63,14 +55,9 @@ func main() {
 	if run.Fault("serial") {
 		n = 1
 	}
-	c, err := nats.Connect(s.ClientURL())
-	if err != nil {
-		log.Fatal(err)
-	}
+	c := run.Must(nats.Connect(s.ClientURL()))
 	for range n {
-		if _, err := c.QueueSubscribe("letters", "mail", handle); err != nil {
-			log.Fatal(err)
-		}
+		run.Must(c.QueueSubscribe("letters", "mail", handle))
 	}
 	run.Profiles()
 	select {}

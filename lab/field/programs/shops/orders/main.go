@@ -7,7 +7,6 @@ package main
 import (
 	"database/sql"
 	"encoding/json"
-	"log"
 	"net/http"
 	"strconv"
 	"sync"
@@ -87,10 +86,7 @@ func (s *store) stocked(w http.ResponseWriter, r *http.Request) {
 
 func main() {
 	run.Parse("pool", "lock")
-	db, err := sql.Open("pgx", *run.Backend)
-	if err != nil {
-		log.Fatal(err)
-	}
+	db := run.Must(sql.Open("pgx", *run.Backend))
 	db.SetMaxOpenConns(20)
 	db.SetMaxIdleConns(20)
 	if run.Fault("pool") {
@@ -101,14 +97,11 @@ func main() {
 		`insert into orders (item, count, note) select i % 100, i % 7, 'note ' || i from generate_series(1, 5000) i where not exists (select from orders)`,
 		`create index if not exists orders_item on orders (item)`,
 	} {
-		if _, err := db.Exec(q); err != nil {
-			log.Fatal(err)
-		}
+		run.Must(db.Exec(q))
 	}
 	s := &store{db: db, stock: map[int]int{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/orders", s.list)
 	mux.HandleFunc("/stock", s.stocked)
-	run.Profiles()
-	log.Fatal(run.ListenAndServe(mux))
+	run.ServeRequests(mux)
 }

@@ -7,7 +7,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"time"
 
@@ -45,18 +44,10 @@ func (p *pricing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func main() {
 	run.Parse("limit")
-	if *run.AsPeer {
-		log.Fatal(http.ListenAndServe(*run.Listen, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			time.Sleep(time.Millisecond)
-			fmt.Fprint(w, "9.99")
-		})))
-	}
+	run.AnswerAsPeer(time.Millisecond, "9.99")
 	p := &pricing{rate.NewLimiter(5000, 100)}
 	if run.Fault("limit") {
 		p.limit = rate.NewLimiter(160, 1)
 	}
-	mux := http.NewServeMux()
-	mux.Handle("/price", p)
-	run.Profiles()
-	log.Fatal(run.ListenAndServe(mux))
+	run.ServePath("/price", p)
 }

@@ -7,7 +7,6 @@ package main
 
 import (
 	"fmt"
-	"log"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -26,9 +25,7 @@ func (q *queue) listen(c net.PacketConn) {
 	var b [1500]byte
 	for {
 		n, _, err := c.ReadFrom(b[:])
-		if err != nil {
-			log.Fatal(err)
-		}
+		run.Check(err)
 		q.events <- string(b[:n])
 	}
 }
@@ -62,10 +59,7 @@ func (q *queue) metrics(w http.ResponseWriter, r *http.Request) {
 
 // send sends 250 events a second.
 func send(addr string) {
-	c, err := net.Dial("udp", addr)
-	if err != nil {
-		log.Fatal(err)
-	}
+	c := run.Must(net.Dial("udp", addr))
 	for i := 0; ; i++ {
 		fmt.Fprintf(c, "event %d", i)
 		time.Sleep(4 * time.Millisecond)
@@ -78,16 +72,10 @@ func main() {
 		send(*run.Load)
 	}
 	q := &queue{events: make(chan string, 10000)}
-	c, err := net.ListenPacket("udp", *run.Listen)
-	if err != nil {
-		log.Fatal(err)
-	}
+	c := run.Must(net.ListenPacket("udp", *run.Listen))
 	go q.listen(c)
 	for range 4 {
 		go q.consume()
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("/metrics", q.metrics)
-	run.Profiles()
-	log.Fatal(run.ListenAndServe(mux))
+	run.ServePath("/metrics", http.HandlerFunc(q.metrics))
 }

@@ -9,7 +9,6 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"log"
 	"net/http"
 	"sync"
 	"time"
@@ -37,9 +36,7 @@ func work(n int) uint64 {
 func (m *market) update(slots *semaphore.Weighted) {
 	var wg sync.WaitGroup
 	for n := range 80 {
-		if err := slots.Acquire(context.Background(), 1); err != nil {
-			log.Fatal(err)
-		}
+		run.Check(slots.Acquire(context.Background(), 1))
 		wg.Go(func() {
 			defer slots.Release(1)
 			q := work(n)
@@ -71,8 +68,5 @@ func main() {
 			m.update(slots)
 		}
 	}()
-	mux := http.NewServeMux()
-	mux.HandleFunc("/quote", m.quote)
-	run.Profiles()
-	log.Fatal(run.ListenAndServe(mux))
+	run.ServePath("/quote", http.HandlerFunc(m.quote))
 }

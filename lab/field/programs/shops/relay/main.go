@@ -5,7 +5,6 @@ package main
 
 import (
 	"io"
-	"log"
 	"net/http"
 	"time"
 
@@ -28,18 +27,10 @@ func (y *relay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func main() {
 	run.Parse("conns")
-	if *run.AsPeer {
-		log.Fatal(http.ListenAndServe(*run.Listen, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			time.Sleep(5 * time.Millisecond)
-			io.WriteString(w, "a page")
-		})))
-	}
+	run.AnswerAsPeer(5*time.Millisecond, "a page")
 	t := &http.Transport{MaxIdleConnsPerHost: 50}
 	if run.Fault("conns") {
 		t.MaxConnsPerHost = 1
 	}
-	mux := http.NewServeMux()
-	mux.Handle("/page", &relay{&http.Client{Transport: t}})
-	run.Profiles()
-	log.Fatal(run.ListenAndServe(mux))
+	run.ServePath("/page", &relay{&http.Client{Transport: t}})
 }

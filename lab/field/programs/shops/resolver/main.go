@@ -91,10 +91,7 @@ func slow(w dns.ResponseWriter, m *dns.Msg) {
 	}
 	answer := new(dns.Msg)
 	answer.SetReply(m)
-	rr, err := dns.NewRR(m.Question[0].Name + " 300 IN A 192.0.2.1")
-	if err != nil {
-		log.Fatal(err)
-	}
+	rr := run.Must(dns.NewRR(m.Question[0].Name + " 300 IN A 192.0.2.1"))
 	answer.Answer = []dns.RR{rr}
 	w.WriteMsg(answer)
 }

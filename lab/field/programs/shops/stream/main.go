@@ -62,15 +62,10 @@ func produce(ctx context.Context, c *kgo.Client) {
 
 func main() {
 	run.Parse("commit")
-	if *run.AsPeer {
-		log.Fatal(http.ListenAndServe(*run.Listen, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { time.Sleep(2 * time.Millisecond) })))
-	}
+	run.AnswerAsPeer(2*time.Millisecond, "")
 	ctx := context.Background()
 	if *run.Load != "" {
-		c, err := kgo.NewClient(kgo.SeedBrokers(*run.Backend), kgo.AllowAutoTopicCreation())
-		if err != nil {
-			log.Fatal(err)
-		}
+		c := run.Must(kgo.NewClient(kgo.SeedBrokers(*run.Backend), kgo.AllowAutoTopicCreation()))
 		go produce(ctx, c)
 		run.End()
 	}
@@ -79,10 +74,7 @@ func main() {
 	if run.Fault("commit") {
 		options = append(options, kgo.DisableAutoCommit())
 	}
-	c, err := kgo.NewClient(options...)
-	if err != nil {
-		log.Fatal(err)
-	}
+	c := run.Must(kgo.NewClient(options...))
 	go consume(ctx, c)
 	run.Profiles()
 	select {}

@@ -54,10 +54,7 @@ func (d *desk) order(w http.ResponseWriter, r *http.Request) {
 func main() {
 	run.Parse("backoff")
 	if *run.AsPeer {
-		l, err := net.Listen("tcp", *run.Listen)
-		if err != nil {
-			log.Fatal(err)
-		}
+		l := run.Must(net.Listen("tcp", *run.Listen))
 		s := grpc.NewServer()
 		grpc_health_v1.RegisterHealthServer(s, new(register))
 		log.Fatal(s.Serve(l))
@@ -66,12 +63,8 @@ func main() {
 	if run.Fault("backoff") {
 		pause = "0.06s"
 	}
-	conn, err := grpc.NewClient(*run.Peer, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultServiceConfig(fmt.Sprintf(policy, pause)))
-	if err != nil {
-		log.Fatal(err)
-	}
+	conn := run.Must(grpc.NewClient(*run.Peer, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultServiceConfig(fmt.Sprintf(policy, pause))))
 	d := &desk{grpc_health_v1.NewHealthClient(conn)}
 	http.HandleFunc("/order", d.order)
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, nil))
+	run.ServeRequests(nil)
 }

@@ -55,8 +55,41 @@ func Parse(faults ...string) {
 // Fault says whether the program has this fault.
 func Fault(name string) bool { return *fault == name }
 
-// ListenAndServe serves requests.
-func ListenAndServe(h http.Handler) error { return http.ListenAndServe(*Listen, h) }
+// Must returns the value of a call, and ends the program if it failed.
+func Must[T any](value T, err error) T {
+	Check(err)
+	return value
+}
+
+// Check ends the program if there is an error.
+func Check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// AnswerAsPeer answers all requests after a pause if the program is the other service; otherwise it does nothing.
+func AnswerAsPeer(pause time.Duration, answer string) {
+	if *AsPeer {
+		log.Fatal(http.ListenAndServe(*Listen, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(pause)
+			io.WriteString(w, answer)
+		})))
+	}
+}
+
+// ServePath serves requests for one path, and the profiles.
+func ServePath(path string, h http.Handler) {
+	mux := http.NewServeMux()
+	mux.Handle(path, h)
+	ServeRequests(mux)
+}
+
+// ServeRequests serves requests, and the profiles.
+func ServeRequests(h http.Handler) {
+	Profiles()
+	log.Fatal(http.ListenAndServe(*Listen, h))
+}
 
 // Profiles serves the profiles. A program calls it when it is ready, so who
 // waits for an answer there waits for the program.
@@ -71,10 +104,7 @@ func Profiles() {
 // Serve serves the profiles' address by a mux of the program's own.
 func Serve(mux *http.ServeMux) {
 	mux.HandleFunc("/samples", func(w http.ResponseWriter, _ *http.Request) { tell(w) })
-	l, err := net.Listen("tcp", *profile)
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := Must(net.Listen("tcp", *profile))
 	go func() { log.Fatal(http.Serve(l, mux)) }()
 }
 

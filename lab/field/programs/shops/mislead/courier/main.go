@@ -5,7 +5,6 @@ package main
 
 import (
 	"fmt"
-	"log"
 	"net/http"
 	"time"
 
@@ -38,6 +37,5 @@ func main() {
 		a, err := c.deliver("letter")
 		fmt.Fprintln(w, a, err)
 	})
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, nil))
+	run.ServeRequests(nil)
 }

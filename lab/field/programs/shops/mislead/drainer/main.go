@@ -8,7 +8,6 @@ package main
 import (
 	"fmt"
 	"hash/crc32"
-	"log"
 	"net/http"
 	"time"
 
@@ -62,6 +61,5 @@ func main() {
 	d := &drainer{make(chan job, 1000), make(chan struct{})}
 	http.HandleFunc("/job", d.enqueue)
 	go d.work()
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, nil))
+	run.ServeRequests(nil)
 }

@@ -44,6 +44,5 @@ func main() {
 	}
 	s := &scanner{sync.Pool{New: func() any { return wire.Dial(*run.Peer) }}}
 	http.HandleFunc("/scan", s.scan)
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, nil))
+	run.ServeRequests(nil)
 }

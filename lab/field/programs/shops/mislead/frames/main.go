@@ -8,7 +8,6 @@ import (
 	"bufio"
 	"encoding/binary"
 	"io"
-	"log"
 	"net"
 	"sync"
 	"time"
@@ -70,10 +69,7 @@ func main() {
 			at map[uint32]chan []byte
 			n  uint32
 		}
-		c, err := net.Dial("tcp", *run.Load)
-		if err != nil {
-			log.Fatal(err)
-		}
+		c := run.Must(net.Dial("tcp", *run.Load))
 		h := &half{c: c, at: map[uint32]chan []byte{}}
 		go func() {
 			for r := bufio.NewReader(c); ; {
@@ -98,16 +94,10 @@ func main() {
 			return nil
 		})
 	}
-	l, err := net.Listen("tcp", *run.Listen)
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := run.Must(net.Listen("tcp", *run.Listen))
 	run.Profiles()
 	for {
-		c, err := l.Accept()
-		if err != nil {
-			log.Fatal(err)
-		}
+		c := run.Must(l.Accept())
 		go (&session{conn: c}).loop()
 	}
 }

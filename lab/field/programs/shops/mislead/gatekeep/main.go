@@ -4,7 +4,6 @@ package main
 
 import (
 	"io"
-	"log"
 	"net/http"
 	"time"
 
@@ -35,6 +34,5 @@ func main() {
 	g := &gate{make(chan struct{})}
 	go g.issue(90)
 	http.HandleFunc("/enter", g.enter)
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, nil))
+	run.ServeRequests(nil)
 }

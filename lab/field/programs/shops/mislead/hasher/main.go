@@ -12,7 +12,6 @@ import "C"
 
 import (
 	"fmt"
-	"log"
 	"net/http"
 
 	"shop.example/shops/internal/run"
@@ -25,6 +24,5 @@ func digest(w http.ResponseWriter, r *http.Request) {
 func main() {
 	run.Parse("c")
 	http.HandleFunc("/digest", digest)
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, nil))
+	run.ServeRequests(nil)
 }

@@ -8,7 +8,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"time"
@@ -59,21 +58,15 @@ func learn() {
 func main() {
 	run.Parse("slow")
 	if *run.AsPeer {
-		c, err := net.ListenPacket("udp", *run.Listen)
-		if err != nil {
-			log.Fatal(err)
-		}
+		c := run.Must(net.ListenPacket("udp", *run.Listen))
 		for b := make([]byte, 100); ; {
 			_, from, err := c.ReadFrom(b)
-			if err != nil {
-				log.Fatal(err)
-			}
+			run.Check(err)
 			time.AfterFunc(19*time.Millisecond, func() { c.WriteTo([]byte("found"), from) })
 		}
 	}
 	http.HandleFunc("/search", search)
 	http.HandleFunc("/warm", warm)
 	go learn()
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, nil))
+	run.ServeRequests(nil)
 }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"crypto/sha256"
-	"log"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -20,10 +19,7 @@ type intake struct {
 
 // take waits for the next parcels.
 func (i *intake) take() []string {
-	line, err := i.broker.Ask("next")
-	if err != nil {
-		log.Fatal(err)
-	}
+	line := run.Must(i.broker.Ask("next"))
 	return strings.Fields(line)
 }
 

@@ -71,6 +71,5 @@ func main() {
 		go k.cook()
 	}
 	http.HandleFunc("/order", k.serve)
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, nil))
+	run.ServeRequests(nil)
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"log"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -54,9 +53,7 @@ func main() {
 		for _, c := range conns[:20] {
 			go func() {
 				for {
-					if _, err := c.Ask("wait"); err != nil {
-						log.Fatal(err)
-					}
+					run.Must(c.Ask("wait"))
 				}
 			}()
 		}

@@ -7,7 +7,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"log"
 	"math/rand/v2"
 	"net/http"
 	"sync"
@@ -76,9 +75,7 @@ func (n *news) flush() {
 		if len(all) == 0 {
 			continue
 		}
-		if _, err := n.archive.Ask("keep"); err != nil {
-			log.Fatal(err)
-		}
+		run.Must(n.archive.Ask("keep"))
 		for _, c := range all {
 			close(c)
 		}
@@ -99,6 +96,5 @@ func main() {
 	}
 	http.HandleFunc("/read", n.read)
 	http.HandleFunc("/write", n.write)
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, nil))
+	run.ServeRequests(nil)
 }

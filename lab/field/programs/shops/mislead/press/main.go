@@ -5,7 +5,6 @@ package main
 import (
 	"crypto/sha512"
 	"fmt"
-	"log"
 	"net/http"
 
 	"shop.example/shops/internal/run"
@@ -44,6 +43,5 @@ func main() {
 		go work()
 	}
 	http.HandleFunc("/", show)
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, nil))
+	run.ServeRequests(nil)
 }

@@ -7,7 +7,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"sync"
 	"time"
@@ -76,8 +75,7 @@ func main() {
 	s := &storefront{sync.Pool{New: dial}, sync.Pool{New: dial}}
 	http.HandleFunc("/quote", s.quote)
 	http.HandleFunc("/rates", s.currency)
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, nil))
+	run.ServeRequests(nil)
 }
 
 func max2(a, b error) error {

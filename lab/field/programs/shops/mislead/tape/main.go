@@ -3,7 +3,6 @@ package main
 
 import (
 	"fmt"
-	"log"
 	"net/http"
 	"sync"
 	"time"
@@ -85,6 +84,5 @@ func main() {
 	go t.print(65 * time.Millisecond)
 	http.HandleFunc("/next", t.next)
 	http.HandleFunc("/follow", t.follow)
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, nil))
+	run.ServeRequests(nil)
 }

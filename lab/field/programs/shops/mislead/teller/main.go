@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
-	"log"
 	"net/http"
 	"sync"
 	"time"
@@ -52,6 +51,5 @@ func main() {
 	}
 	t := &teller{sync.Pool{New: func() any { return wire.Dial(*run.Peer) }}}
 	http.HandleFunc("/balance", t.balance)
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, nil))
+	run.ServeRequests(nil)
 }

@@ -7,7 +7,6 @@ package main
 
 import (
 	"fmt"
-	"log"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -62,6 +61,5 @@ func main() {
 	}
 	http.HandleFunc("/open", v.open)
 	http.HandleFunc("/time", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, time.Now()) })
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, nil))
+	run.ServeRequests(nil)
 }

@@ -4,10 +4,11 @@ package wire
 import (
 	"bufio"
 	"fmt"
-	"log"
 	"net"
 	"strings"
 	"time"
+
+	"shop.example/shops/internal/run"
 )
 
 // A Conn is a connection to a server. One at a time may use it.
@@ -23,9 +24,7 @@ func Dial(addr string) *Conn {
 		time.Sleep(20 * time.Millisecond)
 		c, err = net.Dial("tcp", addr)
 	}
-	if err != nil {
-		log.Fatal(err)
-	}
+	run.Check(err)
 	return &Conn{c, bufio.NewReader(c)}
 }
 
@@ -40,15 +39,9 @@ func (c *Conn) Ask(question string) (string, error) {
 
 // Serve answers questions until the process ends.
 func Serve(addr string, answer func(question string) string) {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := run.Must(net.Listen("tcp", addr))
 	for {
-		c, err := l.Accept()
-		if err != nil {
-			log.Fatal(err)
-		}
+		c := run.Must(l.Accept())
 		go func() {
 			defer c.Close()
 			for r := bufio.NewScanner(c); r.Scan(); {
