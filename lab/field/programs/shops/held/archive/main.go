@@ -7,7 +7,6 @@ package main
 
 import (
 	"io"
-	"log"
 	"math/rand/v2"
 	"net/http"
 
@@ -38,10 +37,7 @@ func (a *archive) document(id string) ([]byte, error) {
 
 // pack packs documents for ever.
 func pack() {
-	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithEncoderConcurrency(1))
-	if err != nil {
-		log.Fatal(err)
-	}
+	e := run.Must(zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithEncoderConcurrency(1)))
 	document := make([]byte, 1<<20)
 	for i := range document {
 		document[i] = "etaoin shrdlu"[rand.IntN(13)]
@@ -53,16 +49,11 @@ func pack() {
 
 func main() {
 	run.Parse("pack")
-	if *run.AsPeer {
-		log.Fatal(http.ListenAndServe(*run.Listen, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "a document") })))
-	}
+	run.AnswerAsPeer(0, "a document")
 	if run.Fault("pack") {
 		for range 3 {
 			go pack()
 		}
 	}
-	mux := http.NewServeMux()
-	mux.Handle("/document", &archive{&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 50}}})
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	run.ServePath("/document", &archive{&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 50}}})
 }

@@ -8,7 +8,6 @@ package main
 import (
 	"context"
 	"io"
-	"log"
 	"net/http"
 	"time"
 
@@ -57,15 +56,7 @@ func (b *booking) ticket(seat string) error {
 
 func main() {
 	run.Parse("one")
-	if *run.AsPeer {
-		log.Fatal(http.ListenAndServe(*run.Listen, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			time.Sleep(5 * time.Millisecond)
-			io.WriteString(w, "ticket")
-		})))
-	}
+	run.AnswerAsPeer(5*time.Millisecond, "ticket")
 	b := &booking{redsync.New(goredis.NewPool(redis.NewClient(&redis.Options{Addr: *run.Backend, PoolSize: 50}))), &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 50}}}
-	mux := http.NewServeMux()
-	mux.Handle("/book", b)
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	run.ServePath("/book", b)
 }

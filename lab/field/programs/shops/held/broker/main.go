@@ -76,15 +76,9 @@ func main() {
 		})))
 	}
 	s := mqtt.New(&mqtt.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err := s.AddHook(&guard{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 50}}, may: map[string]bool{"heat": true}}, nil); err != nil {
-		log.Fatal(err)
-	}
-	if err := s.AddListener(listeners.NewTCP(listeners.Config{ID: "tcp", Address: *run.Listen})); err != nil {
-		log.Fatal(err)
-	}
-	if err := s.Serve(); err != nil {
-		log.Fatal(err)
-	}
+	run.Check(s.AddHook(&guard{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 50}}, may: map[string]bool{"heat": true}}, nil))
+	run.Check(s.AddListener(listeners.NewTCP(listeners.Config{ID: "tcp", Address: *run.Listen})))
+	run.Check(s.Serve())
 	run.Profiles()
 	run.End()
 }

@@ -6,7 +6,6 @@ package main
 
 import (
 	"io"
-	"log"
 	"net/http"
 	"time"
 
@@ -46,22 +45,11 @@ func (c *crew) work() error {
 
 func main() {
 	run.Parse("few")
-	if *run.AsPeer {
-		log.Fatal(http.ListenAndServe(*run.Listen, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			time.Sleep(8 * time.Millisecond)
-			io.WriteString(w, "ok")
-		})))
-	}
+	run.AnswerAsPeer(8*time.Millisecond, "ok")
 	size := 100
 	if run.Fault("few") {
 		size = 2
 	}
-	pool, err := ants.NewPool(size)
-	if err != nil {
-		log.Fatal(err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/work", &crew{pool, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}})
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	pool := run.Must(ants.NewPool(size))
+	run.ServePath("/work", &crew{pool, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}})
 }

@@ -8,7 +8,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"log"
 	"math/rand/v2"
 	"net/http"
 	"sync"
@@ -75,8 +74,5 @@ func main() {
 	}
 	d := &directory{people: build()}
 	go d.reload()
-	mux := http.NewServeMux()
-	mux.HandleFunc("/find", d.find)
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	run.ServePath("/find", http.HandlerFunc(d.find))
 }

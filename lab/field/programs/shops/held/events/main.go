@@ -7,7 +7,6 @@ package main
 import (
 	"encoding/binary"
 	"io"
-	"log"
 	"net/http"
 	"os"
 	"sync/atomic"
@@ -53,17 +52,8 @@ func (e *events) look(n uint64) error {
 
 func main() {
 	run.Parse("sync")
-	dir, err := os.MkdirTemp(".", "events")
-	if err != nil {
-		log.Fatal(err)
-	}
-	db, err := badger.Open(badger.DefaultOptions(dir).WithSyncWrites(run.Fault("sync")).WithLoggingLevel(badger.ERROR))
-	if err != nil {
-		log.Fatal(err)
-	}
+	dir := run.Must(os.MkdirTemp(".", "events"))
+	db := run.Must(badger.Open(badger.DefaultOptions(dir).WithSyncWrites(run.Fault("sync")).WithLoggingLevel(badger.ERROR)))
 	e := &events{db: db}
-	mux := http.NewServeMux()
-	mux.HandleFunc("/event", e.post)
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	run.ServePath("/event", http.HandlerFunc(e.post))
 }

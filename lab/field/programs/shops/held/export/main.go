@@ -8,7 +8,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"log"
 	"net/http"
 
 	"shop.example/shops/internal/run"
@@ -40,8 +39,5 @@ func main() {
 	for i := range 80000 {
 		cache = append(cache, &item{fmt.Sprint("item ", i), float64(i) / 7, map[string]string{"shelf": fmt.Sprint(i % 99), "row": fmt.Sprint(i % 7)}})
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("/list", list)
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	run.ServePath("/list", http.HandlerFunc(list))
 }

@@ -52,8 +52,5 @@ func main() {
 	c.Logger = nil
 	c.RetryMax, c.RetryWaitMin, c.RetryWaitMax = 8, 20*time.Millisecond, 40*time.Millisecond
 	c.HTTPClient.Transport.(*http.Transport).MaxIdleConnsPerHost = 50
-	mux := http.NewServeMux()
-	mux.Handle("/stock", &fetcher{c})
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	run.ServePath("/stock", &fetcher{c})
 }

@@ -6,7 +6,6 @@ package main
 
 import (
 	"fmt"
-	"log"
 	"net/http"
 	"os"
 
@@ -33,15 +32,9 @@ func main() {
 	if run.Fault("sync") {
 		flags |= os.O_SYNC
 	}
-	f, err := os.OpenFile("gate.log", flags, 0o600)
-	if err != nil {
-		log.Fatal(err)
-	}
+	f := run.Must(os.OpenFile("gate.log", flags, 0o600))
 	l := logrus.New()
 	l.SetOutput(f)
 	l.SetFormatter(&logrus.JSONFormatter{})
-	mux := http.NewServeMux()
-	mux.Handle("/enter", &gate{l})
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	run.ServePath("/enter", &gate{l})
 }

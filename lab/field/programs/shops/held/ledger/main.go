@@ -79,17 +79,10 @@ func main() {
 			fmt.Fprint(w, time.Now().UnixNano())
 		})))
 	}
-	dir, err := os.MkdirTemp(".", "ledger")
-	if err != nil {
-		log.Fatal(err)
-	}
-	db, err := bbolt.Open(filepath.Join(dir, "ledger.db"), 0o600, &bbolt.Options{NoSync: true, NoGrowSync: true})
-	if err != nil {
-		log.Fatal(err)
-	}
+	dir := run.Must(os.MkdirTemp(".", "ledger"))
+	db := run.Must(bbolt.Open(filepath.Join(dir, "ledger.db"), 0o600, &bbolt.Options{NoSync: true, NoGrowSync: true}))
 	l := &ledger{db, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 50}}}
 	r := mux.NewRouter()
 	r.HandleFunc("/order/{item}", l.order)
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, r))
+	run.ServeRequests(r)
 }

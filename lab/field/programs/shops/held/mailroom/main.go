@@ -7,7 +7,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"time"
 
@@ -52,12 +51,7 @@ func (m *mailroom) send(to string) error {
 
 func main() {
 	run.Parse("few")
-	if *run.AsPeer {
-		log.Fatal(http.ListenAndServe(*run.Listen, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			time.Sleep(8 * time.Millisecond)
-			io.WriteString(w, "ok")
-		})))
-	}
+	run.AnswerAsPeer(8*time.Millisecond, "ok")
 	m := &mailroom{make(chan letter), resty.NewWithClient(&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 50}})}
 	workers := 50
 	if run.Fault("few") {
@@ -66,8 +60,5 @@ func main() {
 	for range workers {
 		go m.work()
 	}
-	mux := http.NewServeMux()
-	mux.Handle("/letter", m)
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	run.ServePath("/letter", m)
 }

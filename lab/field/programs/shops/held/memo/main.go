@@ -8,7 +8,6 @@ package main
 import (
 	"bufio"
 	"fmt"
-	"log"
 	"net"
 	"strings"
 	"sync"
@@ -64,10 +63,7 @@ func (m *memo) sweep() {
 func spill() { time.Sleep(15 * time.Millisecond) }
 
 func client(i int) (ask func() error) {
-	conn, err := net.Dial("tcp", *run.Load)
-	if err != nil {
-		log.Fatal(err)
-	}
+	conn := run.Must(net.Dial("tcp", *run.Load))
 	in, n := bufio.NewScanner(conn), 0
 	return func() error {
 		if n++; n%10 == 0 {
@@ -96,16 +92,10 @@ func main() {
 	if run.Fault("sweep") {
 		go m.sweep()
 	}
-	l, err := net.Listen("tcp", *run.Listen)
-	if err != nil {
-		log.Fatal(err)
-	}
+	l := run.Must(net.Listen("tcp", *run.Listen))
 	run.Profiles()
 	for {
-		conn, err := l.Accept()
-		if err != nil {
-			log.Fatal(err)
-		}
+		conn := run.Must(l.Accept())
 		go m.serve(conn)
 	}
 }

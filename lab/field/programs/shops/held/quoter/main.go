@@ -74,6 +74,5 @@ func main() {
 	mux := http.NewServeMux()
 	const quote = "/shop.v1.Quotes/Quote"
 	mux.Handle(quote, connect.NewUnaryHandler(quote, q.quote))
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	run.ServeRequests(mux)
 }

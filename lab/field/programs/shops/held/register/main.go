@@ -8,9 +8,7 @@ package main
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"time"
 
@@ -76,22 +74,9 @@ func (s *register) tax(ctx context.Context) (string, error) {
 
 func main() {
 	run.Parse("held")
-	if *run.AsPeer {
-		log.Fatal(http.ListenAndServe(*run.Listen, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			time.Sleep(6 * time.Millisecond)
-			fmt.Fprint(w, "19")
-		})))
-	}
-	db, err := sql.Open("sqlite", "file:register.db?_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)")
-	if err != nil {
-		log.Fatal(err)
-	}
+	run.AnswerAsPeer(6*time.Millisecond, "19")
+	db := run.Must(sql.Open("sqlite", "file:register.db?_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"))
 	db.SetMaxOpenConns(1)
-	if _, err := db.Exec("CREATE TABLE items (name TEXT PRIMARY KEY, price INT); CREATE TABLE sales (item TEXT, price INT, tax TEXT); INSERT INTO items VALUES ('pen', 3)"); err != nil {
-		log.Fatal(err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/sell", &register{db, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 50}}})
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	run.Must(db.Exec("CREATE TABLE items (name TEXT PRIMARY KEY, price INT); CREATE TABLE sales (item TEXT, price INT, tax TEXT); INSERT INTO items VALUES ('pen', 3)"))
+	run.ServePath("/sell", &register{db, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 50}}})
 }

@@ -7,7 +7,6 @@ package main
 
 import (
 	"fmt"
-	"log"
 	"net/http"
 	"regexp"
 	"strings"
@@ -59,6 +58,5 @@ func main() {
 	run.Parse("compile")
 	r := httprouter.New()
 	r.GET("/screen/:comment", newScreener().screen)
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, r))
+	run.ServeRequests(r)
 }

@@ -58,15 +58,9 @@ func (s *shelf) books10(w http.ResponseWriter, r *http.Request) {
 
 func main() {
 	run.Parse("memlimit")
-	books, err := lru.New[int, *book](10000)
-	if err != nil {
-		log.Fatal(err)
-	}
+	books := run.Must(lru.New[int, *book](10000))
 	for i := range 10000 {
 		books.Add(i, read(i))
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("/books", (&shelf{books}).books10)
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	run.ServePath("/books", http.HandlerFunc((&shelf{books}).books10))
 }

@@ -61,8 +61,5 @@ func main() {
 	s := &signup{&net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, *run.Peer)
 	}}}
-	mux := http.NewServeMux()
-	mux.Handle("/signup", s)
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	run.ServePath("/signup", s)
 }

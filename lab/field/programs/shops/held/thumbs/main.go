@@ -8,7 +8,6 @@ package main
 import (
 	"context"
 	"io"
-	"log"
 	"net/http"
 	"os/exec"
 	"time"
@@ -47,11 +46,6 @@ func (t *thumbs) shrink(ctx context.Context, picture string) ([]byte, error) {
 
 func main() {
 	run.Parse("exec")
-	if *run.AsPeer {
-		log.Fatal(http.ListenAndServe(*run.Listen, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "small") })))
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/thumb", &thumbs{&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 50}}})
-	run.Profiles()
-	log.Fatal(http.ListenAndServe(*run.Listen, mux))
+	run.AnswerAsPeer(0, "small")
+	run.ServePath("/thumb", &thumbs{&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 50}}})
 }

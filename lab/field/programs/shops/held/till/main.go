@@ -84,10 +84,7 @@ func main() {
 	run.Parse("lock", "calls", "places")
 	if *run.AsPeer {
 		if run.Fault("calls") {
-			l, err := net.Listen("tcp", *run.Listen)
-			if err != nil {
-				log.Fatal(err)
-			}
+			l := run.Must(net.Listen("tcp", *run.Listen))
 			rpc.Register(Bank{})
 			rpc.Accept(l)
 		}
