@@ -28,7 +28,8 @@ func (a *attribution) flushInterval(c *report.Cause) *queues.ServiceStats {
 }
 
 // checkFlushInterval is WL2004, flush-interval: requests wait for the next tick of a goroutine that works at a fixed interval
-// (attribution.flushInterval).
+// (attribution.flushInterval). A batch is served at the next tick: where requests wait through earlier ticks,
+// each has its own due time, and the interval only makes it later.
 func checkFlushInterval(attr *attribution, cand *candidate) Verdict {
 	top := cand.heaviestRoute(report.CauseSleep)
 	service := attr.flushInterval(top.Cause)
@@ -36,6 +37,10 @@ func checkFlushInterval(attr *attribution, cand *candidate) Verdict {
 	v.Cause = report.CauseSleep
 	interval := words.Brief(service.PeriodNS)
 	v.Title, v.Fix = textOf("title flush-interval", "interval", interval, "site", v.Site), textOf("fix flush-interval", "interval", interval)
+	if waitNS := top.TotalNS / int64(max(top.Requests, 1)); service.BatchSize < 1.5 && waitNS > service.PeriodNS {
+		v.Title = textOf("title coarse-timer", "interval", interval, "site", v.Site)
+		v.Fix = textOf("fix coarse-timer", "interval", interval, "wait", top.via[0].Site)
+	}
 	v.addEvidence(evidenceOf("evidence flush-interval", service.PeriodNS, "ns"))
 	v.addSlowEvidence(evidenceOf("evidence slow-wait-on", cand.gain.Slow.NS, "ns", "goroutine", goroutineText(top.via)))
 	v.addEvidence(evidenceOf("evidence flush-batch", service.BatchSize, "count"))
