@@ -115,6 +115,16 @@ func TestContinueOfServer(t *testing.T) {
 	check.True(t, strings.Contains(rep.Findings[0].Title, "100 Continue that does not come") && strings.HasPrefix(rep.Findings[0].Fix, "in net/http: do not send Expect: 100-continue") && strings.HasSuffix(rep.Findings[0].Fix, "or lower that time-out"), "%+v", rep.Findings[0])
 }
 
+// TestFallbackOfDialer: a dialer waits for an address that does not answer before it dials the next one. It fails if the report shows any
+// timer, or a retry.
+func TestFallbackOfDialer(t *testing.T) {
+	s := newServer()
+	s.serve(400*ms, "select", "runtime.selectgo", "net.(*sysDialer).dialParallel", "net.(*Dialer).DialContext", "main.lookup@/src/main.go:20")
+	rep := s.explain(t)
+	must.True(t, len(rep.Findings) != 0, "no findings")
+	check.True(t, strings.Contains(rep.Findings[0].Title, "address that does not answer") && strings.Contains(rep.Findings[0].Fix, `dial "tcp4"`) && strings.Contains(rep.Findings[0].Fix, "FallbackDelay"), "%+v", rep.Findings[0])
+}
+
 // TestSharedLockOfLibrary: requests try repeatedly to take a lock that other processes share. It fails if the report advises shorter
 // pauses and names no holder.
 func TestSharedLockOfLibrary(t *testing.T) {

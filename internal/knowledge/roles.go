@@ -136,6 +136,9 @@ const (
 	RateLimiter
 	SharedLock
 	ContinueWait
+	DialFallback
+	FlowControlWait
+	BodyWrite
 	BatchInterval
 	Pause
 	Deadline

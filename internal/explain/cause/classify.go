@@ -139,15 +139,16 @@ var stepCauses = [...]struct {
 	cause Cause
 	calls bool
 }{
-	critpath.Syscall:   {Syscall, true},
-	critpath.Sleep:     {Sleep, true},
-	critpath.Network:   {Network, true},
-	critpath.PollGap:   {SchedPoll, false},
-	critpath.Lock:      {Lock, true},
-	critpath.Chan:      {Chan, true},
-	critpath.Assist:    {GCAssist, false},
-	critpath.GCWait:    {GCWait, true},
-	critpath.StopWorld: {STW, false},
+	critpath.Syscall:     {Syscall, true},
+	critpath.Sleep:       {Sleep, true},
+	critpath.Network:     {Network, true},
+	critpath.FlowControl: {Network, true},
+	critpath.PollGap:     {SchedPoll, false},
+	critpath.Lock:        {Lock, true},
+	critpath.Chan:        {Chan, true},
+	critpath.Assist:      {GCAssist, false},
+	critpath.GCWait:      {GCWait, true},
+	critpath.StopWorld:   {STW, false},
 }
 
 // addRunning completes the last segment, of running time, with its site: divided at CPU samples if there are some, otherwise at the site of the event that

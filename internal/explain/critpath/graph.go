@@ -282,6 +282,11 @@ func (b *graphBuilder) addLeaf(part *graphPart, cursor *int64, start int64, step
 // to start. The decisions are those of Walker.followWait: a followed wait has a waker, any other wait is a leaf.
 func (b *graphBuilder) listWait(part *graphPart, frame *walkFrame, span *timeline.Span, start int64, cursor *int64) {
 	walker := b.walker
+	sender, heldUntil := walker.heldUpSender(part.g, span, start, *cursor)
+	if sender != 0 && heldUntil == *cursor {
+		b.listFollowed(part, start, cursor, partItem{step: Step{G: part.g, Kind: Chan, Stack: span.Stack, FollowedWait: -1}, waker: sender, kind: WaitSelect})
+		return
+	}
 	verdict := walker.judgeWait(frame, span, *cursor)
 	fullLength := fullLengthOf(span)
 	answer := frame.matchAnswer(&verdict, start, *cursor)
@@ -328,7 +333,15 @@ func (b *graphBuilder) listWait(part *graphPart, frame *walkFrame, span *timelin
 		b.addLeaf(part, cursor, start, verdict.step, fullLength)
 		return
 	}
-	wait := partItem{step: verdict.step, waker: span.Waker, kind: verdict.kind}
+	if sender != 0 {
+		start = heldUntil
+		frame.nextSpan++ // the rest of it is read again
+	}
+	b.listFollowed(part, start, cursor, partItem{step: verdict.step, waker: span.Waker, kind: verdict.kind})
+}
+
+// listFollowed adds a wait whose waker is followed, from start to the cursor, and moves the cursor back to start.
+func (b *graphBuilder) listFollowed(part *graphPart, start int64, cursor *int64, wait partItem) {
 	wait.step.Start, wait.step.End = start, *cursor
 	*cursor = start
 	part.items = append(part.items, wait)

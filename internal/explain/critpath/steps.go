@@ -78,17 +78,18 @@ func (kind WaitKind) String() string { return waitKindNames[kind] }
 
 // Kinds of steps. The kinds of waits are for waits that the walk could not or need not follow.
 const (
-	Unknown   Kind = iota // no event: before the trace, or lost
-	CPU                   // running
-	Runnable              // ready, without a P
-	Syscall               // in the kernel or in C code
-	Sleep                 // a timer
-	Network               // waits for the poller
-	PollGap               // the end of a network wait, when no P polled the network
-	Lock                  // a semaphore wait without a visible waker
-	Chan                  // a channel wait without a visible waker
-	Assist                // GC mark assist, running or waiting
-	GCWait                // waits for a phase of garbage collection
-	StopWorld             // stops the world, or waits to stop it
-	Remote                // waits for a request of another process: see RemoteAnswer
+	Unknown     Kind = iota // no event: before the trace, or lost
+	CPU                     // running
+	Runnable                // ready, without a P
+	Syscall                 // in the kernel or in C code
+	Sleep                   // a timer
+	Network                 // waits for the poller
+	PollGap                 // the end of a network wait, when no P polled the network
+	Lock                    // a semaphore wait without a visible waker
+	Chan                    // a channel wait without a visible waker
+	Assist                  // GC mark assist, running or waiting
+	GCWait                  // waits for a phase of garbage collection
+	StopWorld               // stops the world, or waits to stop it
+	FlowControl             // waits until the peer allows more bytes of a request's body
+	Remote                  // waits for a request of another process: see RemoteAnswer
 )

@@ -54,11 +54,17 @@ func (w *Walker) judgeWait(frame *walkFrame, span *timeline.Span, end int64) wai
 		if hasEnded && span.Waker == 0 {
 			step.Kind, v.endedByTimer = Sleep, true // a timer's channel
 		}
+		if roles.Has(knowledge.FlowControlWait) && !roles.Has(knowledge.AnswerWrite) {
+			step.Kind, v.kind, v.endedByTimer = FlowControl, WaitOther, false
+		}
 	case reasonSend:
 		step.Kind, v.kind = Chan, WaitSend
 	case reasonCond:
 		step.Kind, v.kind = Lock, WaitCond
 		v.mayBeFutile = hasEnded && span.Waker != 0 && span.Waker != frame.g
+		if roles.Has(knowledge.FlowControlWait) {
+			step.Kind, v.kind, v.mayBeFutile = FlowControl, WaitOther, false
+		}
 	case reasonSync:
 		step.Kind, v.kind = Lock, WaitLock
 		switch {

@@ -52,6 +52,8 @@ const maxNesting = 256
 //     waits, the waker's request is the news that was waited for: the time before is a wait for its client.
 //   - The event loop of a connection waits for packets, timers and other requests. If it was idle before the event
 //     that counts, the time before that was not its own, but that of the goroutine that brought the event.
+//   - The reader of a connection of HTTP/2 ends the wait for an answer. If flow control held up the request's body, the time until
+//     then is that of the goroutine that sends the body.
 //   - If Broadcast wakes a waiter of a Cond, which finds its condition false and waits again, the wake was not the
 //     cause: only the last wake counts. This does not hold for locks and Signal. A lock's waiter that was woken and
 //     lost waited for a holder each time, and Signal wakes one chosen waiter: those waits are followed one by one.
@@ -78,6 +80,7 @@ type Walker struct {
 	functions     knowledge.Index[tracefmt.StringID]
 	stackRoles    []knowledge.Roles // by stack
 	spans         []timeline.Span
+	senderSpans   []timeline.Span // see heldUpSender
 	frames        []walkFrame
 	steps         []Step
 	reasonClasses []waitReason // by string
@@ -248,6 +251,10 @@ func (w *Walker) emitSpan(frame *walkFrame, span *timeline.Span, start int64, cu
 // (earlier if vain waits are merged) to the cursor, and returns true. Otherwise it adds the wait, or the parts of another
 // process's answer, as steps and returns false.
 func (w *Walker) followWait(frame *walkFrame, span *timeline.Span, start int64, cursor *int64) (entered bool) {
+	sender, heldUntil := w.heldUpSender(frame.g, span, start, *cursor)
+	if sender != 0 && heldUntil == *cursor {
+		return w.followSender(*frame, span, sender, start, *cursor)
+	}
 	v := w.judgeWait(frame, span, *cursor)
 	if frame.followedWait >= 0 && w.endsEarlierRequest(span, &v) {
 		// Earlier requests of the waker have no part in this wait.
@@ -289,10 +296,16 @@ func (w *Walker) followWait(frame *walkFrame, span *timeline.Span, start int64, 
 		followedWait = int32(len(w.FollowedWaits))
 		w.FollowedWaits = append(w.FollowedWaits, FollowedWait{Kind: v.kind, Stack: span.Stack, WakerStack: span.WakerStack, Parent: frame.followedWait, G: frame.g, Waker: span.Waker, Start: min(span.Start, start), End: span.End})
 	}
-	outer := *frame
+	if sender != 0 {
+		start = heldUntil
+	}
+	outer, depth := *frame, len(w.frames)
 	if !w.enterGoroutine(span.Waker, start, *cursor, followedWait) {
 		w.emitStep(cursor, start, v.step) // the wait itself is the step
 		return false
+	}
+	if sender != 0 {
+		w.frames[depth-1].nextSpan++ // the rest of the wait is read again
 	}
 	w.inheritAnswers(outer)
 	return true

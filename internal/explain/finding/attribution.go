@@ -51,11 +51,14 @@ type causeSite struct {
 }
 
 // causeSiteOf returns a cause with the line of the service that leads to its site. Network waits for clients have the cause
-// "inbound", so that they differ from waits for peers.
+// "inbound", and those for flow control flowCause, so that they differ from waits for answers.
 func causeSiteOf(c *report.Cause) causeSite {
 	site := causeSite{cause: c.Cause, site: c.Site.OwnLine().Key()}
-	if c.Cause == report.CauseNetwork && c.Kind == "inbound" {
+	switch {
+	case c.Cause == report.CauseNetwork && c.Kind == "inbound":
 		site.cause = "inbound"
+	case verdict.KindOf(c) == verdict.FlowControl:
+		site.cause = flowCause
 	}
 	return site
 }

@@ -85,6 +85,8 @@ type Input struct {
 	HolderLines []queues.HolderLine
 	// LockedWaits has, for sleeps until a database is no longer locked, the transactions that were open in that time.
 	LockedWaits []queues.LockedWait
+	// HeldBodies has the lines at which requests wait for an answer while flow control holds up the request's body.
+	HeldBodies []queues.HeldBody
 	// Limiters has the rate limiters that requests wait for.
 	Limiters []queues.Limiter
 	// HeldAnswers has, by group id, which goroutine writes the answers to messages that the group only reads.

@@ -166,6 +166,14 @@ func libraryOfFunc(s *report.Site) *library {
 // libraryOfRoute returns the library in which a route waits; nil if none is known.
 func libraryOfRoute(p *causeRoute) *library { return libraryAt(p.sites()...) }
 
+// pausingLibrary returns the library whose timer a route waits for: the one of the call that shows its purpose, else that of the route.
+func pausingLibrary(p *causeRoute) *library {
+	if l := libraryOfFunc(&report.Site{Func: p.Call}); l != nil && l.pauseAdvice != "" {
+		return l
+	}
+	return libraryOfRoute(p)
+}
+
 // peerAdviceOf returns the library in which a route waits for a peer, if it has advice that the caller does not follow already.
 func peerAdviceOf(p *causeRoute) *library {
 	if l := libraryOfRoute(p); l != nil && l.peerAdvice != "" && !hasFunction(p.sites(), l.batchCalls) {

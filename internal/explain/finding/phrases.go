@@ -115,6 +115,8 @@ func timerActivity(c *report.Cause) textKey {
 		return "phrase waits-for-shared-lock"
 	case verdict.NoContinue:
 		return "phrase waits-for-continue"
+	case verdict.DialFallback:
+		return "phrase waits-for-fallback"
 	case verdict.BatchDue:
 		return "phrase waits-for-batch"
 	}

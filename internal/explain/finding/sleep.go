@@ -58,7 +58,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 			v.Fix = textOf("fix sleep-before-retry", "site", v.Site, "call", textOf("phrase failing-call-at", "site", failing))
 		}
 	}
-	if l := libraryOfRoute(top); l != nil && (l.pauseAdvice != "" || l.retryAdvice != "") {
+	if l := pausingLibrary(top); l != nil && (l.pauseAdvice != "" || l.retryAdvice != "") {
 		advice, shorter, present, isShort := l.adviceForPause(pauseNS)
 		v.Fix, v.hasOption = textOf("fix in-library", "library", l.name, "advice", advice), true
 		if l.retryAdvice != "" {

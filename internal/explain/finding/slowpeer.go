@@ -17,11 +17,15 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkSlowPeer is WL2005, slow-peer: requests wait for another process to answer (peerVerdict) or to send the parts of a stream.
+// checkSlowPeer is WL2005, slow-peer: requests wait for another process to answer (peerVerdict), to read their bodies (flowVerdict) or to
+// send the parts of a stream.
 // On a busy machine its confidence is lower if the verdict is about the time of answers.
 func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 	if cand.causeSite.cause == streamCause {
 		return streamVerdict(attr, cand, &cand.routes[0])
+	}
+	if cand.causeSite.cause == flowCause {
+		return flowVerdict(attr, cand)
 	}
 	v, holdsWhenBusy := peerVerdict(attr, cand)
 	if v.Title == "" {

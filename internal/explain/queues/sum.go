@@ -22,6 +22,7 @@
 //	holderlines.go  the line below which the holder of a lock works
 //	limiters.go     the rate at which a limiter lets requests through
 //	transactions.go transactions during which requests wait for a locked database
+//	heldbodies.go   requests whose bodies wait for HTTP/2's flow control, and what else is sent on that connection
 //	heldanswers.go  messages of clients whose answers are written when a timer fires
 //	lateruns.go     goroutines that run late while many requests wait for them
 //
@@ -85,6 +86,7 @@ type workerSum struct {
 	peerCalls    map[peerCallKey]*peerCallSum
 	connOpens    map[path.GroupID]*groupOpenSum
 	lockedWaits  map[lockedKey]*lockedSum
+	heldBodies   map[tracefmt.FrameID]*heldBodySum // by the line of the wait for the answer
 	messages     map[path.GroupID]*messageSum
 	ticks        map[path.GroupID]*tickSum
 
@@ -119,7 +121,7 @@ func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 		lateRuns: lateRuns{runs: make(map[lateRunKey]lateRun), maxNSByG: make(map[uint64]int64)},
 		sleeps:   make(map[serviceKey]sleepSum), longWaits: make(map[tracefmt.FrameID]longWaitSum),
 		streams: make(map[tracefmt.FrameID]streamSum), siblingLocks: make(map[tracefmt.FrameID]siblingSum),
-		holderLines: make(map[holderLineKey]int64), peerCalls: make(map[peerCallKey]*peerCallSum), connOpens: make(map[path.GroupID]*groupOpenSum), lockedWaits: make(map[lockedKey]*lockedSum),
+		holderLines: make(map[holderLineKey]int64), peerCalls: make(map[peerCallKey]*peerCallSum), connOpens: make(map[path.GroupID]*groupOpenSum), lockedWaits: make(map[lockedKey]*lockedSum), heldBodies: make(map[tracefmt.FrameID]*heldBodySum),
 		messages: make(map[path.GroupID]*messageSum), ticks: make(map[path.GroupID]*tickSum),
 		holderSamples: make(map[sampleKey]*holderSample), goroutineSamples: make(map[int64]goroutineSample), divergingPositions: make(map[[2]tracefmt.StackID]holderPosition),
 	}
@@ -185,6 +187,7 @@ func (p *workerSum) Add(w *path.WalkResult) {
 	p.addHolderLines(w, w.FollowedWaits())
 	p.addSharedLockLines(w, w.FollowedWaits())
 	p.addLockedWaits(w)
+	p.addHeldBodies(w, w.FollowedWaits())
 	p.addLimiterWaits(w)
 	p.addHeldAnswers(w)
 	if w.Req.IsServed() {
@@ -221,6 +224,7 @@ func (s *Sum) Merge(ts []path.Translation) {
 		addSums(all.siblingLocks, p.siblingLocks, siblingSum.plus)
 		addSums(all.holderLines, p.holderLines, func(a, b int64) int64 { return a + b })
 		addSums(all.lockedWaits, p.lockedWaits, (*lockedSum).plus)
+		addSums(all.heldBodies, p.heldBodies, (*heldBodySum).plus)
 	}
 	s.workers = s.workers[:1]
 }

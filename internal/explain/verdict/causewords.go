@@ -36,6 +36,8 @@ func activity(cause *report.VerdictCause) string {
 		return "opening connections"
 	case cause.Cause == report.CauseNetwork && cause.Kind == NameServer:
 		return "waiting for a name server"
+	case cause.Cause == report.CauseNetwork && cause.Kind == FlowControl:
+		return "waiting until the peer allows more bytes (HTTP/2 flow control)"
 	case cause.Cause == report.CauseNetwork && cause.Kind == "inbound":
 		return "waiting for the client"
 	case cause.Cause == report.CauseNetwork && cause.Kind == "outbound" && len(cause.PeerStates) > 0:
@@ -70,6 +72,8 @@ func activity(cause *report.VerdictCause) string {
 		return "queueing for a lock that processes share"
 	case cause.Cause == report.CauseSleep && cause.Kind == NoContinue:
 		return "waiting for a 100 Continue that does not come"
+	case cause.Cause == report.CauseSleep && cause.Kind == DialFallback:
+		return "waiting for an address that does not answer"
 	}
 	if w, ok := causeWords[cause.Cause]; ok {
 		return w.text

@@ -19,6 +19,8 @@ const (
 	BatchDue      = "batch-due"      // a library waits until a batch is due
 	SharedLock    = "shared-lock"    // pauses between tries to take a lock that other processes share
 	NoContinue    = "no-continue"    // a client waits for a 100 Continue that the server does not send
+	DialFallback  = "dial-fallback"  // a dialer waits for an address that does not answer
+	FlowControl   = "flow-control"   // a request's body waits until the peer allows more bytes
 	Connect       = "connect"        // a connection is opened that the first finding's change would have kept
 	ChildProcess  = "child-process"  // the system calls of a cause wait for a child process
 	DiskSync      = "disk-sync"      // they sync a file
@@ -66,6 +68,8 @@ func KindOf(cause *report.Cause) string {
 			return Pipe
 		case call.Has(knowledge.DNS), cause.Site != nil && knowledge.Has(cause.Site.Func, knowledge.DNS):
 			return NameServer
+		case call.Has(knowledge.FlowControlWait):
+			return FlowControl
 		}
 	case report.CauseSleep:
 		switch {
@@ -79,6 +83,8 @@ func KindOf(cause *report.Cause) string {
 			return BatchDue
 		case call.Has(knowledge.ContinueWait):
 			return NoContinue
+		case call.Has(knowledge.DialFallback):
+			return DialFallback
 		case call.Has(knowledge.Deadline):
 			return Deadline
 		case cause.Call != "" && !call.Has(knowledge.SleepWait):

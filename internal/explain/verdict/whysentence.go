@@ -101,7 +101,7 @@ func (s *sentence) addSitesAndWaits(cause *report.VerdictCause) {
 	if cause.TotalNS == 0 || float64(top.TotalNS) >= 0.9*float64(cause.TotalNS) { // one place
 		if isAnswer(cause, top.Site) {
 			s.addSite(preposition, top.Site.OwnLine())
-			if cause.Kind != "inbound" && (top.Site.Module != "" || top.Site.Does == "") && names.LineForReaders(top.Site) == top.Site {
+			if cause.Kind != "inbound" && cause.Kind != FlowControl && (top.Site.Module != "" || top.Site.Does == "") && names.LineForReaders(top.Site) == top.Site {
 				s.addSite(", read in ", top.Site)
 			}
 		} else {

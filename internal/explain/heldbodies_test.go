@@ -1,0 +1,81 @@
+package explain_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
+)
+
+// TestHeldBody: a request's body waits for HTTP/2's flow control, before any part of it is sent, because what main.upload sends on the same
+// connection has used up what the peer allows; or after a part, because the peer reads slowly. It fails if the report
+// asks for a faster answer, or does not distinguish the two.
+func TestHeldBody(t *testing.T) {
+	const reader, uploader, upload, send = uint64(20), uint64(21), uint64(22), "net/http.(*http2clientStream).doRequest"
+	body := []string{"net/http.(*http2clientStream).writeRequestBody", "net/http.(*http2clientStream).writeRequest", send + ":8718"}
+	held := append([]string{"sync.runtime_notifyListWait", "sync.(*Cond).Wait", "net/http.(*http2clientStream).awaitFlowControl"}, body...)
+	write := append([]string{"syscall.write", "net.(*netFD).Write", "net.(*conn).Write"}, body...)
+	read := []string{"internal/poll.runtime_pollWait", "net.(*conn).Read", "net/http.(*http2clientConnReadLoop).run", "net/http.(*http2ClientConn).readLoop:9419"}
+	for _, sentBefore := range []bool{false, true} {
+		s := newServer()
+		s.builder.Waiting(reader)
+		s.builder.Waiting(uploader)
+		s.wake(ms, reader)
+		s.thread.Block(ms+2*us, "network", read...)
+		s.wake(2*ms, uploader)
+		s.thread.Create(2*ms+2*us, upload, send, "net/http.(*http2ClientConn).roundTrip", "main.upload@/src/main.go:40")
+		s.thread.Block(2*ms+3*us, "select", "runtime.selectgo", "net/http.(*http2ClientConn).roundTrip", "main.upload@/src/main.go:40")
+		s.thread.Start(2*ms+4*us, upload)
+		s.thread.Block(2*ms+5*us, "sync.(*Cond).Wait", held...)
+		for clock := int64(10 * ms); clock < 400*ms; clock += 10 * ms {
+			sender := uint64(clock) + 1
+			s.wake(clock, firstConn)
+			s.thread.Create(clock+2*us, uint64(clock), "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", connFunc)
+			call := []string{"net/http.(*http2ClientConn).roundTrip", "main.book@/src/main.go:20", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", connFunc}
+			s.thread.Create(clock+3*us, sender, send, call...)
+			s.thread.Block(clock+4*us, "select", append([]string{"runtime.selectgo"}, call...)...)
+			s.thread.Start(clock+5*us, sender)
+			if sentBefore {
+				s.thread.Syscall(clock+6*us, write...)
+				s.thread.SyscallEnd(clock + 7*us)
+			}
+			s.thread.Block(clock+8*us, "sync.(*Cond).Wait", held...)
+			s.wake(clock+5*ms, reader)
+			for i, g := range []uint64{upload, sender} {
+				s.thread.Unblock(clock+5*ms+int64(2+i)*us, g, "sync.(*Cond).Broadcast", "net/http.(*http2clientConnReadLoop).processWindowUpdate", "net/http.(*http2ClientConn).readLoop:9419")
+			}
+			s.thread.Block(clock+5*ms+5*us, "network", read...)
+			s.thread.Start(clock+5*ms+6*us, sender)
+			s.thread.Syscall(clock+5*ms+7*us, write...)
+			s.thread.SyscallEnd(clock + 5*ms + 8*us)
+			s.thread.Destroy(clock + 5*ms + 9*us)
+			s.thread.Start(clock+5*ms+10*us, upload)
+			s.thread.Block(clock+5*ms+12*us, "sync.(*Cond).Wait", held...)
+			s.wake(clock+6*ms, reader)
+			s.thread.Unblock(clock+6*ms+2*us, firstConn, "net/http.(*http2clientConnReadLoop).processHeaders", "net/http.(*http2ClientConn).readLoop:9419")
+			s.thread.Block(clock+6*ms+3*us, "network", read...)
+			s.thread.Start(clock+6*ms+4*us, firstConn)
+			s.awaitRequest(clock+6*ms+10*us, firstConn)
+		}
+		rep := s.explain(t)
+		must.True(t, len(rep.Findings) != 0 && len(rep.Verdict) != 0, "no findings")
+		first, cause := rep.Findings[0], rep.Verdict[0].Causes[0]
+		check.True(t, cause.Kind == "flow-control" && cause.Share > 0.8, "%+v", cause)
+		check.True(t, first.Predicted != nil && first.Predicted.P50NS.Est < 2e6, "%+v", first.Predicted) // the answer itself takes 1 ms
+		if sentBefore {
+			check.True(t, strings.Contains(first.Title, "reads more of their bodies") && strings.Contains(first.Fix, "MaxReceiveBufferPerStream"), "%s: %s", first.Title, first.Fix)
+		} else {
+			check.True(t, strings.Contains(first.Title, "which main.upload (main.go:40) uses up") && strings.Contains(first.Fix, "a connection, of its own"), "%s: %s", first.Title, first.Fix)
+		}
+	}
+}
+
+// TestHeldMessage: a stream of gRPC waits until its earlier messages are sent. It fails if the report asks for a faster answer.
+func TestHeldMessage(t *testing.T) {
+	s := newServer()
+	s.serve(400*ms, "select", "runtime.selectgo", "google.golang.org/grpc/internal/transport.(*writeQuota).get@/mod/google.golang.org/grpc@v1.85.0/internal/transport/flowcontrol.go:59", "google.golang.org/grpc.(*clientStream).SendMsg@/mod/google.golang.org/grpc@v1.85.0/stream.go:958", "main.upload@/src/main.go:20")
+	rep := s.explain(t)
+	must.True(t, len(rep.Findings) != 0, "no findings")
+	check.True(t, strings.Contains(rep.Findings[0].Title, "reads more of their bodies") && strings.Contains(rep.Findings[0].Fix, "InitialWindowSize"), "%+v", rep.Findings[0])
+}

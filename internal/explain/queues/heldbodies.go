@@ -1,0 +1,164 @@
+package queues
+
+import (
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// On a connection of HTTP/2, a peer allows a number of bytes for each request and one for all of them together. A request that has
+// sent nothing of its body and must wait cannot have used its own: others have used that of the connection. The reader of the
+// connection wakes all that wait there when the peer allows more (sync.Cond.Broadcast), so those woken together share it.
+
+// senderLines are the sites at which the goroutine that sends a request was created, then its creator, and so on; 0 where no stack
+// shows one outside of the standard library. A library may create it on another goroutine.
+type senderLines [3]tracefmt.FrameID
+
+// A heldBodySum adds up the time in which flow control held up the bodies of requests that wait at one line.
+type heldBodySum struct {
+	waits, ns, firstNS int64                 // firstNS: before the request had sent anything of its body
+	with               map[senderLines]int64 // waits that ended together with one of the same connection, by where that is sent
+}
+
+// plus adds another sum of the same line to s and returns s; if s is nil, it returns the other one.
+func (s *heldBodySum) plus(addend *heldBodySum) *heldBodySum {
+	if s == nil {
+		return addend
+	}
+	s.waits, s.ns, s.firstNS = s.waits+addend.waits, s.ns+addend.ns, s.firstNS+addend.firstNS
+	addSums(s.with, addend.with, func(a, b int64) int64 { return a + b })
+	return s
+}
+
+// addHeldBodies records the waits of a request for flow control.
+func (p *workerSum) addHeldBodies(w *path.WalkResult, waits []critpath.FollowedWait) {
+	for i := range w.Steps {
+		step := &w.Steps[i]
+		if step.Kind != critpath.FlowControl {
+			continue
+		}
+		if step.FollowedWait < 0 {
+			continue // no request waits for it
+		}
+		line := p.stage.Sites.SiteOf(waits[outermostWait(waits, step.FollowedWait)].Stack)
+		sum := p.heldBodies[line]
+		if sum == nil {
+			sum = &heldBodySum{with: make(map[senderLines]int64)}
+			p.heldBodies[line] = sum
+		}
+		ns := (step.End - step.Start) * w.Weight
+		sum.waits, sum.ns = sum.waits+w.Weight, sum.ns+ns
+		if !p.hasSentBody(step.G, step.Start) {
+			sum.firstNS += ns
+		}
+		for _, other := range p.wokenTogether(step.G, step.End) {
+			sum.with[other] += w.Weight
+		}
+	}
+}
+
+// hasSentBody reports whether the goroutine that sends a request has written a part of its body before a time.
+func (p *workerSum) hasSentBody(sender uint64, before int64) bool {
+	birth, ok := p.stage.Win.BirthBefore(sender, before)
+	if !ok {
+		return true
+	}
+	p.spans = p.stage.Win.Spans(sender, birth.Time, before, p.spans[:0])
+	return slices.ContainsFunc(p.spans, func(s timeline.Span) bool {
+		return s.State == timeline.Syscall && p.stage.Sites.HasRole(s.Stack, knowledge.BodyWrite)
+	})
+}
+
+// wokenTogether returns where the other requests are sent which the reader of a connection woke together with sender, each once.
+func (p *workerSum) wokenTogether(sender uint64, wakeTime int64) (lines []senderLines) {
+	p.spans = p.stage.Win.Spans(sender, wakeTime-1, wakeTime, p.spans[:0])
+	if len(p.spans) == 0 {
+		return nil
+	}
+	reader, stack := p.spans[0].Waker, p.spans[0].WakerStack
+	p.stage.Win.EachWoken(reader, wakeTime-threshold.IdleCheckNS, wakeTime+threshold.IdleCheckNS, func(woken uint64, wakeStack tracefmt.StackID) bool {
+		if woken != sender && wakeStack == stack {
+			if senders := p.senderLinesOf(woken, wakeTime); !slices.Contains(lines, senders) {
+				lines = append(lines, senders)
+			}
+		}
+		return true
+	})
+	return lines
+}
+
+// maxHandoverNS is how long before an instant a goroutine may have handed over a part of a body.
+const maxHandoverNS = 1e9
+
+// senderLinesOf returns the sites of the goroutine that sends a request and of its creators; if these are not known, where another goroutine
+// last handed over a part of the body.
+func (p *workerSum) senderLinesOf(g uint64, before int64) (lines senderLines) {
+	for i := range lines {
+		birth, ok := p.stage.Win.BirthBefore(g, before)
+		if !ok && i == 0 {
+			p.spans = p.stage.Win.Spans(g, before-maxHandoverNS, before, p.spans[:0])
+			for _, span := range slices.Backward(p.spans) {
+				if site := p.stage.Sites.SiteOf(span.WakerStack); span.WakerStack != 0 && !p.stage.Sites.IsStdlib(p.stage.Syms.Frame(site).Func) {
+					return senderLines{site}
+				}
+			}
+		}
+		if !ok {
+			break
+		}
+		if site := p.stage.Sites.SiteOf(birth.Stack); !p.stage.Sites.IsStdlib(p.stage.Syms.Frame(site).Func) {
+			lines[i] = site
+		}
+		g, before = birth.Creator, birth.Time
+	}
+	return lines
+}
+
+// ownLine returns the first of the lines that the service's authors can change; nil if there is none.
+func (l senderLines) ownLine(sp *spell.Speller) *report.Site {
+	for _, f := range l {
+		if site := sp.Site(f).OwnLine(); site != nil && site.Module == "" {
+			return site
+		}
+	}
+	return nil
+}
+
+// A HeldBody describes the waits for flow control of requests that wait for answers at one line, in the sampled slices of the trace.
+type HeldBody struct {
+	Site *report.Site
+	// FirstShare is the share of the time before the request had sent anything of its body.
+	FirstShare float64
+	// With is the line of another request that was held up together with WithShare of them; nil if there is none.
+	With      *report.Site
+	WithShare float64
+}
+
+// HeldBodies returns the waits for flow control, one element a source line. Merge must have been called.
+func (s *Sum) HeldBodies(sp *spell.Speller) []HeldBody {
+	var out []HeldBody
+	for line, sum := range s.workers[0].heldBodies {
+		held := HeldBody{Site: sp.Site(line), FirstShare: float64(sum.firstNS) / float64(max(sum.ns, 1))}
+		waitsByLine := map[report.SiteKey]int64{}
+		for lines, n := range sum.with {
+			if with := lines.ownLine(sp); with != nil && !with.Equal(held.Site.OwnLine()) {
+				waitsByLine[with.Key()] += n
+			}
+		}
+		for line, n := range waitsByLine {
+			if share := float64(n) / float64(sum.waits); held.With == nil || share > held.WithShare || share == held.WithShare && line.Site().Compare(held.With) < 0 {
+				held.With, held.WithShare = line.Site(), share
+			}
+		}
+		out = append(out, held)
+	}
+	slices.SortFunc(out, func(a, b HeldBody) int { return a.Site.Compare(b.Site) })
+	return out
+}
