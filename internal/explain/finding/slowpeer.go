@@ -62,9 +62,13 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 	if sharing != nil {
 		fix = textOf("fix in-library", "library", sharing.name, "advice", sharing.shareAdvice)
 	}
+	isUnanswered := calls != nil && 2*calls.UnansweredNS >= calls.AnswerNS && calls.Unanswered >= threshold.SmallSample
 	switch call := knowledge.Of(top.Call); {
 	case verdict.KindOf(top.Cause) == verdict.NameServer:
 		awaited, fix, assumption = textOf("phrase name-server"), textOf("fix name-server"), "phrase kept-address"
+		if isUnanswered {
+			fix = textOf("fix name-server-unanswered")
+		}
 	case call.Has(knowledge.ConnectionWrite):
 		awaited, fix = textOf("phrase slow-reader"), textOf("fix slow-reader")
 	case call.Has(knowledge.Dial):
@@ -121,8 +125,9 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 	if isUnknownPeer && sharing == nil {
 		attr.setUsualAnswer(&v, cand, top)
 	}
+	isDial := !isAnswer && knowledge.Has(top.Call, knowledge.Dial)
 	switch {
-	case isUnknownPeer && attr.group.Peer == nil && calls != nil && 2*calls.UnansweredNS >= calls.AnswerNS && calls.Unanswered >= threshold.SmallSample:
+	case (isUnknownPeer || isDial) && attr.group.Peer == nil && isUnanswered:
 		rewriteForUnanswered(&v, calls)
 		v.Gain = cand.gain // no part of it is the time of an answer
 		return v, true
