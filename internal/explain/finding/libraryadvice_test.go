@@ -95,6 +95,25 @@ func TestLibraries(t *testing.T) {
 	}
 }
 
+// TestCostlyWork: needless work of a library is reported from a fifth of the slow requests' time on, and at most medium below a half.
+func TestCostlyWork(t *testing.T) {
+	for _, c := range []struct {
+		share float64
+		want  report.Severity
+	}{{0.6, report.SeverityHigh}, {0.3, report.SeverityMedium}, {0.15, ""}} {
+		copied := site("github.com/mitchellh/reflectwalk.walk@9")
+		copied.Module, copied.CalledFrom = "github.com/mitchellh/reflectwalk", &report.Caller{Func: "main.load", File: "/src/main.go", Line: 5, Calls: "github.com/mitchellh/copystructure.Copy"}
+		rep := oneGroup(
+			report.Cause{Cause: report.CauseCPU, Site: copied, SiteFrom: "sample", TotalNS: int64(c.share * 4e9)},
+			report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Site: site("ask@3"), TotalNS: int64((1 - c.share) * 4e9)})
+		severity := report.Severity("")
+		for _, v := range Find(&Input{Report: rep, Process: &process.Stats{}}, rulesByCode(report.RuleComputes)) {
+			severity = v.Severity
+		}
+		check.Equal(t, severity, c.want, "%.2f", c.share)
+	}
+}
+
 // TestLibraryPause checks the advice for a library that pauses before a retry: its user can neither wait for an event
 // there nor change the lines.
 func TestLibraryPause(t *testing.T) {
