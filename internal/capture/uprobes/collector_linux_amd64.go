@@ -58,7 +58,6 @@ func (t *target) record(ctx context.Context, opt Options) (*Result, error) {
 	c.drain()
 	res.Lost, res.Hits = p.counters()
 	res.Window = time.Duration(end - start)
-	res.Share = float64(res.Hits) * (hitCost + stackCost/2).Seconds() / res.Window.Seconds() / t.cpus
 	if res.Lost > 0 {
 		res.Warnings = append(res.Warnings, fmt.Sprintf("%d of %d events were lost, because the recorder had no CPU in time: some states are wrong", res.Lost, int(res.Lost)+len(c.events)))
 	}

@@ -28,9 +28,8 @@ type Result struct {
 	Recording *schedtrace.Recording
 	Go        string // the version that built the program
 	Window    time.Duration
-	Hits      uint64  // of probes
-	Lost      uint64  // events for which the buffer had no room
-	Share     float64 // of the CPUs that the process may use, which the probes took, estimated
+	Hits      uint64 // of probes
+	Lost      uint64 // events for which the buffer had no room
 	Warnings  []string
 }
 

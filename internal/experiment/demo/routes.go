@@ -15,6 +15,6 @@ func Routes() []Route { return []Route{{"/report", 12}, {"/order", 14}, {"/price
 // should have been sent.
 type Result struct {
 	Count, Errors int
-	P50, P99      time.Duration
+	P50           time.Duration
 	Err           error // the most frequent one of all routes
 }

@@ -27,9 +27,6 @@ import (
 // A Profile holds the allocated bytes by site.
 type Profile struct {
 	Bytes int64 // scaled up from samples by the runtime
-	// DurationNS is the time that the profile covers. It is 0 if the profile covers the whole life of the process or
-	// has no duration.
-	DurationNS int64
 	// Samples is the estimated number of samples, each of about half a megabyte. With few samples, the sites are
 	// random. It is -1 if the profile does not show it.
 	Samples float64
@@ -38,10 +35,9 @@ type Profile struct {
 
 // A Site is a line that allocates: the innermost one outside of the standard library.
 type Site struct {
-	Site    report.Site
-	Call    string // the standard library's function that it called, if that one allocated
-	Bytes   int64
-	Objects int64
+	Site  report.Site
+	Call  string // the standard library's function that it called, if that one allocated
+	Bytes int64
 	// Caller is the function that called the site's for most of the bytes. Its Func is "" if only the standard library
 	// did.
 	Caller report.Site
@@ -92,7 +88,7 @@ func Read(input io.Reader, rewriteSite func(report.Site) report.Site) (*Profile,
 	if bytesIndex < 0 {
 		return nil, errors.New("reading the allocation profile: it does not hold alloc_space")
 	}
-	out := &Profile{DurationNS: parsed.DurationNanos}
+	out := new(Profile)
 	if parsed.Period <= 1 || objectsIndex < 0 {
 		out.Samples = -1
 	}
@@ -116,11 +112,8 @@ func Read(input io.Reader, rewriteSite func(report.Site) report.Site) (*Profile,
 			sites[location] = entry
 		}
 		entry.Bytes += sample.Value[bytesIndex]
-		if objectsIndex >= 0 && objectsIndex < len(sample.Value) {
-			entry.Objects += max(0, sample.Value[objectsIndex])
-			if out.Samples >= 0 {
-				out.Samples += sampleCount(sample.Value[bytesIndex], sample.Value[objectsIndex], parsed.Period)
-			}
+		if out.Samples >= 0 && objectsIndex < len(sample.Value) {
+			out.Samples += sampleCount(sample.Value[bytesIndex], sample.Value[objectsIndex], parsed.Period)
 		}
 		out.Bytes += sample.Value[bytesIndex]
 		if caller.Func != "" {

@@ -19,7 +19,6 @@ type Step struct {
 	// ResumeStack is, for a CPU step, the stack of the event before it on the same goroutine, where the goroutine
 	// resumed; 0 if unknown.
 	ResumeStack tracefmt.StackID
-	Reason      tracefmt.StringID
 	// FollowedWait is the index in Walker.FollowedWaits of the wait that led to this step, or -1.
 	FollowedWait int32
 	// Inbound reports that a network wait is for the client of a request.

@@ -20,7 +20,7 @@ type waitVerdict struct {
 // on its stack, and the waker's stack. frame.nextSpan must be the index before the wait's span. A wake after end does not
 // count: the walk needs nothing after end.
 func (w *Walker) judgeWait(frame *walkFrame, span *timeline.Span, end int64) waitVerdict {
-	v := waitVerdict{step: Step{G: frame.g, Beginning: span.Origin, Stack: span.Stack, Reason: span.Reason, FollowedWait: frame.followedWait}}
+	v := waitVerdict{step: Step{G: frame.g, Beginning: span.Origin, Stack: span.Stack, FollowedWait: frame.followedWait}}
 	step := &v.step
 	hasEnded := span.Woken && span.End <= end
 	roles := w.rolesOf(span.Stack)

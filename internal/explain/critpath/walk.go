@@ -220,7 +220,7 @@ func (w *Walker) emitSpan(frame *walkFrame, span *timeline.Span, start int64, cu
 	step := &w.steps[len(w.steps)-1]
 	step.Start, step.End = start, *cursor
 	*cursor = start
-	step.G, step.Beginning, step.Stack, step.Reason, step.FollowedWait = frame.g, span.Origin, span.Stack, span.Reason, frame.followedWait
+	step.G, step.Beginning, step.Stack, step.FollowedWait = frame.g, span.Origin, span.Stack, frame.followedWait
 	switch span.State {
 	case timeline.Running:
 		step.Kind, step.Preempted = CPU, span.Preempted

@@ -322,7 +322,7 @@ func TestLongPollOrFlush(t *testing.T) {
 		found := findWithBounds(t, &Input{
 			Report: rep, Process: &process.Stats{},
 			Services:  []queues.ServiceStats{{Cause: "sleep", Site: site("tick@5"), PeriodNS: 80e6, WaitedSleepNS: 40e6, Requests: 100, Servers: 1, BatchSize: 3, BegunEarlyShare: 1}},
-			LongWaits: []queues.LongWaits{{Site: site("ask@4"), Waits: 100, WokenShare: 1, HandoverShare: c.gave}},
+			LongWaits: []queues.LongWaits{{Site: site("ask@4"), WokenShare: 1, HandoverShare: c.gave}},
 		}, rulesWithPrefix("WL2"))
 		check.True(t, len(found) != 0 && found[0].Code == c.want && found[0].Severity == c.severity,
 			"%s: %+v, want %s %s", c.name, found, c.want, c.severity)
@@ -336,7 +336,7 @@ func TestLongPollOrBatchTimer(t *testing.T) {
 		rep := oneGroup(report.Cause{Cause: "sleep", Site: inModule("dep.org/queue.(*batch).send@5", module), Via: via("select ask@4"), TotalNS: ms(4000)})
 		rep.Groups[0].Kind = report.KindHTTP1
 		found := findAll(t, &Input{
-			Report: rep, Process: &process.Stats{}, LongWaits: []queues.LongWaits{{Site: site("ask@4"), Waits: 100, WokenShare: 1}},
+			Report: rep, Process: &process.Stats{}, LongWaits: []queues.LongWaits{{Site: site("ask@4"), WokenShare: 1}},
 			SlotWaits: []queues.SlotWaits{{Wait: report.WaitSelect, Site: site("ask@4"), Waits: 100}},
 		}, rulesByCode(report.RuleSleep))
 		check.True(t, len(found) == 1 && found[0].Severity == want, "module %q: %+v, want %s", module, found, want)
@@ -590,9 +590,8 @@ func TestEvidenceOfSlowRequests(t *testing.T) {
 	slow.TotalNS, slow.Requests = ms(1000), 18
 	g.Bands = append(g.Bands, report.Band{Band: report.Band99, Count: 20, Causes: []report.Cause{slow}})
 	found = findAll(t, &Input{Report: rep, Process: &process.Stats{}}, rulesWithPrefix("WL2"))
-	if len(found) != 1 || found[0].Evidence[1].Text != "slow requests that have this wait, of 20" || found[0].Evidence[1].Value != 18 {
-		t.Errorf("18 of 20 slow requests slept: %+v", found[0].Evidence)
-	}
+	check.True(t, len(found) == 1 && found[0].Evidence[1].Text == "slow requests that have this wait, of 20" && found[0].Evidence[1].Value == 18,
+		"18 of 20 slow requests slept: %+v", found[0].Evidence)
 }
 
 // TestSlowPeerSeverity: no fault are a database that all requests ask for 1 ms and that some of them find busy, and an upstream

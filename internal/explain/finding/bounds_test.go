@@ -42,7 +42,7 @@ func TestBounds(t *testing.T) {
 			Report: httpGroup(report.Cause{Cause: "sched", Site: site("receive@3"), Via: via("chan handle@9"), TotalNS: ms(3000)}, report.Cause{Cause: "sched", Site: site("handle@4"), TotalNS: ms(900), RanMeanwhile: []report.Share{ranAt("main.tick", 0.9), ranAt("main.other", 0.1)}}, outbound("ask@5", ms(100))),
 			Process: &process.Stats{SpanNS: 1e9, Procs: 2, BusyNS: 18e8, RunningTimes: []process.RunningTime{{Start: "main.ticks", Site: siteOf("main.tick"), NS: 8e8, Count: 1e4}, {Start: "main.other", Site: siteOf("main.other"), NS: 1e8, Count: 9}},
 				Herds: []process.Herd{{Start: "main.ticks", Site: siteOf("main.tick"), Times: 50, Wakes: 1e5, Largest: 2000, WithinNS: 1e6, LateNS: 3e6, Empty: 500, RanNS: 79e7, ClearNS: 2e8}}},
-			Hubs: []queues.Hub{{G: 9, Start: "main.hub", Sites: []*report.Site{site("receive@3")}, LateRuns: 100, DelayedRequests: 300, LateNS: 6e8, PollGapNS: 9e7, MaxNS: 4e7, DelayNS: 18e8,
+			Hubs: []queues.Hub{{G: 9, Start: "main.hub", Sites: []*report.Site{site("receive@3")}, LateRuns: 100, DelayedRequests: 300, LateNS: 6e8, PollGapNS: 9e7, MaxNS: 4e7,
 				RanInstead: []report.Share{ranAt("main.tick", 0.6), ranAt("main.other", 0.2), ranAt("main.third", 0.15)}}},
 		},
 		{ // hanging requests behind a lock, with a request that perhaps holds it
@@ -153,7 +153,7 @@ func TestBounds(t *testing.T) {
 				r.Groups[0].Slowest = []report.Request{{ID: "x", LatencyNS: 15e8, Segments: []report.Segment{{Cause: "sleep", Site: site("wait@4"), DurationNS: 14e8}, {Cause: "cpu", Site: site("wait@4"), DurationNS: 1e8}}}}
 				return r
 			}(),
-			LongWaits: []queues.LongWaits{{Site: site("wait@4"), Waits: 100, WokenShare: 0.4, HandoverShare: 0.05}},
+			LongWaits: []queues.LongWaits{{Site: site("wait@4"), WokenShare: 0.4, HandoverShare: 0.05}},
 			SlotWaits: []queues.SlotWaits{{Wait: "select", Site: site("wait@4"), Waits: 40, BatchSize: 1, OtherRequestShare: 0.2}},
 		},
 		{ // a quota that freezes the process, with the series of what ran

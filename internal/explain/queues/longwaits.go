@@ -218,9 +218,8 @@ func (p *workerSum) isHandover(stack tracefmt.StackID) bool {
 // slices of the trace.
 type LongWaits struct {
 	Site *report.Site
-	// Waits is the number of these requests. HandoverShare is the share that had handed work over before, WokenShare the share
-	// whose wait another goroutine ended.
-	Waits                     int
+	// HandoverShare is the share of these requests that had handed work over before, WokenShare the share whose wait another
+	// goroutine ended.
 	HandoverShare, WokenShare float64
 	// Batched reports that requests that arrived while the waker was at work had to wait for its next cycle: the waker is a
 	// batcher.
@@ -233,7 +232,7 @@ func (s *Sum) LongWaits(sp *spell.Speller) []LongWaits {
 	for site, sum := range s.workers[0].longWaits {
 		n := float64(sum.waits)
 		out = append(out, LongWaits{
-			Site: sp.Site(site), Waits: int(sum.waits), HandoverShare: float64(sum.handedOver) / n, WokenShare: float64(sum.woken) / n,
+			Site: sp.Site(site), HandoverShare: float64(sum.handedOver) / n, WokenShare: float64(sum.woken) / n,
 			Batched: sum.missedCycles >= threshold.Repeats && float64(sum.missedCycles) >= threshold.FarFactor*float64(sum.otherCycles),
 		})
 	}

@@ -27,7 +27,6 @@ type identityFinder struct {
 type taskIdentity struct {
 	Identity                 // logged in the task
 	preceding      *Identity // logged on its goroutine just before it
-	begin          int64
 	name           tracefmt.StringID
 	lastGeneration int // of the last log or event of the task
 }
@@ -67,7 +66,7 @@ func (x *identityFinder) add(g *timeline.Gen, syms *tracefmt.Symbols) {
 		event := &g.User[i]
 		switch event.Kind {
 		case timeline.TaskBegin:
-			t := &taskIdentity{preceding: x.pending[event.G], begin: event.Time, name: event.Name, lastGeneration: x.generation}
+			t := &taskIdentity{preceding: x.pending[event.G], name: event.Name, lastGeneration: x.generation}
 			delete(x.pending, event.G)
 			x.byTask[event.Task] = t
 			x.byTaskBegin[event.Time] = append(x.byTaskBegin[event.Time], t)

@@ -87,8 +87,6 @@ type Generation struct {
 	// Unmarked reports that the stream has no mark at the end of this generation: it is the last one of a
 	// trace from before Go 1.26. Its batches give no sign of a cut; [Tables.CheckDefined] checks more.
 	Unmarked bool
-	// Cut reports that the stream was cut immediately after this generation.
-	Cut bool
 
 	src *Reader
 }
@@ -427,7 +425,7 @@ func (r *Reader) Next() (*Generation, error) {
 		}
 		return nil, fail
 	}
-	g.Unmarked, g.Cut = true, fail != nil
+	g.Unmarked = true
 	r.finalErr = fail
 	r.bufferLent = true
 	return g, nil

@@ -28,7 +28,7 @@ func Load(ctx context.Context, url string) map[string]demo.Result {
 			continue
 		}
 		t := loadResult.Targets[i]
-		result := demo.Result{Count: int(t.Requests - t.Errors), Errors: int(t.Errors), P50: time.Duration(t.Intended.P50), P99: time.Duration(t.Intended.P99)}
+		result := demo.Result{Count: int(t.Requests - t.Errors), Errors: int(t.Errors), P50: time.Duration(t.Intended.P50)}
 		if len(loadResult.Reasons) > 0 {
 			result.Err = errors.New(loadResult.Reasons[0].Text)
 		}
