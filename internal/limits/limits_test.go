@@ -236,8 +236,9 @@ func TestGatherThisProcess(t *testing.T) {
 	}
 }
 
-// A go line below 1.25 is a GODEBUG default in the binary.
-func TestOldGoLine(t *testing.T) {
+// goTool returns the path of the go command, for tests that build a program.
+func goTool(t *testing.T) string {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("it builds a program")
 	}
@@ -245,6 +246,12 @@ func TestOldGoLine(t *testing.T) {
 	if err != nil {
 		t.Skip("no go tool")
 	}
+	return gotool
+}
+
+// A go line below 1.25 is a GODEBUG default in the binary.
+func TestOldGoLine(t *testing.T) {
+	gotool := goTool(t)
 	for line, want := range map[string]bool{"1.24": true, "1.25": false} {
 		dir := t.TempDir()
 		for name, text := range map[string]string{
@@ -267,13 +274,7 @@ func TestOldGoLine(t *testing.T) {
 // A program that links service/auto differs from one that links another package of its module, as this
 // test does.
 func TestAutoIsRecognised(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it builds a program")
-	}
-	gotool, err := exec.LookPath("go")
-	if err != nil {
-		t.Skip("no go tool")
-	}
+	gotool := goTool(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Skip(err)

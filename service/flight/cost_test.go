@@ -35,24 +35,7 @@ func TestCostFigures(t *testing.T) {
 	if one, err := strconv.Atoi(os.Getenv("WHYLATE_COST")); err == nil && one != 1 {
 		rates = []int{one}
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /items/{id}", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") })
-	// A request without a network waits for another goroutine, as most requests do.
-	inside := httptest.NewRequest("GET", "/inside", nil)
-	work := make(chan chan bool)
-	defer close(work)
-	for range 2 {
-		go func() {
-			for done := range work {
-				done <- true
-			}
-		}()
-	}
-	mux.HandleFunc("GET /inside", func(http.ResponseWriter, *http.Request) {
-		done := make(chan bool)
-		work <- done
-		<-done
-	})
+	mux, inside := measuredServer(t), httptest.NewRequest("GET", "/inside", nil)
 	for _, rate := range rates {
 		for _, mode := range []string{"nothing", "runtime", "recorder", "nothing again"} {
 			var h http.Handler = mux
@@ -144,6 +127,28 @@ func TestCostFigures(t *testing.T) {
 	}
 }
 
+// measuredServer returns the server whose cost is measured. A request of /inside, which needs no network, waits for another
+// goroutine, as most requests do.
+func measuredServer(t *testing.T) *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /items/{id}", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") })
+	work := make(chan chan bool)
+	t.Cleanup(func() { close(work) })
+	for range 2 {
+		go func() {
+			for done := range work {
+				done <- true
+			}
+		}()
+	}
+	mux.HandleFunc("GET /inside", func(http.ResponseWriter, *http.Request) {
+		done := make(chan bool)
+		work <- done
+		<-done
+	})
+	return mux
+}
+
 // TestCostByTurns prints the CPU time of a request: without a recorder, with the runtime's
 // recorder, with ours, and with ours while every request is a trigger. The modes alternate
 // many times, and each result is compared with another one of the same round, so that
@@ -153,23 +158,7 @@ func TestCostByTurns(t *testing.T) {
 	if err != nil {
 		t.Skip("takes minutes: WHYLATE_COST_ROUNDS=20")
 	}
-	work := make(chan chan bool)
-	defer close(work)
-	for range 2 {
-		go func() {
-			for done := range work {
-				done <- true
-			}
-		}()
-	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /items/{id}", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") })
-	mux.HandleFunc("GET /inside", func(http.ResponseWriter, *http.Request) {
-		done := make(chan bool)
-		work <- done
-		<-done
-	})
-	inside := httptest.NewRequest("GET", "/inside", nil)
+	mux, inside := measuredServer(t), httptest.NewRequest("GET", "/inside", nil)
 	// 40,000 a second without a network: 40 at once in each millisecond.
 	paced := func(h http.Handler) (n int) {
 		const ticks = 2000

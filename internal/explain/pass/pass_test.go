@@ -205,6 +205,25 @@ func (d *eventRecorder) KeepDropped(g *timeline.Gen, _ *timeline.Carry) bool {
 	return d.keepsGenerations
 }
 
+// putToWorker runs the request of goroutine g from its arrival until it waits for goroutine 20, the worker, which starts.
+func putToWorker(m, o *tracetext.Thread, start int64, g uint64) {
+	o.Unblock(start, g)
+	m.Start(start, g)
+	m.Syscall(start+10_000, "syscall.write", "main.put", "main.serve")
+	m.SyscallEnd(start + 20_000)
+	m.Unblock(start+30_000, 20, "runtime.chansend1", "main.put", "main.serve")
+	m.Block(start+30_000, "chan receive", "runtime.chanrecv1", "main.put", "main.serve")
+	m.Start(start+30_000, 20)
+}
+
+// answerAfterPut runs the request of goroutine g from the worker's answer to its end.
+func answerAfterPut(m *tracetext.Thread, start int64, g uint64) {
+	m.Start(start, g)
+	m.Syscall(start+10_000, "syscall.write", "main.put", "main.serve")
+	m.SyscallEnd(start + 20_000)
+	m.Block(start+30_000, "select", "main.serve")
+}
+
 // TestIterationOfSeveralFunctions: if a worker computes for one request in several functions, that is one iteration.
 // It fails if the last part is added to the iteration of the request before: then two requests seem to wait at once,
 // although each has the worker for itself.
@@ -213,21 +232,12 @@ func TestIterationOfSeveralFunctions(t *testing.T) {
 	data := shopTraceOf(t, 1, func(m, o *tracetext.Thread, start int64) int64 {
 		for i := range int64(n) {
 			g := uint64(1 + i%8)
-			o.Unblock(start, g)
-			m.Start(start, g)
-			m.Syscall(start+10_000, "syscall.write", "main.put", "main.serve")
-			m.SyscallEnd(start + 20_000)
-			m.Unblock(start+30_000, 20, "runtime.chansend1", "main.put", "main.serve")
-			m.Block(start+30_000, "chan receive", "runtime.chanrecv1", "main.put", "main.serve")
-			m.Start(start+30_000, 20)
+			putToWorker(m, o, start, g)
 			m.Syscall(start+130_000, "syscall.fstat", "main.first", "main.worker")
 			m.SyscallEnd(start + 130_000)
 			m.Unblock(start+330_000, g, "runtime.chansend1", "main.second", "main.worker")
 			m.Block(start+330_000, "chan receive", "runtime.chanrecv1", "main.worker")
-			m.Start(start+330_000, g)
-			m.Syscall(start+340_000, "syscall.write", "main.put", "main.serve")
-			m.SyscallEnd(start + 350_000)
-			m.Block(start+360_000, "select", "main.serve")
+			answerAfterPut(m, start+330_000, g)
 			start += 1_000_000
 		}
 		return start
@@ -257,22 +267,13 @@ func TestSleepsOfAWorker(t *testing.T) {
 				if i%2 == 1 {
 					d = c.long * 1000
 				}
-				o.Unblock(start, g)
-				m.Start(start, g)
-				m.Syscall(start+10_000, "syscall.write", "main.put", "main.serve")
-				m.SyscallEnd(start + 20_000)
-				m.Unblock(start+30_000, 20, "runtime.chansend1", "main.put", "main.serve")
-				m.Block(start+30_000, "chan receive", "runtime.chanrecv1", "main.put", "main.serve")
-				m.Start(start+30_000, 20)
+				putToWorker(m, o, start, g)
 				m.Block(start+30_000, "sleep", "time.Sleep", "main.worker")
 				o.Unblock(start+30_000+d, 20)
 				m.Start(start+30_000+d, 20)
 				m.Unblock(start+30_000+d, g, "runtime.chansend1", "main.worker")
 				m.Block(start+30_000+d, "chan receive", "runtime.chanrecv1", "main.worker")
-				m.Start(start+30_000+d, g)
-				m.Syscall(start+40_000+d, "syscall.write", "main.put", "main.serve")
-				m.SyscallEnd(start + 50_000 + d)
-				m.Block(start+60_000+d, "select", "main.serve")
+				answerAfterPut(m, start+30_000+d, g)
 				start += 1_000_000
 			}
 			return start

@@ -70,10 +70,10 @@ func connections(b *tracetext.Builder, n int) {
 	}
 }
 
-// openAtOnce: n regions that begin in the first of ten generations and end in the last.
-func openAtOnce(b *tracetext.Builder, n int) {
-	m, clock := startMain(b)
-	poller := b.ThreadWithoutP()
+// startRegions starts n goroutines, each of which begins a region and waits in it.
+func startRegions(b *tracetext.Builder, n int, reason string, stack ...string) (m, poller *tracetext.Thread, clock int64) {
+	m, clock = startMain(b)
+	poller = b.ThreadWithoutP()
 	for i := range n {
 		m.Create(clock, uint64(firstG+i), "main.work", "main.start:10")
 		clock += 10
@@ -82,9 +82,15 @@ func openAtOnce(b *tracetext.Builder, n int) {
 	for i := range n {
 		m.Start(clock+10, uint64(firstG+i))
 		m.RegionBegin(clock+20, 0, "order", "runtime/trace.WithRegion", "main.work:7")
-		m.Block(clock+30, "select", "runtime.selectgo", "main.work:9")
+		m.Block(clock+30, reason, stack...)
 		clock += 100
 	}
+	return m, poller, clock
+}
+
+// openAtOnce: n regions that begin in the first of ten generations and end in the last.
+func openAtOnce(b *tracetext.Builder, n int) {
+	m, poller, clock := startRegions(b, n, "select", "runtime.selectgo", "main.work:9")
 	for range 9 {
 		clock += 1000
 		b.NextGeneration(clock)
@@ -383,19 +389,7 @@ func waiting(b *tracetext.Builder, n int) {
 
 // herd: n requests sleep until the same time, become runnable at once, and run one after the other.
 func herd(b *tracetext.Builder, n int) {
-	m, clock := startMain(b)
-	poller := b.ThreadWithoutP()
-	for i := range n {
-		m.Create(clock, uint64(firstG+i), "main.work", "main.start:10")
-		clock += 10
-	}
-	m.Block(clock, "chan receive", "runtime.chanrecv1", "main.start:13")
-	for i := range n {
-		m.Start(clock+10, uint64(firstG+i))
-		m.RegionBegin(clock+20, 0, "order", "runtime/trace.WithRegion", "main.work:7")
-		m.Block(clock+30, "sleep", "time.Sleep", "main.work:9")
-		clock += 100
-	}
+	m, poller, clock := startRegions(b, n, "sleep", "time.Sleep", "main.work:9")
 	for i := range n {
 		poller.Unblock(clock+int64(i), uint64(firstG+i))
 	}

@@ -77,28 +77,34 @@ func openShared(t *testing.T) (*report.Report, *inspect.Trace) {
 	return s.rep, s.tr
 }
 
-// TestSameAsReport compares all answers about requests with the report: the same requests, with the same ids,
-// segments, lanes and sums, whether generations are cached or decoded again.
-func TestSameAsReport(t *testing.T) {
-	for _, name := range traces {
+// eachTrace runs a test in parallel for each of some recordings.
+func eachTrace(t *testing.T, names []string, test func(t *testing.T, data []byte)) {
+	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if testing.Short() && name == "http1-long" {
 				t.Skip("takes seconds")
 			}
-			data := testprog.Trace(t, name)
-			rep, tr := explainAndOpen(t, data, inspect.Limits{})
-			compareRequests(t, rep, tr, false)
-			if f := tr.Facts(); f.DecodedAgain > 0 {
-				t.Errorf("%d generations were decoded again unnecessarily", f.DecodedAgain)
-			}
-			tr = openIndex(t, data, inspect.Limits{Generations: 1})
-			compareRequests(t, rep, tr, true)
-			if f := tr.Facts(); f.Requests > 0 && f.DecodedAgain == 0 {
-				t.Errorf("no generation was decoded again, %d are in memory", f.Decoded)
-			}
+			test(t, testprog.Trace(t, name))
 		})
 	}
+}
+
+// TestSameAsReport compares all answers about requests with the report: the same requests, with the same ids,
+// segments, lanes and sums, whether generations are cached or decoded again.
+func TestSameAsReport(t *testing.T) {
+	eachTrace(t, traces, func(t *testing.T, data []byte) {
+		rep, tr := explainAndOpen(t, data, inspect.Limits{})
+		compareRequests(t, rep, tr, false)
+		if f := tr.Facts(); f.DecodedAgain > 0 {
+			t.Errorf("%d generations were decoded again unnecessarily", f.DecodedAgain)
+		}
+		tr = openIndex(t, data, inspect.Limits{Generations: 1})
+		compareRequests(t, rep, tr, true)
+		if f := tr.Facts(); f.Requests > 0 && f.DecodedAgain == 0 {
+			t.Errorf("no generation was decoded again, %d are in memory", f.Decoded)
+		}
+	})
 }
 
 func compareRequests(t *testing.T, rep *report.Report, tr *inspect.Trace, sampled bool) {
@@ -122,9 +128,8 @@ func compareRequests(t *testing.T, rep *report.Report, tr *inspect.Trace, sample
 			want := &g.Slowest[i]
 			row, ok := byID[want.ID]
 			must.True(t, ok, "%s: request %s of the report is not in the index", g.Name, want.ID)
-			if row.StartNS != want.StartNS || row.LatencyNS != want.LatencyNS || row.Goroutine != want.Goroutine || row.Group != g.ID {
-				t.Errorf("%s: row %+v, report %d %d %d", g.Name, row, want.StartNS, want.LatencyNS, want.Goroutine)
-			}
+			check.True(t, row.StartNS == want.StartNS && row.LatencyNS == want.LatencyNS && row.Goroutine == want.Goroutine && row.Group == g.ID,
+				"%s: row %+v, report %d %d %d", g.Name, row, want.StartNS, want.LatencyNS, want.Goroutine)
 			got := must.Have(tr.Request(ctx, row.N))(t)
 			if a, b := asJSON(t, got), asJSON(t, want); a != b {
 				t.Fatalf("%s: opened\n%s\nreport\n%s", g.Name, a, b)
@@ -192,52 +197,45 @@ func allRowsOf(t *testing.T, tr *inspect.Trace, q inspect.Query) []inspect.Row {
 // TestStrips compares the content of lanes with the timelines: at each zoom, the time in each state is that of the
 // spans, cut at the tile.
 func TestStrips(t *testing.T) {
-	for _, name := range traces[:3] {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if testing.Short() && name == "http1-long" {
-				t.Skip("takes seconds")
-			}
-			data := testprog.Trace(t, name)
-			win, _ := timelinetest.DecodeWindow(t, data)
-			rep, tr := explainAndOpen(t, data, inspect.Limits{Generations: 1})
-			start, d := win.Start(), rep.Input.DurationNS
-			gs, _, err := tr.Goroutines(context.Background(), inspect.GoroutineQuery{Limit: 40, Sort: "pieces", Descending: true})
-			must.Do(t, err)
-			lanes := make([]inspect.Lane, 0, 48)
-			for p := range rep.Input.GOMAXPROCS {
-				lanes = append(lanes, inspect.Lane{Kind: inspect.ProcLane, ID: uint64(p)})
-			}
-			for _, g := range gs {
-				lanes = append(lanes, inspect.Lane{ID: g.ID})
-			}
-			for _, z := range []struct {
-				from, to int64
-				buckets  int
-			}{{0, d, 100}, {0, d, 4096}, {d / 3, d/3 + d/10, 700}, {d / 2, d/2 + d/1000 + 1, 50}, {d / 2, d/2 + 100, 50}, {d - d/20, d + 1e9, 64}, {d / 4, d / 2, 3}} {
-				got := must.Have(tr.Strips(context.Background(), inspect.Tile{From: z.from, To: z.to, Buckets: z.buckets, Lanes: lanes}))(t)
-				to := min(z.to, d)
-				must.True(t, len(got.Strips) == len(lanes), "%d strips for %d lanes", len(got.Strips), len(lanes))
-				for i, s := range got.Strips {
-					sum := stripTimes(&s, z.from, to)
-					if s.Lane.Kind == inspect.ProcLane {
-						want := int64(0)
-						win.EachRun(start+z.from, start+to, func(r timeline.Run) {
-							if r.P == uint32(s.Lane.ID) {
-								want += r.To - r.From
-							}
-						})
-						checkNear(t, fmt.Sprintf("%v P%d", z, s.Lane.ID), sum[timeline.Running], want, z.buckets, s.Sums != nil)
-						continue
-					}
-					want := spanTimes(win, lanes[i].ID, start+z.from, start+to)
-					for st := range want {
-						checkNear(t, fmt.Sprintf("%v G%d state %d", z, s.Lane.ID, st), sum[st], want[st], z.buckets, s.Sums != nil)
-					}
+	eachTrace(t, traces[:3], func(t *testing.T, data []byte) {
+		win, _ := timelinetest.DecodeWindow(t, data)
+		rep, tr := explainAndOpen(t, data, inspect.Limits{Generations: 1})
+		start, d := win.Start(), rep.Input.DurationNS
+		gs, _, err := tr.Goroutines(context.Background(), inspect.GoroutineQuery{Limit: 40, Sort: "pieces", Descending: true})
+		must.Do(t, err)
+		lanes := make([]inspect.Lane, 0, 48)
+		for p := range rep.Input.GOMAXPROCS {
+			lanes = append(lanes, inspect.Lane{Kind: inspect.ProcLane, ID: uint64(p)})
+		}
+		for _, g := range gs {
+			lanes = append(lanes, inspect.Lane{ID: g.ID})
+		}
+		for _, z := range []struct {
+			from, to int64
+			buckets  int
+		}{{0, d, 100}, {0, d, 4096}, {d / 3, d/3 + d/10, 700}, {d / 2, d/2 + d/1000 + 1, 50}, {d / 2, d/2 + 100, 50}, {d - d/20, d + 1e9, 64}, {d / 4, d / 2, 3}} {
+			got := must.Have(tr.Strips(context.Background(), inspect.Tile{From: z.from, To: z.to, Buckets: z.buckets, Lanes: lanes}))(t)
+			to := min(z.to, d)
+			must.True(t, len(got.Strips) == len(lanes), "%d strips for %d lanes", len(got.Strips), len(lanes))
+			for i, s := range got.Strips {
+				sum := stripTimes(&s, z.from, to)
+				if s.Lane.Kind == inspect.ProcLane {
+					want := int64(0)
+					win.EachRun(start+z.from, start+to, func(r timeline.Run) {
+						if r.P == uint32(s.Lane.ID) {
+							want += r.To - r.From
+						}
+					})
+					checkNear(t, fmt.Sprintf("%v P%d", z, s.Lane.ID), sum[timeline.Running], want, z.buckets, s.Sums != nil)
+					continue
+				}
+				want := spanTimes(win, lanes[i].ID, start+z.from, start+to)
+				for st := range want {
+					checkNear(t, fmt.Sprintf("%v G%d state %d", z, s.Lane.ID, st), sum[st], want[st], z.buckets, s.Sums != nil)
 				}
 			}
-		})
-	}
+		}
+	})
 }
 
 // checkNear compares times; where a tile's border cuts a cell of a sum, the cell's
@@ -277,45 +275,38 @@ func spanTimes(win *timeline.Window, g uint64, from, to int64) (out [timeline.No
 // TestRunTimes compares the running times of goroutines with the timelines, for the whole trace and for a part,
 // and the pages of a list with the list.
 func TestRunTimes(t *testing.T) {
-	for _, name := range traces[:3] {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if testing.Short() && name == "http1-long" {
-				t.Skip("takes seconds")
-			}
-			data := testprog.Trace(t, name)
-			win, _ := timelinetest.DecodeWindow(t, data)
-			rep, tr := explainAndOpen(t, data, inspect.Limits{})
-			ctx, start, d := context.Background(), win.Start(), rep.Input.DurationNS
-			for _, z := range [][2]int64{{0, 0}, {0, d}, {d / 3, d / 2}} {
-				to := z[1]
-				to = cmp.Or(to, d)
-				want := map[uint64]int64{}
-				win.EachRun(start+z[0], start+to, func(r timeline.Run) { want[r.G] += r.To - r.From })
-				q := inspect.GoroutineQuery{Sort: "run", Descending: true, From: z[0], To: z[1], Limit: 7}
-				var list []inspect.Goroutine
-				for {
-					q.Offset = len(list)
-					page, total, err := tr.Goroutines(ctx, q)
-					must.Do(t, err)
-					if list = append(list, page...); len(page) == 0 {
-						check.True(t, len(list) == total, "%v: pages hold %d of %d goroutines", z, len(list), total)
-						break
-					}
-				}
-				for i, g := range list {
-					check.True(t, g.RunNS == want[g.ID], "%v: goroutine %d ran for %d ns, by the timelines %d", z, g.ID, g.RunNS, want[g.ID])
-					delete(want, g.ID)
-					if i > 0 && (list[i-1].RunNS < g.RunNS || list[i-1].RunNS == g.RunNS && list[i-1].ID > g.ID) {
-						t.Errorf("%v: goroutine %d follows %d", z, g.ID, list[i-1].ID)
-					}
-				}
-				for id, ns := range want {
-					check.True(t, ns <= 0, "%v: goroutine %d ran for %d ns and is not listed", z, id, ns)
+	eachTrace(t, traces[:3], func(t *testing.T, data []byte) {
+		win, _ := timelinetest.DecodeWindow(t, data)
+		rep, tr := explainAndOpen(t, data, inspect.Limits{})
+		ctx, start, d := context.Background(), win.Start(), rep.Input.DurationNS
+		for _, z := range [][2]int64{{0, 0}, {0, d}, {d / 3, d / 2}} {
+			to := z[1]
+			to = cmp.Or(to, d)
+			want := map[uint64]int64{}
+			win.EachRun(start+z[0], start+to, func(r timeline.Run) { want[r.G] += r.To - r.From })
+			q := inspect.GoroutineQuery{Sort: "run", Descending: true, From: z[0], To: z[1], Limit: 7}
+			var list []inspect.Goroutine
+			for {
+				q.Offset = len(list)
+				page, total, err := tr.Goroutines(ctx, q)
+				must.Do(t, err)
+				if list = append(list, page...); len(page) == 0 {
+					check.True(t, len(list) == total, "%v: pages hold %d of %d goroutines", z, len(list), total)
+					break
 				}
 			}
-		})
-	}
+			for i, g := range list {
+				check.True(t, g.RunNS == want[g.ID], "%v: goroutine %d ran for %d ns, by the timelines %d", z, g.ID, g.RunNS, want[g.ID])
+				delete(want, g.ID)
+				if i > 0 && (list[i-1].RunNS < g.RunNS || list[i-1].RunNS == g.RunNS && list[i-1].ID > g.ID) {
+					t.Errorf("%v: goroutine %d follows %d", z, g.ID, list[i-1].ID)
+				}
+			}
+			for id, ns := range want {
+				check.True(t, ns == 0, "%v: goroutine %d ran for %d ns and is not listed", z, id, ns)
+			}
+		}
+	})
 }
 
 // TestSearch searches for functions whose goroutines and requests are known.
@@ -573,9 +564,8 @@ func TestMomentOfLongWait(t *testing.T) {
 		if base < 0 {
 			base = m.StartNS
 		}
-		if m.StartNS != base || m.EndNS-m.StartNS != end-2000 {
-			t.Errorf("at %d: a wait of %d ns from %d, want %d ns from %d", at, m.EndNS-m.StartNS, m.StartNS, end-2000, base)
-		}
+		check.True(t, m.StartNS == base && m.EndNS-m.StartNS == end-2000,
+			"at %d: a wait of %d ns from %d, want %d ns from %d", at, m.EndNS-m.StartNS, m.StartNS, end-2000, base)
 	}
 }
 
