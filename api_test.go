@@ -20,6 +20,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -42,9 +43,8 @@ func TestPublicAPI(t *testing.T) {
 	}
 	want := must.Have(os.ReadFile(file))(t)
 	missing, added := linesNotIn(want, got), linesNotIn(got, want)
-	if len(missing)+len(added) > 0 {
-		t.Errorf("the public API differs from %s (-update writes it)\nremoved:\n%s\nadded:\n%s", file, strings.Join(missing, "\n"), strings.Join(added, "\n"))
-	}
+	check.True(t, len(missing)+len(added) == 0,
+		"the public API differs from %s (-update writes it)\nremoved:\n%s\nadded:\n%s", file, strings.Join(missing, "\n"), strings.Join(added, "\n"))
 }
 
 // linesNotIn returns the lines of a that b does not have.

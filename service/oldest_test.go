@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/check"
 	"github.com/whylate/whylate/service/internal/must"
 )
 
@@ -49,9 +50,8 @@ func TestOtherVersions(t *testing.T) {
 				t.Fatalf("%v: %s", err, out)
 			}
 			out, err := run(filepath.Join(dir, "svc"), filepath.Join(dir, "flight"))
-			if err != nil || !strings.Contains(out, version+"\n") || !strings.Contains(out, says) || !strings.HasSuffix(out, "all is well\n") {
-				t.Errorf("%v: %s", err, out)
-			}
+			check.True(t, err == nil && strings.Contains(out, version+"\n") && strings.Contains(out, says) && strings.HasSuffix(out, "all is well\n"),
+				"%v: %s", err, out)
 		})
 	}
 }

@@ -27,9 +27,8 @@ func TestBusyMachine(t *testing.T) {
 	must.Have(buf.ReadFrom(r))(t)
 	host := must.Have(f.HostSamples())(t)
 	rep := explain(t, bytes.NewReader(buf.Bytes()), whylate.Options{Host: bytes.NewReader(host)})
-	if len(rep.Findings) == 0 || rep.Findings[0].Code != report.RuleBusyMachine || rep.Findings[0].Severity == report.SeverityInfo {
-		t.Errorf("the first finding is not the busy machine: %+v", rep.Findings)
-	}
+	check.True(t, len(rep.Findings) != 0 && rep.Findings[0].Code == report.RuleBusyMachine && rep.Findings[0].Severity != report.SeverityInfo,
+		"the first finding is not the busy machine: %+v", rep.Findings)
 	runQueueShare := 0.0
 	for _, c := range rep.Verdict[0].Causes {
 		check.False(t, c.Cause == report.CauseCPU && c.Words == "computing",

@@ -42,9 +42,8 @@ func TestCapacity(t *testing.T) {
 			c := capacityOf(t, name, fmt.Sprintf("load=%g", 0.8*truth.knee))
 			must.True(t, len(c.Limits) != 0, "no limit")
 			first := &c.Limits[0]
-			if first.Kind != truth.kind || first.Site == nil || first.Site.Line != truth.line || first.Servers != truth.servers {
-				t.Errorf("first limit %s %v with %g servers, want %s line %d with %g", first.Kind, first.Site, first.Servers, truth.kind, truth.line, truth.servers)
-			}
+			check.True(t, first.Kind == truth.kind && first.Site != nil && first.Site.Line == truth.line && first.Servers == truth.servers,
+				"first limit %s %v with %g servers, want %s line %d with %g", first.Kind, first.Site, first.Servers, truth.kind, truth.line, truth.servers)
 			if ratio := first.SaturatesPerS / truth.knee; math.Abs(ratio-1) > 0.2 {
 				t.Errorf("it saturates at %g/s, measured %g/s", first.SaturatesPerS, truth.knee)
 			}
@@ -66,9 +65,8 @@ func TestCapacity(t *testing.T) {
 // TestCapacityByGroup finds that a third of the lock's time is for the few requests that need it for three times as long.
 func TestCapacityByGroup(t *testing.T) {
 	groups := capacityOf(t, "mix").Limits[0].Groups
-	if len(groups) != 2 || groups[0].Share < 0.55 || groups[0].Share > 0.8 {
-		t.Errorf("the lock is used by %+v, want two groups with about 2/3 and 1/3", groups)
-	}
+	check.True(t, len(groups) == 2 && groups[0].Share >= 0.55 && groups[0].Share <= 0.8,
+		"the lock is used by %+v, want two groups with about 2/3 and 1/3", groups)
 }
 
 // TestCapacityOfWrites finds that those requests use up an RWMutex that write, not those that wait for it most.

@@ -39,9 +39,8 @@ func TestSnapshot(t *testing.T) {
 			}
 			must.True(t, len(rep.Findings) != 0, "there is no finding")
 			f := &rep.Findings[0]
-			if f.Code != report.RuleLockConvoy || f.Severity != report.SeverityHigh || f.Site == nil || f.Site.Func != slowFunc || f.Group != g.ID {
-				t.Errorf("the first finding is %+v at %+v", f, f.Site)
-			}
+			check.True(t, f.Code == report.RuleLockConvoy && f.Severity == report.SeverityHigh && f.Site != nil && f.Site.Func == slowFunc && f.Group == g.ID,
+				"the first finding is %+v at %+v", f, f.Site)
 			p := f.Predicted
 			must.True(t, p != nil && p.MaxNS != nil && p.WasMaxNS != nil, "no prediction for the slowest request: %+v", p)
 			isNear := func(got, want int64) bool { return got > want*95/100 && got < want*105/100+int64(2*time.Millisecond) }

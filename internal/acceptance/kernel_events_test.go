@@ -29,9 +29,8 @@ func TestKernelEvents(t *testing.T) {
 			for _, x := range s.Freezes {
 				frozen += x[1]
 			}
-			if frozen != rep.Runtime.Throttle.LostWallNS {
-				t.Errorf("%s: the freezes of the series last %d ns, those of the verdict %d", name, frozen, rep.Runtime.Throttle.LostWallNS)
-			}
+			check.True(t, frozen == rep.Runtime.Throttle.LostWallNS,
+				"%s: the freezes of the series last %d ns, those of the verdict %d", name, frozen, rep.Runtime.Throttle.LostWallNS)
 		}
 		requests, disk := int64(0), 0.0
 		for i := range rep.Groups {

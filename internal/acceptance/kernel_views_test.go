@@ -61,9 +61,8 @@ func checkThreads(t *testing.T, name string, r *report.Request, countByState map
 		end := r.StartNS
 		for _, x := range l.Threads {
 			countByState[x.State]++
-			if x.StartNS < end || x.DurationNS <= 0 || x.StartNS+x.DurationNS > r.StartNS+r.LatencyNS {
-				t.Errorf("%s: a thread's state of %d ns at %d, after one that ends at %d", name, x.DurationNS, x.StartNS, end)
-			}
+			check.True(t, x.StartNS >= end && x.DurationNS > 0 && x.StartNS+x.DurationNS <= r.StartNS+r.LatencyNS,
+				"%s: a thread's state of %d ns at %d, after one that ends at %d", name, x.DurationNS, x.StartNS, end)
 			end = x.StartNS + x.DurationNS
 		}
 		for _, s := range r.Segments {

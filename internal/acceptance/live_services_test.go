@@ -201,9 +201,8 @@ func (r *rates) judgeAll(t *testing.T) {
 	}
 	t.Logf("right in %d of %d runs, %d void; by %s %d of %d", current.right, current.runs, current.void, ratesPage, published.right, published.runs)
 	if !*update {
-		if hasFallen(current, published) {
-			t.Errorf("all rows: right in %d of %d runs; by %s it was %d of %d", current.right, current.runs, ratesPage, published.right, published.runs)
-		}
+		check.False(t, hasFallen(current, published),
+			"all rows: right in %d of %d runs; by %s it was %d of %d", current.right, current.runs, ratesPage, published.right, published.runs)
 		return
 	}
 	maps.Copy(r.published, r.current)

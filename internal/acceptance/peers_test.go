@@ -144,9 +144,8 @@ func TestServices(t *testing.T) {
 		}
 		g := &rep.Groups[0]
 		p := g.Peer
-		if g.Service != "shop" || p == nil || p.Recording != "server" || p.Group != rep.Groups[1].ID || p.ThereNS == nil || p.BackNS == nil {
-			t.Fatalf("%v: group of %q, its peer is %+v", args, g.Service, p)
-		}
+		must.True(t, g.Service == "shop" && p != nil && p.Recording == "server" && p.Group == rep.Groups[1].ID && p.ThereNS != nil && p.BackNS != nil,
+			"%v: group of %q, its peer is %+v", args, g.Service, p)
 		handlerNS, callNS := float64(server.NS)/float64(server.Count), float64(gateway.NS)/float64(gateway.Count)
 		t.Logf("%+v; the server's handler took %.0f ns, the gateway's call %.0f ns", p, handlerNS, callNS)
 		if got := float64(p.ServedNS); got < 0.95*handlerNS || got > 1.1*handlerNS {
@@ -170,12 +169,10 @@ func TestServices(t *testing.T) {
 		}
 		check.True(t, bandNS == g.TotalNS, "the causes add up to %d ns, the requests to %d", bandNS, g.TotalNS)
 		i := slices.IndexFunc(rep.Findings, func(f report.Finding) bool { return f.Code == report.RuleSleep })
-		if i != 0 || rep.Findings[0].Service != "server" || len(rep.Findings[0].AskedBy) != 1 || rep.Findings[0].AskedBy[0].Group != g.ID {
-			t.Errorf("the first finding is %+v", rep.Findings[0])
-		}
-		if slices.ContainsFunc(rep.Findings, func(f report.Finding) bool { return f.Service == "shop" && f.Code == report.RuleSlowPeer }) {
-			t.Error("the server's time is reported as a wait of the gateway, too")
-		}
+		check.True(t, i == 0 && rep.Findings[0].Service == "server" && len(rep.Findings[0].AskedBy) == 1 && rep.Findings[0].AskedBy[0].Group == g.ID,
+			"the first finding is %+v", rep.Findings[0])
+		check.False(t, slices.ContainsFunc(rep.Findings, func(f report.Finding) bool { return f.Service == "shop" && f.Code == report.RuleSlowPeer }),
+			"the server's time is reported as a wait of the gateway, too")
 	}
 	for _, file := range []string{"field/etcd-reads.whylate", "truth/reverse-proxy.trace"} {
 		other := filepath.Join(dir, filepath.Base(file))
@@ -186,9 +183,8 @@ func TestServices(t *testing.T) {
 				t.Errorf("%v: %+v", file, p)
 			}
 		}
-		if !slices.ContainsFunc(rep.Input.Warnings, func(w report.Warning) bool { return w.Code == "services" }) {
-			t.Errorf("%s: there is no warning: %v", file, rep.Input.Warnings)
-		}
+		check.True(t, slices.ContainsFunc(rep.Input.Warnings, func(w report.Warning) bool { return w.Code == "services" }),
+			"%s: there is no warning: %v", file, rep.Input.Warnings)
 	}
 }
 

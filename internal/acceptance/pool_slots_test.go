@@ -42,9 +42,8 @@ func TestChannelPools(t *testing.T) {
 			t.Errorf("%s: the first finding is %s", want.group, describeFinding(first))
 			continue
 		}
-		if !strings.Contains(first.Title, want.title) || !strings.Contains(first.Title, want.site) || first.Site.Func != want.sleep {
-			t.Errorf("%s: %s", want.group, describeFinding(first))
-		}
+		check.True(t, strings.Contains(first.Title, want.title) && strings.Contains(first.Title, want.site) && first.Site.Func == want.sleep,
+			"%s: %s", want.group, describeFinding(first))
 		if n := evidenceOf(first, "pool size seen in use"); n != want.slots && !(want.title == "" && math.IsNaN(n)) {
 			t.Errorf("%s: %v slots, want %v", want.group, n, want.slots)
 		}

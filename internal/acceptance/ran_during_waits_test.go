@@ -22,9 +22,8 @@ func TestSlowWaitsNameWhatRan(t *testing.T) {
 			for _, c := range g.Tail().Causes {
 				if meanWait := c.TotalNS / int64(max(c.Requests, 1)); c.Cause == report.CauseSched && c.Share >= 0.02 && meanWait >= 500e3 {
 					judged++
-					if len(c.RanMeanwhile) == 0 {
-						t.Errorf("%s: slow requests of %s wait for a P at %v, %d ns each, but the report names nothing that ran", name, g.Name, c.Site, meanWait)
-					}
+					check.True(t, len(c.RanMeanwhile) != 0,
+						"%s: slow requests of %s wait for a P at %v, %d ns each, but the report names nothing that ran", name, g.Name, c.Site, meanWait)
 				}
 			}
 		}

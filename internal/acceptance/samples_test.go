@@ -74,7 +74,6 @@ func TestServicesSample(t *testing.T) {
 	_, sample, _ := strings.Cut(section, "    why ")
 	sample, _, _ = strings.Cut("why "+sample, "\n\n")
 	sample = strings.ReplaceAll(sample, "\n    ", "\n")
-	if !strings.Contains(sample, "in stock") || !strings.Contains(answer.String(), sample) {
-		t.Errorf("docs/start.md has\n%s\nwhich is not in the answer\n%s", sample, answer.String())
-	}
+	check.True(t, strings.Contains(sample, "in stock") && strings.Contains(answer.String(), sample),
+		"docs/start.md has\n%s\nwhich is not in the answer\n%s", sample, answer.String())
 }

@@ -61,9 +61,8 @@ func TestViewDataAgrees(t *testing.T) {
 			for k, ns := range list {
 				byCause[string(cause)] += ns
 				sum += ns
-				if ns < 0 || ns > g.Histogram[k][0]*g.Histogram[k][1] {
-					t.Errorf("%s: %d ns of %s in a bucket of %d requests up to %d ns", g.Name, ns, cause, g.Histogram[k][1], g.Histogram[k][0])
-				}
+				check.True(t, ns >= 0 && ns <= g.Histogram[k][0]*g.Histogram[k][1],
+					"%s: %d ns of %s in a bucket of %d requests up to %d ns", g.Name, ns, cause, g.Histogram[k][1], g.Histogram[k][0])
 			}
 		}
 		check.True(t, sum == g.TotalNS, "%s: the buckets' causes sum to %d ns, the group to %d", g.Name, sum, g.TotalNS)
@@ -80,9 +79,8 @@ func TestViewDataAgrees(t *testing.T) {
 				total += s.DurationNS
 			}
 			check.True(t, total == g.Typical.LatencyNS, "the typical request's segments sum to %d ns, its latency is %d", total, g.Typical.LatencyNS)
-			if slices.ContainsFunc(g.Slowest, func(r report.Request) bool { return r.ID == g.Typical.ID }) {
-				t.Error("the typical request is one of the slowest")
-			}
+			check.False(t, slices.ContainsFunc(g.Slowest, func(r report.Request) bool { return r.ID == g.Typical.ID }),
+				"the typical request is one of the slowest")
 		}
 		check.True(t, reflect.DeepEqual(g.Typical, parallel.Groups[i].Typical), "%s: the typical request differs with 3 workers", g.Name)
 	}

@@ -55,9 +55,8 @@ func TestWhatIfSettings(t *testing.T) {
 				t.Logf("%s %s: %s predicted %v -> %v, x %.2f (%.2f to %.2f), measured %v -> %v, x %.2f", name, setting.Question, q.name,
 					time.Duration(*q.traced), time.Duration(q.predicted.Est), est, low, high, time.Duration(q.clientBefore), time.Duration(q.clientAfter), measured)
 				const slack = 0.05 // runs differ
-				if measured < low-slack || measured > high+slack {
-					t.Errorf("%s %s: %s became %.2f of the old value, the predicted range was %.2f to %.2f", name, setting.Question, q.name, measured, low, high)
-				}
+				check.True(t, measured >= low-slack && measured <= high+slack,
+					"%s %s: %s became %.2f of the old value, the predicted range was %.2f to %.2f", name, setting.Question, q.name, measured, low, high)
 				check.False(t, name != "procs-one" && (measured < est/q.maxFactor || measured > est*q.maxFactor),
 					"%s %s: %s became %.2f of the old value, the estimate was %.2f", name, setting.Question, q.name, measured, est)
 			}

@@ -7,6 +7,8 @@ import (
 	"net/http/pprof"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/check"
 )
 
 // TestLoadExplain loads a service of this process and explains the recording of the load.
@@ -23,7 +25,6 @@ func TestLoadExplain(t *testing.T) {
 	var out, errs bytes.Buffer
 	status := Run(t.Context(), []string{"load", "--explain", "--closed", "2", "-d", "2s", server.URL + "/slow"}, strings.NewReader(""), &out, &errs, allVerbs()...)
 	load, answer, ok := strings.Cut(out.String(), "\n\nthe service during the load:\n\n")
-	if status != ExitOK || !ok || !strings.Contains(load, "requests") || !strings.Contains(answer, "cli.scriptSleep") {
-		t.Errorf("status %d, want an answer that names cli.scriptSleep after the result\n%s%s", status, &out, &errs)
-	}
+	check.True(t, status == ExitOK && ok && strings.Contains(load, "requests") && strings.Contains(answer, "cli.scriptSleep"),
+		"status %d, want an answer that names cli.scriptSleep after the result\n%s%s", status, &out, &errs)
 }

@@ -137,9 +137,8 @@ func TestUnpackUntilDamage(t *testing.T) {
 		got := make([]byte, len(c.whole))
 		_, err = plain.ReadAt(got, 0)
 		in.Close()
-		if err != nil || !bytes.Equal(got, c.whole) || size > c.most {
-			t.Errorf("%s: %d bytes were unpacked, at most %d wanted; the trace's own are equal: %v; %v", c.name, size, c.most, bytes.Equal(got, c.whole), err)
-		}
+		check.True(t, err == nil && bytes.Equal(got, c.whole) && size <= c.most,
+			"%s: %d bytes were unpacked, at most %d wanted; the trace's own are equal: %v; %v", c.name, size, c.most, bytes.Equal(got, c.whole), err)
 	}
 }
 

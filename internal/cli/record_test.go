@@ -246,9 +246,8 @@ func TestRecordCredentials(t *testing.T) {
 			check.True(t, status == ExitFailed && strings.Contains(stderr, "401"), "status %d, errors %q", status, stderr)
 			mu.Lock()
 			defer mu.Unlock()
-			if got.Get("Authorization") != c.auth || got.Get("X-Key") != c.xkey {
-				t.Errorf("the service got %q and %q, want %q and %q", got.Get("Authorization"), got.Get("X-Key"), c.auth, c.xkey)
-			}
+			check.True(t, got.Get("Authorization") == c.auth && got.Get("X-Key") == c.xkey,
+				"the service got %q and %q, want %q and %q", got.Get("Authorization"), got.Get("X-Key"), c.auth, c.xkey)
 			if all := stdout + stderr; strings.Contains(all, "s3cret") || c.auth != "" && strings.Contains(all, c.auth) {
 				t.Errorf("a secret is in %q", all)
 			}

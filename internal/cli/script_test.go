@@ -257,9 +257,8 @@ func TestRecordPipedToExplain(t *testing.T) {
 		{"--header-file", "x"}, {"--proxy", "none"}, {"--timeout", "3s"}, {"--no-host"}} {
 		var out, errs bytes.Buffer
 		status := Run(context.Background(), append(append([]string{"explain"}, args...), "http://127.0.0.1:1"), strings.NewReader(""), &out, &errs)
-		if status != ExitUsage || !strings.Contains(errs.String(), want) || out.Len() > 0 {
-			t.Errorf("explain %q: exit status %d, output %q, errors %q", args, status, out.String(), errs.String())
-		}
+		check.True(t, status == ExitUsage && strings.Contains(errs.String(), want) && out.Len() == 0,
+			"explain %q: exit status %d, output %q, errors %q", args, status, out.String(), errs.String())
 	}
 	var out, errs bytes.Buffer
 	if status := Run(context.Background(), []string{"explain", "--nonsense", "x"}, strings.NewReader(""), &out, &errs); status != ExitUsage || strings.Contains(errs.String(), "record") {
@@ -303,9 +302,8 @@ func TestExplainURLFailures(t *testing.T) {
 	} {
 		var out, errs bytes.Buffer
 		status := Run(context.Background(), append([]string{"explain"}, c.args...), strings.NewReader(""), &out, &errs)
-		if status != c.status || strings.Count(errs.String(), "\n") != 1 || out.Len() > 0 {
-			t.Errorf("explain %q: exit status %d, want %d; output %q, errors %q", c.args, status, c.status, out.String(), errs.String())
-		}
+		check.True(t, status == c.status && strings.Count(errs.String(), "\n") == 1 && out.Len() == 0,
+			"explain %q: exit status %d, want %d; output %q, errors %q", c.args, status, c.status, out.String(), errs.String())
 	}
 }
 

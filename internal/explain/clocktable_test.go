@@ -104,9 +104,8 @@ func TestMovedClocks(t *testing.T) {
 			}
 			clock := rep.Services[1].Clock
 			d := truth(callee, "stock", callee.server.From) - truth(caller, "audit", caller.server.From)
-			if rep.Services[1].Name != "stock" || d < clock.LowNS || d > clock.HighNS {
-				t.Errorf("%s moved by %+v: stock began %d ns after audit, want from %d to %d", moved, c, d, clock.LowNS, clock.HighNS)
-			}
+			check.True(t, rep.Services[1].Name == "stock" && d >= clock.LowNS && d <= clock.HighNS,
+				"%s moved by %+v: stock began %d ns after audit, want from %d to %d", moved, c, d, clock.LowNS, clock.HighNS)
 			ways := 0
 			for _, g := range rep.Groups {
 				for _, q := range g.Slowest {

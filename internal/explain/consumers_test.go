@@ -118,9 +118,8 @@ func TestConsumerFallsBehind(t *testing.T) {
 				set(c)
 				c.write(arrivals)
 				rep := explainBuilt(t, c.builder, whylate.Options{})
-				if len(rep.Groups) == 0 || rep.Groups[0].Count < len(arrivals)*9/10 || *rep.Groups[0].LatencyNS.Mean > workNS*11/10 {
-					t.Errorf("%d messages: groups %+v", len(arrivals), rep.Groups)
-				}
+				check.True(t, len(rep.Groups) != 0 && rep.Groups[0].Count >= len(arrivals)*9/10 && *rep.Groups[0].LatencyNS.Mean <= workNS*11/10,
+					"%d messages: groups %+v", len(arrivals), rep.Groups)
 				check.Equal(t, slices.ContainsFunc(rep.Findings, isQueue), arrivals[1]-arrivals[0] < workNS, "%+v", rep.Findings)
 			}
 		})

@@ -113,9 +113,8 @@ func TestShopOfTwoHosts(t *testing.T) {
 		two, n := checkShop(t, "", services)
 		check.True(t, n == calls, "%+v: %d calls are joined, %d on one host", c, n, calls)
 		offset, clock := one.Services[1].Clock.OffsetNS, two.Services[1].Clock
-		if clock == nil || clock.LowNS > offset || clock.HighNS < offset || clock.HighNS == clock.LowNS {
-			t.Errorf("%+v: the traces begin %+v apart, %d on one host", c, clock, offset)
-		}
+		check.True(t, clock != nil && clock.LowNS <= offset && clock.HighNS >= offset && clock.HighNS != clock.LowNS,
+			"%+v: the traces begin %+v apart, %d on one host", c, clock, offset)
 	}
 }
 
@@ -172,8 +171,7 @@ func checkShop(t *testing.T, protocol string, services []*Service) (rep *report.
 		}
 	}
 	check.True(t, segments != 0, "no segment of a slow request has the goroutine of stock that served it")
-	if rep.Services[0].Name != "audit" || len(services[0].remotes.calls) != 0 {
-		t.Errorf("the first service is %s; %d calls of the server", rep.Services[0].Name, len(services[0].remotes.calls))
-	}
+	check.True(t, rep.Services[0].Name == "audit" && len(services[0].remotes.calls) == 0,
+		"the first service is %s; %d calls of the server", rep.Services[0].Name, len(services[0].remotes.calls))
 	return rep, len(joined)
 }

@@ -166,9 +166,8 @@ func TestHealthCheckOfLibrary(t *testing.T) {
 		s.begin(5*ms, otherConn, "sleep", "time.Sleep", "main.get@/src/main.go:20")
 		s.serve(400*ms, "sleep", "time.Sleep", handler)
 		rep := s.explain(t)
-		if len(rep.Groups) != 2 || rep.Groups[1].Role != report.RoleMonitoring {
-			t.Errorf("%s: %d groups, the last with the role %q", handler, len(rep.Groups), rep.Groups[len(rep.Groups)-1].Role)
-		}
+		check.True(t, len(rep.Groups) == 2 && rep.Groups[1].Role == report.RoleMonitoring,
+			"%s: %d groups, the last with the role %q", handler, len(rep.Groups), rep.Groups[len(rep.Groups)-1].Role)
 	}
 }
 

@@ -102,9 +102,8 @@ func TestHungSinceStart(t *testing.T) {
 	rep := explainBuilt(t, builder, whylate.Options{})
 	must.Equal(t, len(rep.Groups), 1, "groups")
 	g := rep.Groups[0]
-	if g.Name != "example.com/shop.(*server).wait" || g.Count != 0 || g.Open.Count != 1 || g.Open.OldestNS != rep.Input.DurationNS {
-		t.Errorf("%s: %d requests, open %+v", g.Name, g.Count, g.Open)
-	}
+	check.True(t, g.Name == "example.com/shop.(*server).wait" && g.Count == 0 && g.Open.Count == 1 && g.Open.OldestNS == rep.Input.DurationNS,
+		"%s: %d requests, open %+v", g.Name, g.Count, g.Open)
 	check.True(t, g.Open.Site != nil && g.Open.Site.Func == g.Name, "open at %v", g.Open.Site)
 }
 

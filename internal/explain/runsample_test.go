@@ -70,15 +70,12 @@ func TestSampleOfRun(t *testing.T) {
 	totalNS := int64(0)
 	for p, c := range causesOf(&sampled) {
 		totalNS += c.TotalNS
-		if c.ShareError <= 0 || c.ShareError > 0.03 || math.Abs(c.Share-want[p].Share) > c.ShareError {
-			t.Errorf("%v: %.4f ± %.4f of the run, of all pieces %.4f", p, c.Share, c.ShareError, want[p].Share)
-		}
+		check.True(t, c.ShareError > 0 && c.ShareError <= 0.03 && math.Abs(c.Share-want[p].Share) <= c.ShareError,
+			"%v: %.4f ± %.4f of the run, of all pieces %.4f", p, c.Share, c.ShareError, want[p].Share)
 		check.True(t, want[p].ShareError == 0, "%v: an error of %g where all pieces were walked", p, want[p].ShareError)
-		if oneWorkerCauses[p].TotalNS != c.TotalNS || oneWorkerCauses[p].ShareError != c.ShareError {
-			t.Errorf("%v: %d ± %g, by one worker %d ± %g", p, c.TotalNS, c.ShareError, oneWorkerCauses[p].TotalNS, oneWorkerCauses[p].ShareError)
-		}
+		check.True(t, oneWorkerCauses[p].TotalNS == c.TotalNS && oneWorkerCauses[p].ShareError == c.ShareError,
+			"%v: %d ± %g, by one worker %d ± %g", p, c.TotalNS, c.ShareError, oneWorkerCauses[p].TotalNS, oneWorkerCauses[p].ShareError)
 	}
-	if totalNS != sampled.TotalNS || sampled.TotalNS != exact.TotalNS {
-		t.Errorf("causes of %d ns in a run of %d ns, %d ns if all pieces are walked", totalNS, sampled.TotalNS, exact.TotalNS)
-	}
+	check.True(t, totalNS == sampled.TotalNS && sampled.TotalNS == exact.TotalNS,
+		"causes of %d ns in a run of %d ns, %d ns if all pieces are walked", totalNS, sampled.TotalNS, exact.TotalNS)
 }

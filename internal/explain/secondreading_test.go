@@ -47,9 +47,8 @@ func TestReadFromPipe(t *testing.T) {
 func TestWrongRereadGuess(t *testing.T) {
 	data := testprog.Service(t, "load-inside").Trace
 	r := must.Have(readTrace(context.Background(), bytes.NewReader(data), Options{Slowest: 3, Modules: modules.New(modules.Options{})}, nil, rereadMaybe))(t)
-	if !r.pass.HasDroppedOptionalSums() || r.findSelfWaits() == nil {
-		t.Errorf("guess that requests wait for this process: %v; they do: %v", r.pass.HasDroppedOptionalSums(), r.findSelfWaits() != nil)
-	}
+	check.True(t, r.pass.HasDroppedOptionalSums() && r.findSelfWaits() != nil,
+		"guess that requests wait for this process: %v; they do: %v", r.pass.HasDroppedOptionalSums(), r.findSelfWaits() != nil)
 	text := func(isForced bool) string {
 		rep := must.Have(Explain(context.Background(), bytes.NewReader(data), Options{isRereadForced: isForced}))(t)
 		b := must.Have(json.Marshal(rep))(t)

@@ -103,9 +103,8 @@ func TestMessages(t *testing.T) {
 		rep := explainBuilt(t, builder, whylate.Options{})
 		must.True(t, len(rep.Groups) == 1, "%s: %q", lib.name, groupTexts(rep))
 		g := &rep.Groups[0]
-		if g.Kind != report.KindWebSocket || g.Name != upgraded || g.Count != n+n/4+2 || g.Open.Count != 1 {
-			t.Errorf("%s: %q, %d open; want %d messages", lib.name, groupTexts(rep), g.Open.Count, n+n/4+2)
-		}
+		check.True(t, g.Kind == report.KindWebSocket && g.Name == upgraded && g.Count == n+n/4+2 && g.Open.Count == 1,
+			"%s: %q, %d open; want %d messages", lib.name, groupTexts(rep), g.Open.Count, n+n/4+2)
 		check.Equal(t, g.TotalNS, int64((n+n/4+2)*100*us), "%s: ns in all", lib.name)
 		check.True(t, g.Open.Site != nil && g.Open.Site.Func == "example.com/chat.(*room).broadcast",
 			"%s: open at %+v", lib.name, g.Open.Site)

@@ -40,9 +40,8 @@ func TestRoles(t *testing.T) {
 	n := 0
 	for number, columns := range rows(rolesText) {
 		check.True(t, len(columns) == 2 && columns[1] != "", "roles.tsv:%d: want a name and a meaning", number)
-		if n >= len(constants) || strings.ReplaceAll(columns[0], "-", "") != constants[n] {
-			t.Fatalf("roles.tsv:%d: %s is not the next constant of roles.go", number, columns[0])
-		}
+		must.True(t, n < len(constants) && strings.ReplaceAll(columns[0], "-", "") == constants[n],
+			"roles.tsv:%d: %s is not the next constant of roles.go", number, columns[0])
 		if n++; !used.Has(Role(n)) {
 			t.Errorf("no function has the role %s", columns[0])
 		}

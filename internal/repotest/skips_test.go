@@ -18,6 +18,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
@@ -51,9 +52,8 @@ func TestSkips(t *testing.T) {
 	if *update {
 		must.Do(t, os.WriteFile(skipsPage, []byte(text), 0o644))
 	}
-	if text != string(must.Have(os.ReadFile(skipsPage))(t)) {
-		t.Errorf("%s is not what the tests say: run `go test ./internal/repotest -run TestSkips -update`", skipsPage)
-	}
+	check.True(t, text == string(must.Have(os.ReadFile(skipsPage))(t)),
+		"%s is not what the tests say: run `go test ./internal/repotest -run TestSkips -update`", skipsPage)
 }
 
 func skipsText(places []skipPlace) string {

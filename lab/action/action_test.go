@@ -129,9 +129,8 @@ func TestRun(t *testing.T) {
 		{`WHYLATE_RUN=echo hello >"$WHYLATE_TRACE"`, "could not be explained"},
 	} {
 		status, _, errs := j.run("run.sh", c.env, "WHYLATE_BUDGETS=p50=1h")
-		if status != 3 || !strings.Contains(errs, c.says) || !strings.Contains(j.read("whylate-ci/summary.md"), c.says) {
-			t.Errorf("%s: status %d\n%s", c.env, status, errs)
-		}
+		check.True(t, status == 3 && strings.Contains(errs, c.says) && strings.Contains(j.read("whylate-ci/summary.md"), c.says),
+			"%s: status %d\n%s", c.env, status, errs)
 		if _, err := os.Stat(filepath.Join(j.dir, "whylate-ci/baseline.json")); err == nil {
 			t.Errorf("%s: a run without an answer left a baseline", c.env)
 		}
@@ -244,9 +243,8 @@ func TestComment(t *testing.T) {
 				if status, _, errs := j.run("comment.sh", env...); status != 0 || errs != "" {
 					t.Fatalf("status %d\n%s", status, errs)
 				}
-				if len(comments) != 151 || comments[150].Body != "<!-- whylate -->\n"+text {
-					t.Fatalf("%d comments, the last is %q", len(comments), comments[len(comments)-1].Body)
-				}
+				must.True(t, len(comments) == 151 && comments[150].Body == "<!-- whylate -->\n"+text,
+					"%d comments, the last is %q", len(comments), comments[len(comments)-1].Body)
 			}
 			forbidden = true
 			if status, _, errs := j.run("comment.sh", env...); status != 0 || !strings.Contains(errs, "may not write") || strings.Contains(errs, "secret") {

@@ -64,9 +64,8 @@ func TestDiff(t *testing.T) {
 			t.Errorf("%s: the way to the cause is %+v, not the lock", g.Name, row.Via)
 		}
 	}
-	if changed != 1 || len(d.Appeared)+len(d.Vanished) > 0 {
-		t.Errorf("%d groups changed, want the benchmark; appeared %v, vanished %v", changed, d.Appeared, d.Vanished)
-	}
+	check.True(t, changed == 1 && len(d.Appeared)+len(d.Vanished) == 0,
+		"%d groups changed, want the benchmark; appeared %v, vanished %v", changed, d.Appeared, d.Vanished)
 	var text bytes.Buffer
 	must.Do(t, difftext.Write(&text, d, difftext.Options{Width: 100}))
 	check.True(t, strings.Contains(text.String(), "via lock benchmark.(*store).put store.go:25"), "the text does not name the lock:\n%s", &text)

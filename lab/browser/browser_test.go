@@ -579,9 +579,8 @@ func TestPageJSON(t *testing.T) {
 	back := must.Have(report.ReadJSON(strings.NewReader(text)))(t)
 	back.Verdict = r.Verdict // the page computes it if the report is of an older version
 	var want, got bytes.Buffer
-	if report.WriteJSON(&want, r) != nil || report.WriteJSON(&got, back) != nil || want.String() != got.String() {
-		t.Error("the page's JSON differs from the report")
-	}
+	check.True(t, report.WriteJSON(&want, r) == nil && report.WriteJSON(&got, back) == nil && want.String() == got.String(),
+		"the page's JSON differs from the report")
 }
 
 // TestCopy presses "Copy JSON": the copy must be the report, in the clipboard or, if the page may not use it, as text to copy

@@ -129,9 +129,7 @@ func TestFleetDemo(t *testing.T) {
 		return len(f) > 0 && f[0].Service == "checkout" && slices.Contains(f[0].Versions, "v2") && f[0].Code == "WL2002" && strings.Contains(f[0].Site, "demo.go:") && f[0].Win > 0
 	}
 	for !isBadDeployFirst() {
-		if time.Since(begin) > time.Minute {
-			t.Fatalf("the bad deploy is not first after %v: %+v", time.Since(begin), fleetFindings(t, origin, ""))
-		}
+		must.True(t, time.Since(begin) <= time.Minute, "the bad deploy is not first after %v: %+v", time.Since(begin), fleetFindings(t, origin, ""))
 		time.Sleep(time.Second)
 	}
 	t.Logf("the bad deploy was first after %v", time.Since(begin).Round(time.Second))

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/html"
@@ -67,9 +68,8 @@ func TestFullReport(t *testing.T) {
 			}
 			p.screenshot(name)
 			if width == 1280 && !dark {
-				if evaluate[bool](p, `document.querySelector('#findings [data-finding=f3]').closest('details').open`) {
-					t.Error("an ignored finding is not folded away")
-				}
+				check.False(t, evaluate[bool](p, `document.querySelector('#findings [data-finding=f3]').closest('details').open`),
+					"an ignored finding is not folded away")
 				p.checkFindings(r)
 				p.checkRuntime(r)
 				if got, want := sumOf(p, "#host .bar .part", "ns"), *r.Host.Lost.QuotaNS+*r.Host.Lost.RunQueueNS+*r.Host.Lost.UnsplitNS+*r.Host.Lost.UnexplainedNS; got != want {
@@ -145,9 +145,8 @@ func TestEveryNameIsHostile(t *testing.T) {
 		if got := evaluate[[]string](p, `(document.getElementById('page').textContent.match(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g) || []).map(c => c.codePointAt(0).toString(16))`); len(got) > 0 {
 			t.Errorf("the page has invisible characters: %q", got[:min(len(got), 5)])
 		}
-		if evaluate[int](p, `document.querySelectorAll('.finding').length`) != len(r.Findings) || evaluate[int](p, segments+`.length`) == 0 {
-			t.Error("the page is not complete")
-		}
+		check.True(t, evaluate[int](p, `document.querySelectorAll('.finding').length`) == len(r.Findings) && evaluate[int](p, segments+`.length`) != 0,
+			"the page is not complete")
 		p.screenshot("every-name-hostile")
 		p.close()
 	}

@@ -407,9 +407,8 @@ func TestLiveAddress(t *testing.T) {
 	linked := visitServer(t, browser, url, hash, 1000, false)
 	defer linked.close()
 	linked.waitUntil(`document.querySelector('.moment').textContent.length > 0`)
-	if !evaluate[bool](linked, `(r => r.top >= 0 && r.top < innerHeight / 2)(document.getElementById('timelines').getBoundingClientRect())`) {
-		t.Error("a link to the timelines opens elsewhere")
-	}
+	check.True(t, evaluate[bool](linked, `(r => r.top >= 0 && r.top < innerHeight / 2)(document.getElementById('timelines').getBoundingClientRect())`),
+		"a link to the timelines opens elsewhere")
 	if got := linked.visibleTime(); got.To-window.To > 1 || window.From-got.From > 1 || got.From-window.From > 1 {
 		t.Errorf("the link shows %v, want %v", got, window)
 	}

@@ -119,18 +119,16 @@ func mustRecord(t *testing.T, s *catalog.Service, fixed bool, d time.Duration, s
 		t.Skip(err)
 	}
 	must.True(t, err == nil, "fixed %t: %v\n%s", fixed, err, stderr.Bytes())
-	if out.Client.Count == 0 || out.Client.Failed > 0 {
-		t.Fatalf("fixed %t: %d requests answered, %d failed\n%s", fixed, out.Client.Count, out.Client.Failed, stderr.Bytes())
-	}
+	must.True(t, out.Client.Count != 0 && out.Client.Failed == 0,
+		"fixed %t: %d requests answered, %d failed\n%s", fixed, out.Client.Count, out.Client.Failed, stderr.Bytes())
 	return out, res, rec.trace
 }
 
 // checkAnyMachine tests the properties that hold on any machine, however busy.
 func checkAnyMachine(t *testing.T, s *catalog.Service, out *Outcome, res *load.Result, data []byte) {
 	t.Helper()
-	if out.Client.MinNS < s.Truth.LeastNS {
-		t.Errorf("the client's fastest request took %v; the fault alone takes %v", time.Duration(out.Client.MinNS), time.Duration(s.Truth.LeastNS))
-	}
+	check.True(t, out.Client.MinNS >= s.Truth.LeastNS,
+		"the client's fastest request took %v; the fault alone takes %v", time.Duration(out.Client.MinNS), time.Duration(s.Truth.LeastNS))
 	for _, r := range res.Requests {
 		if r.BlamedNS < 0 || r.BlamedNS > r.End-r.Start {
 			t.Errorf("a request took %v, of which %v is blamed on the fault", r.Latency(), time.Duration(r.BlamedNS))

@@ -70,13 +70,9 @@ func TestOneLine(t *testing.T) {
 		for key, n := range keys {
 			check.True(t, n <= 1, "%s: key %q stands %d times", name, key, n)
 		}
-		if keys["undo"] != 1 || !strings.Contains(lines[0], `"level":"`+c.level+`"`) {
-			t.Errorf("%s: %s", name, lines[0])
-		}
+		check.True(t, keys["undo"] == 1 && strings.Contains(lines[0], `"level":"`+c.level+`"`), "%s: %s", name, lines[0])
 		for _, want := range c.says {
-			if !strings.Contains(lines[0], want) {
-				t.Errorf("%s: no %q in %s", name, want, lines[0])
-			}
+			check.True(t, strings.Contains(lines[0], want), "%s: no %q in %s", name, want, lines[0])
 		}
 	}
 }

@@ -128,9 +128,7 @@ func TestSamplerReadsUnits(t *testing.T) {
 		if f == v2 {
 			wm.SlabReclaimable, wm.AtHigh, unreclaimable = 1<<20, 7, 69<<20
 		}
-		if m != wm || m.Unreclaimable() != unreclaimable {
-			t.Errorf("memory %+v, unreclaimable %d; want %+v, %d", m, m.Unreclaimable(), wm, unreclaimable)
-		}
+		check.True(t, m == wm && m.Unreclaimable() == unreclaimable, "memory %+v, unreclaimable %d; want %+v, %d", m, m.Unreclaimable(), wm, unreclaimable)
 		for range 2 {
 			if err := s.SampleMemoryAt(1, &m); err != nil || m.Current != 200<<20 {
 				t.Errorf("memory of the parent: %+v, %v", m, err)
@@ -203,9 +201,8 @@ func TestBoundsAgreeWithRead(t *testing.T) {
 		if b.High != l.Memory.High || b.HighDepth >= 0 && b.HighDepth != l.Memory.Levels[l.Memory.HighLevel].Depth {
 			t.Errorf("%s: memory.high %d at %d, Read says %d", name, b.High, b.HighDepth, l.Memory.High)
 		}
-		if b.Quota != l.CPU.Quota || b.QuotaDepth != depth || b.OwnQuota != ownDir || b.Memory != l.Memory.Max || b.MemoryDepth != memDepth {
-			t.Errorf("%s: bounds %+v; Read says quota %v at %d, own %v, memory %d at %d", name, b, l.CPU.Quota, depth, ownDir, l.Memory.Max, memDepth)
-		}
+		check.True(t, b.Quota == l.CPU.Quota && b.QuotaDepth == depth && b.OwnQuota == ownDir && b.Memory == l.Memory.Max && b.MemoryDepth == memDepth,
+			"%s: bounds %+v; Read says quota %v at %d, own %v, memory %d at %d", name, b, l.CPU.Quota, depth, ownDir, l.Memory.Max, memDepth)
 		s.Close()
 	}
 

@@ -103,9 +103,8 @@ func TestLevel(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		Handler(o).ServeHTTP(w, r)
-		if w.Code != c.code || level.Level() != c.level {
-			t.Errorf("%s: %d and level %v, want %d and %v: %s", c.name, w.Code, level.Level(), c.code, c.level, w.Body)
-		}
+		check.True(t, w.Code == c.code && level.Level() == c.level,
+			"%s: %d and level %v, want %d and %v: %s", c.name, w.Code, level.Level(), c.code, c.level, w.Body)
 	}
 }
 

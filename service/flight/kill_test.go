@@ -76,9 +76,7 @@ func TestKilled(t *testing.T) {
 				continue
 			}
 			z, err := zip.OpenReader(name)
-			if err != nil {
-				t.Fatalf("%s: %v", f.Name(), err)
-			}
+			must.True(t, err == nil, "%s: %v", f.Name(), err)
 			if n := len(z.File); n != 2 || z.File[1].Name != bundleMeta {
 				t.Errorf("%s has %d entries", f.Name(), n)
 			}

@@ -88,9 +88,8 @@ func TestSlowRequest(t *testing.T) {
 		"the state is %+v", s)
 	data := must.Have(os.ReadFile(filepath.Join(dir, s.Last)))(t)
 	parts := zipEntries(t, data)
-	if !bytes.HasPrefix(parts["trace"], []byte("go 1.")) || !bytes.Contains(parts["trace"], []byte("whylate.mark/1 end job ok slow one")) {
-		t.Error("the trace does not hold the slow request's end")
-	}
+	check.True(t, bytes.HasPrefix(parts["trace"], []byte("go 1.")) && bytes.Contains(parts["trace"], []byte("whylate.mark/1 end job ok slow one")),
+		"the trace does not hold the slow request's end")
 	for _, text := range []string{hostStart, hostSample, `"run_delay_ns"`} {
 		check.False(t, runtime.GOOS == "linux" && !bytes.Contains(parts["trace"], []byte(text)), "the trace does not hold %q", text)
 	}
@@ -103,9 +102,8 @@ func TestSlowRequest(t *testing.T) {
 	if slow := named[i]; slow.Kind != KindSlow || slow.Status != "ok" || slow.TookNS < int64(80*time.Millisecond) || slow.TookNS > named[0].TookNS || !strings.Contains(slow.Text, "longer than 50ms") {
 		t.Errorf("the metadata is %+v", m)
 	}
-	if !strings.HasPrefix(m.TraceVersion, "go 1.") || m.Go != runtime.Version() || m.Flight.Service["pid"] == "" || m.Host.PID != os.Getpid() {
-		t.Errorf("the metadata is %+v", m)
-	}
+	check.True(t, strings.HasPrefix(m.TraceVersion, "go 1.") && m.Go == runtime.Version() && m.Flight.Service["pid"] != "" && m.Host.PID == os.Getpid(),
+		"the metadata is %+v", m)
 	// The next recording reports the missed triggers.
 	name, err := r.Capture(context.Background(), "to see")
 	must.Do(t, err)

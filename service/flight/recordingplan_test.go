@@ -419,9 +419,7 @@ func TestNamedTriggers(t *testing.T) {
 		if last := otherMoments[maxNamed-2]; last.kind != KindFreeze || last.took != ms {
 			t.Errorf("it does not name the freeze: %+v", otherMoments)
 		}
-		if p.longestRecorded[classRequests] != 200*ms {
-			t.Errorf("the longest that it holds is %v", p.longestRecorded[classRequests])
-		}
+		check.True(t, p.longestRecorded[classRequests] == 200*ms, "the longest that it holds is %v", p.longestRecorded[classRequests])
 	}
 }
 

@@ -110,9 +110,8 @@ func TestVerdictOfAFreeze(t *testing.T) {
 		if measurable := s.Has&HasThrottling != 0 && s.Throttled.Verdict != cgroup.VerdictUnknown; measured != measurable || measurable && lost != s.Throttled.Own+s.Throttled.Ancestor || !measurable && lost != f.CPU {
 			t.Errorf("%s: lost %v, measured %v; counters %+v", c.name, lost, measured, s.Throttled)
 		}
-		if n != 1 || s.FreezesBy(f.Verdict).Sum != f.Likely || s.Freezes.Count != 1 || s.FreezeTime != f.Likely || s.FreezeCPU != f.CPU {
-			t.Errorf("%s: snapshot %v %d %v %v", c.name, n, s.Freezes.Count, s.FreezeTime, s.FreezeCPU)
-		}
+		check.True(t, n == 1 && s.FreezesBy(f.Verdict).Sum == f.Likely && s.Freezes.Count == 1 && s.FreezeTime == f.Likely && s.FreezeCPU == f.CPU,
+			"%s: snapshot %v %d %v %v", c.name, n, s.Freezes.Count, s.FreezeTime, s.FreezeCPU)
 		p.close()
 	}
 }

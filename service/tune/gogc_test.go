@@ -44,9 +44,7 @@ func TestMemoryFor(t *testing.T) {
 		{"more Go than charged", memoryInput{limit: 1000 * mib, ratio: 0.9, otherMemory: -5 * mib, current: noMemoryLimit}, 900 * mib},
 	} {
 		got, reason := memoryFor(c.in)
-		if got != c.want || reason == "" {
-			t.Errorf("%s: %s (%s), want %s", c.name, bytesText(got), reason, bytesText(c.want))
-		}
+		check.True(t, got == c.want && reason != "", "%s: %s (%s), want %s", c.name, bytesText(got), reason, bytesText(c.want))
 	}
 }
 
@@ -66,9 +64,7 @@ func TestMemoryForIsNeverOutOfBounds(t *testing.T) {
 		}
 		got, _ := memoryFor(in)
 		ceiling := max(in.ceiling(), mib)
-		if got > ceiling || got < min(ceiling, in.needed) || got < mib {
-			t.Fatalf("%+v: %s, ceiling %s", in, bytesText(got), bytesText(ceiling))
-		}
+		must.True(t, got <= ceiling && got >= min(ceiling, in.needed) && got >= mib, "%+v: %s, ceiling %s", in, bytesText(got), bytesText(ceiling))
 	}
 }
 

@@ -57,9 +57,7 @@ func TestReadGo(t *testing.T) {
 		"stacks": {float64(s.stacks), value["/gc/scan/stack:bytes"]}, "globals": {float64(s.globals), value["/gc/scan/globals:bytes"]}, "limit": {float64(s.memoryLimit), min(value["/gc/gomemlimit:bytes"], math.MaxInt64)},
 		"mapped": {float64(s.mapped), mapped}, "overhead": {float64(s.overhead), mapped - parts}, "GOGC": {float64(s.gogc), value["/gc/gogc:percent"]},
 	} {
-		if c[0] != c[1] {
-			t.Errorf("%s: %v, the runtime says %v", name, c[0], c[1])
-		}
+		check.True(t, c[0] == c[1], "%s: %v, the runtime says %v", name, c[0], c[1])
 	}
 	if s.schedWait < 0 || len(samples) > mLatencies && samples[mLatencies].Value.Kind() != metrics.KindFloat64Histogram {
 		t.Errorf("waits of %v s", s.schedWait)

@@ -133,9 +133,7 @@ func TestFirstPoll(t *testing.T) {
 		for range 10 {
 			tuner.poll()
 		}
-		if len(r.events) != n {
-			t.Errorf("%s: a steady process has further events %+v", c.name, r.events[n:])
-		}
+		check.True(t, len(r.events) == n, "%s: a steady process has further events %+v", c.name, r.events[n:])
 		tuner.Stop()
 	}
 }
@@ -420,18 +418,15 @@ func TestALimitComesBeforeGOGC(t *testing.T) {
 		s.live = 300 * mib
 		tuner.poll()
 		tuner.poll()
-		if s.percent != 100 || s.limit < 450*mib || s.limit == noMemoryLimit {
-			t.Errorf("%v: GOGC %d, limit %s: %q", mode, s.percent, bytesText(s.limit), s.log)
-		}
+		check.True(t, s.percent == 100 && s.limit >= 450*mib && s.limit != noMemoryLimit,
+			"%v: GOGC %d, limit %s: %q", mode, s.percent, bytesText(s.limit), s.log)
 		s.live = 100 * mib
 		tuner.poll()
 		if want := mode == ModeApply; (s.limit != noMemoryLimit) != want {
 			t.Errorf("%v: limit %s when GOGC is no longer raised: %q", mode, bytesText(s.limit), s.log)
 		}
 		tuner.Stop()
-		if s.percent != 100 || s.limit != noMemoryLimit {
-			t.Errorf("%v: after Stop: GOGC %d, limit %s", mode, s.percent, bytesText(s.limit))
-		}
+		check.True(t, s.percent == 100 && s.limit == noMemoryLimit, "%v: after Stop: GOGC %d, limit %s", mode, s.percent, bytesText(s.limit))
 	}
 }
 
@@ -532,9 +527,7 @@ func TestGOGCStaysDownWithoutABound(t *testing.T) {
 			tuner.gcShare = 0.3
 			tuner.poll()
 		}
-		if (s.percent > 100) != raised {
-			t.Errorf("GOMEMLIMIT=%s: GOGC %d", bytesText(limit), s.percent)
-		}
+		check.True(t, (s.percent > 100) == raised, "GOMEMLIMIT=%s: GOGC %d", bytesText(limit), s.percent)
 		tuner.Stop()
 	}
 }
@@ -757,9 +750,7 @@ func TestLimitsThatVanish(t *testing.T) {
 		tuner := newPassiveTuner(s, fsys, environment{}, Options{Procs: ModeApply, Memory: ModeApply, GC: ModeOff})
 		tuner.poll()
 		limit := s.limit
-		if s.procs != 2 || limit > 430*mib {
-			t.Fatalf("%s: %d Ps and a limit of %s at first", name, s.procs, bytesText(limit))
-		}
+		must.True(t, s.procs == 2 && limit <= 430*mib, "%s: %d Ps and a limit of %s at first", name, s.procs, bytesText(limit))
 		spoil(fsys)
 		for i := range 40 {
 			if i == 20 {
@@ -768,9 +759,8 @@ func TestLimitsThatVanish(t *testing.T) {
 			tuner.poll()
 			tuner.current.memoryAt = time.Time{}
 			tuner.pollAfterCollection()
-			if s.procs != 2 || s.limit != limit {
-				t.Fatalf("%s: after %d looks %d Ps and a limit of %s, want 2 and %s", name, i+1, s.procs, bytesText(s.limit), bytesText(limit))
-			}
+			must.True(t, s.procs == 2 && s.limit == limit,
+				"%s: after %d looks %d Ps and a limit of %s, want 2 and %s", name, i+1, s.procs, bytesText(s.limit), bytesText(limit))
 		}
 		clear(fsys)
 		for file, x := range whole() {

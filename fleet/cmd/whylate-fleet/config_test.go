@@ -84,9 +84,8 @@ func TestFlagsAfterTheVerb(t *testing.T) {
 		{"-listen", "127.0.0.1:1", "-plain", "token", "shop"}, {"token", "-listen", "127.0.0.1:1", "-plain", "shop"}, {"token", "shop", "--listen=127.0.0.1:1", "-plain"},
 	} {
 		c, rest, err := parseConfig(args)
-		if err != nil || c.listenAddress != "127.0.0.1:1" || !slices.Equal(rest, []string{"token", "shop"}) {
-			t.Errorf("%q: listen %q, arguments %q, %v", args, c.listenAddress, rest, err)
-		}
+		check.True(t, err == nil && c.listenAddress == "127.0.0.1:1" && slices.Equal(rest, []string{"token", "shop"}),
+			"%q: listen %q, arguments %q, %v", args, c.listenAddress, rest, err)
 	}
 	for _, c := range []struct{ args, want string }{ // a value follows all flags but boolean ones, and the last
 		{"serve -plain -listen x:1", "-plain -listen x:1 -- serve"}, {"- -listen=x:1 a -dir b", "-listen=x:1 -dir b -- - a"}, {"a -unknown b", "-unknown -- a b"}, {"a -listen", "-listen -- a"},

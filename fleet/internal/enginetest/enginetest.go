@@ -18,6 +18,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"github.com/whylate/whylate/internal/experiment/freeport"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // An Engine is a server in a process. Its data survives Kill.
@@ -76,10 +77,7 @@ func FreePort(t testing.TB) string { return freePorts(t, 1)[0] }
 // freePorts returns n different free ports of this machine as text. The test fails if there are not as many.
 func freePorts(t testing.TB, n int) []string {
 	t.Helper()
-	ports, err := freeport.Find(n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ports := must.Have(freeport.Find(n))(t)
 	return ports
 }
 
@@ -87,9 +85,7 @@ func freePorts(t testing.TB, n int) []string {
 // written.
 func writeFile(t testing.TB, file, text string) string {
 	t.Helper()
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 	return file
 }
 
@@ -132,9 +128,7 @@ func MinIO(t testing.TB) *Engine {
 	}
 	address := "127.0.0.1:" + ports[0]
 	client, err := minio.New(address, &minio.Options{Creds: credentials.NewStaticV4(user, password, "")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	e := &Engine{t: t, Address: "s3://fleet/test?endpoint=http://" + address, logFile: filepath.Join(dir, "log"), newCommand: func() *exec.Cmd {
 		c := exec.Command(server, "server", "--address", address, "--console-address", "127.0.0.1:"+ports[1], filepath.Join(dir, "data"))
 		c.Env = []string{"HOME=" + dir, "MINIO_ROOT_USER=" + user, "MINIO_ROOT_PASSWORD=" + password, "MINIO_BROWSER=off", "MINIO_UPDATE=off"}

@@ -131,9 +131,8 @@ func TestBounds(t *testing.T) {
 	if got := PredictedWin(&report.Finding{Share: math.NaN(), Predicted: &report.Predicted{WasP99NS: ns(5)}}, &report.Group{Count: 1, TotalNS: 1}); got != 0 {
 		t.Errorf("a share that is no number wins %d", got)
 	}
-	if AddClamped(MaxSum, MaxSum) != MaxSum || AddClamped(math.MaxInt64, 1) != MaxSum || AddClamped(-5, 3) != 3 || AddClamped(2, 3) != 5 {
-		t.Error("sums are not added")
-	}
+	check.True(t, AddClamped(MaxSum, MaxSum) == MaxSum && AddClamped(math.MaxInt64, 1) == MaxSum && AddClamped(-5, 3) == 3 && AddClamped(2, 3) == 5,
+		"sums are not added")
 }
 
 // TestText: CleanText removes control characters, invalid UTF-8 and changes of the writing direction.

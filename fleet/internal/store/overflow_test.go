@@ -94,9 +94,8 @@ func TestSumsStayIntegers(t *testing.T) {
 		}
 	}
 	problems, versions, err := s.Overview(t.Context(), Selection{From: all.From, To: all.To, Service: "b"})
-	if err != nil || len(problems) != 1 || problems[0].GainNS != 1e5 || versions[0].RecordedNS != 1e9 || versions[0].P99NS != 1000 {
-		t.Errorf("the other service: %+v %+v %v", problems, versions, err)
-	}
+	check.True(t, err == nil && len(problems) == 1 && problems[0].GainNS == 1e5 && versions[0].RecordedNS == 1e9 && versions[0].P99NS == 1000,
+		"the other service: %+v %+v %v", problems, versions, err)
 	if _, versions, err := s.Overview(t.Context(), Selection{From: all.From, To: all.To, Service: "a"}); err != nil || versions[0].RecordedNS != rows.MaxSum || versions[0].Requests != rows.MaxSum {
 		t.Errorf("the hostile service: %+v %v", versions, err)
 	}

@@ -62,9 +62,8 @@ func TestGain(t *testing.T) {
 	check.True(t, err == nil && len(problems) == 1 && problems[0].GainNS == 8e6/40 && problems[0].Recordings == 2 && !problems[0].Replaced,
 		"%+v %v", problems, err)
 	p, sightings, err := s.Finding(t.Context(), sel, "x")
-	if err != nil || p == nil || p.GainNS != 8e6/40 || len(sightings) != 2 || sightings[0].GainNS != 233_333 || sightings[1].GainNS != 1e5 {
-		t.Errorf("%+v %+v %v", p, sightings, err)
-	}
+	check.True(t, err == nil && p != nil && p.GainNS == 8e6/40 && len(sightings) == 2 && sightings[0].GainNS == 233_333 && sightings[1].GainNS == 1e5,
+		"%+v %+v %v", p, sightings, err)
 	for _, unknown := range []string{"", "y"} { // "" is the problem of the recordings themselves
 		if p, sightings, err := s.Finding(t.Context(), sel, unknown); p != nil || sightings != nil || err != nil {
 			t.Errorf("%q: %+v %+v %v", unknown, p, sightings, err)

@@ -22,9 +22,8 @@ func TestModeIsKept(t *testing.T) {
 		must.Do(t, WriteTo(name, func(w io.Writer) error { _, err := io.WriteString(w, "new"); return err }))
 		info, err := os.Stat(name)
 		data, rerr := os.ReadFile(name)
-		if err != nil || rerr != nil || info.Mode().Perm() != mode || string(data) != "new" {
-			t.Errorf("of mode %v there is %v with %q, %v", mode, info.Mode(), data, err)
-		}
+		check.True(t, err == nil && rerr == nil && info.Mode().Perm() == mode && string(data) == "new",
+			"of mode %v there is %v with %q, %v", mode, info.Mode(), data, err)
 	}
 }
 

@@ -40,9 +40,8 @@ func TestMagic(t *testing.T) {
 	whole := head(NameTrace)
 	check.Equal(t, len(whole), MagicLen, "bytes are recognised as a recording")
 	for n := range len(whole) + 1 {
-		if HasMagic(whole[:n]) != (n == MagicLen) || IsZip(whole[:n]) != (n >= 4) {
-			t.Errorf("the first %d bytes: %v, a zip: %v", n, HasMagic(whole[:n]), IsZip(whole[:n]))
-		}
+		check.True(t, HasMagic(whole[:n]) == (n == MagicLen) && IsZip(whole[:n]) == (n >= 4),
+			"the first %d bytes: %v, a zip: %v", n, HasMagic(whole[:n]), IsZip(whole[:n]))
 	}
 	long := head(NameTrace + strings.Repeat("x", 256))
 	for description, b := range map[string][]byte{"another name": head("other"), "a longer name": head("trace2"), "a very long one": long, "no zip": append([]byte("QK"), whole[2:]...)} {

@@ -150,9 +150,8 @@ func TestBuildModes(t *testing.T) {
 			checkProbes(t, p)
 			base := outer - p.Addresses("main.outer")["main.outer"]
 			frames := p.Stack([]uint64{pc - base}, 0)
-			if len(frames) != 2 || frames[0].Func != "main.inner" || frames[1].Func != "main.outer" || frames[0].Line != line {
-				t.Errorf("frames %+v, want main.inner at line %d in main.outer", frames, line)
-			}
+			check.True(t, len(frames) == 2 && frames[0].Func == "main.inner" && frames[1].Func == "main.outer" && frames[0].Line == line,
+				"frames %+v, want main.inner at line %d in main.outer", frames, line)
 			if len(mode) == 0 {
 				checkLayout(t, p)
 			}

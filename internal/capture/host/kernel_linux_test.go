@@ -51,9 +51,8 @@ func TestThrottledTimeIsTheKernels(t *testing.T) {
 			}
 			check.True(t, got == to-from && periods == toPeriods-fromPeriods && to != from,
 				"throttled %d ns in %d periods by the samples, %d ns in %d by the kernel", got, periods, to-from, toPeriods-fromPeriods)
-			if string(h.Quota.Verdict) != throttledGroup || !strings.Contains(limited.Dir, h.Quota.Group) || h.Quota.Group == "" {
-				t.Errorf("verdict %q (%s), group %q, want %q and the end of %s", h.Quota.Verdict, h.Quota.Text, h.Quota.Group, throttledGroup, limited.Dir)
-			}
+			check.True(t, string(h.Quota.Verdict) == throttledGroup && strings.Contains(limited.Dir, h.Quota.Group) && h.Quota.Group != "",
+				"verdict %q (%s), group %q, want %q and the end of %s", h.Quota.Verdict, h.Quota.Text, h.Quota.Group, throttledGroup, limited.Dir)
 			check.True(t, h.Facts.QuotaCPUs == 0.5 && h.Facts.QuotaFrom != "" && (h.Facts.QuotaDepth == 0) == (throttledGroup == "own"),
 				"facts %+v", h.Facts)
 			// cpu.stat.local has this cgroup's share of the ancestor's throttled time.

@@ -114,9 +114,8 @@ func TestLongRecording(t *testing.T) {
 			s.add(&Line{Kind: KindSockets, Sample: Sample{MonoNS: mono, WallNS: wall}, Sockets: []Socket{{Local: fmt.Sprintf("127.0.0.1:%d", i%60000+1), Remote: fmt.Sprintf("10.0.%d.%d:1", i/60000, i%250), Retransmitted: i}}})
 		}
 	}
-	if len(s.Points) > maxPoints || len(s.Seconds) > 2*maxSeconds || len(s.Connections) > maxConnections || len(s.Events) > maxEvents {
-		t.Errorf("%d points, %d seconds, %d connections, %d events", len(s.Points), len(s.Seconds), len(s.Connections), len(s.Events))
-	}
+	check.True(t, len(s.Points) <= maxPoints && len(s.Seconds) <= 2*maxSeconds && len(s.Connections) <= maxConnections && len(s.Events) <= maxEvents,
+		"%d points, %d seconds, %d connections, %d events", len(s.Points), len(s.Seconds), len(s.Connections), len(s.Events))
 	if got := *s.Points[len(s.Points)-1].ThrottledNS - *s.Points[0].ThrottledNS; got != 3*int64(maxPoints)-1 || s.Points[len(s.Points)-1].MonoNS != last {
 		t.Errorf("the counters' growth is %d, want %d", got, 3*maxPoints-1)
 	}

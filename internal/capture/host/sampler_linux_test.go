@@ -58,9 +58,8 @@ func TestEndedMeanwhile(t *testing.T) {
 	cmd.Process.Kill()
 	cmd.Wait()
 	samples, rec := readBack(t, s.Stop())
-	if !slices.ContainsFunc(rec.Warnings, func(w bundle.Warning) bool { return w.Code == WarnEnded }) {
-		t.Errorf("no warning that the process has ended: %v", rec.Warnings)
-	}
+	check.True(t, slices.ContainsFunc(rec.Warnings, func(w bundle.Warning) bool { return w.Code == WarnEnded }),
+		"no warning that the process has ended: %v", rec.Warnings)
 	check.True(t, len(samples.Points) != 0, "the first sample is lost")
 }
 

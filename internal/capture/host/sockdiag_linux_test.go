@@ -253,9 +253,8 @@ func TestThreads(t *testing.T) {
 		}
 	}
 	run2, delay2, err := th.read(-1)
-	if err != nil || run2 < run1 || delay2 < delay1 || th.byTID[tid] != nil || th.endedTimes[0] < threadTimes[0] {
-		t.Errorf("after it ended: %d after %d ns run, %d after %d, %v; the sum of those that ended is %v", run2, run1, delay2, delay1, err, th.endedTimes)
-	}
+	check.True(t, err == nil && run2 >= run1 && delay2 >= delay1 && th.byTID[tid] == nil && th.endedTimes[0] >= threadTimes[0],
+		"after it ended: %d after %d ns run, %d after %d, %v; the sum of those that ended is %v", run2, run1, delay2, delay1, err, th.endedTimes)
 	th.close()
 	if after := openFiles(t); after > before {
 		t.Errorf("%d files are open, %d were before", after, before)

@@ -77,9 +77,8 @@ func TestOrder(t *testing.T) {
 		slices.Reverse(mixed[i : i+100])
 	}
 	got, err := eventsOf(must.Have(NewReader(fileOf(t, mixed, Tables{})))(t))
-	if err != io.EOF || len(got) != len(want) || !slices.IsSortedFunc(got, func(a, b Event) int { return int(a.Time - b.Time) }) {
-		t.Errorf("%d events in another order, %v", len(got), err)
-	}
+	check.True(t, err == io.EOF && len(got) == len(want) && slices.IsSortedFunc(got, func(a, b Event) int { return int(a.Time - b.Time) }),
+		"%d events in another order, %v", len(got), err)
 	var buf bytes.Buffer
 	w := must.Have(NewWriter(&buf))(t)
 	for i, e := range want {

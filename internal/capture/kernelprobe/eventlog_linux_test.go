@@ -176,9 +176,8 @@ func TestStacks(t *testing.T) {
 		check.Equal(t, names[address], want, "%x", address)
 	}
 	stacks := namedStacks(names, [][]uint64{{schedule, ioSchedule, fault}, nil})
-	if len(stacks) != 2 || !slices.Equal(stacks[0].Frames, []string{"io_schedule_alias", "filemap_fault"}) || len(stacks[1].Frames) != 0 {
-		t.Errorf("stacks %v", stacks)
-	}
+	check.True(t, len(stacks) == 2 && slices.Equal(stacks[0].Frames, []string{"io_schedule_alias", "filemap_fault"}) && len(stacks[1].Frames) == 0,
+		"stacks %v", stacks)
 	// Without CAP_SYSLOG all addresses are 0.
 	if names := resolve(strings.NewReader("0000000000000000 T _stext\n0000000000000000 t schedule\n"), [][]uint64{{fault}}); len(names) != 0 {
 		t.Errorf("hidden symbols give %v", names)

@@ -167,8 +167,7 @@ func TestRequestHeaders(t *testing.T) {
 		resp := must.Have(c.get(t.Context(), c.endpoint.handlerURL("cmdline", 0)))(t)
 		resp.Body.Close()
 		h := <-got
-		if h.Get("User-Agent") != want || h.Get("Accept-Encoding") != "identity" || h.Get("Referer") != "" || h.Get("X-Mine") != "1" {
-			t.Errorf("%q: %v", agent, h)
-		}
+		check.True(t, h.Get("User-Agent") == want && h.Get("Accept-Encoding") == "identity" && h.Get("Referer") == "" && h.Get("X-Mine") == "1",
+			"%q: %v", agent, h)
 	}
 }

@@ -129,9 +129,8 @@ func TestCPUProfileAlreadyInUse(t *testing.T) {
 	if c := readTrace(data); c.err != nil || c.samples == 0 {
 		t.Errorf("%d samples, error %v", c.samples, c.err)
 	}
-	if len(r.Warnings) != 1 || r.Warnings[0].Code != WarnCPU || !strings.Contains(r.Warnings[0].Text, "another program is taking one") {
-		t.Errorf("warnings %v", r.Warnings)
-	}
+	check.True(t, len(r.Warnings) == 1 && r.Warnings[0].Code == WarnCPU && strings.Contains(r.Warnings[0].Text, "another program is taking one"),
+		"warnings %v", r.Warnings)
 }
 
 // Go 1.23 and later extend the server's deadline by the length of the recording.

@@ -116,9 +116,8 @@ func TestProxies(t *testing.T) {
 		opt := quickOptions()
 		opt.Proxy = p.URL
 		data, _, err := record(t, "http://svc.example:6060", opt)
-		if err != nil || !bytes.Equal(data, cannedTrace()) || p.requests() != "GET svc.example:6060" {
-			t.Errorf("%d bytes, %v; the proxy saw %s", len(data), err, p.requests())
-		}
+		check.True(t, err == nil && bytes.Equal(data, cannedTrace()) && p.requests() == "GET svc.example:6060",
+			"%d bytes, %v; the proxy saw %s", len(data), err, p.requests())
 	})
 	t.Run("https with proxy password", func(t *testing.T) {
 		t.Parallel()
@@ -127,9 +126,8 @@ func TestProxies(t *testing.T) {
 		opt.Proxy = "http://jo:pr0xy%20pass@" + serverAddr(p.Server)
 		opt.TLS.CACert, opt.TLS.ServerName = pki.caFile, "127.0.0.1"
 		data, _, err := record(t, "https://svc.example", opt)
-		if err != nil || !bytes.Equal(data, cannedTrace()) || p.requests() != "CONNECT svc.example:443" {
-			t.Errorf("%d bytes, %v; the proxy saw %s", len(data), err, p.requests())
-		}
+		check.True(t, err == nil && bytes.Equal(data, cannedTrace()) && p.requests() == "CONNECT svc.example:443",
+			"%d bytes, %v; the proxy saw %s", len(data), err, p.requests())
 	})
 	t.Run("wrong password", func(t *testing.T) {
 		t.Parallel()

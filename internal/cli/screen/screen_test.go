@@ -154,9 +154,8 @@ func TestColoursAreClosed(t *testing.T) {
 				bare = bare[:from] + bare[from+strings.IndexByte(bare[from:], 'm')+1:]
 			}
 			shade := strings.NewReplacer("▓", "█", "▒", "█", "░", "█")
-			if strings.TrimRight(bare, " ") != strings.TrimRight(shade.Replace(without[i]), " ") {
-				t.Errorf("%d columns: %q is %q without colours", columns, bare, without[i])
-			}
+			check.True(t, strings.TrimRight(bare, " ") == strings.TrimRight(shade.Replace(without[i]), " "),
+				"%d columns: %q is %q without colours", columns, bare, without[i])
 			if last := strings.LastIndexByte(with[i], 0x1b); last >= 0 && !strings.HasPrefix(with[i][last:], reset) {
 				t.Errorf("%d columns: the colour stays on: %q", columns, with[i])
 			}

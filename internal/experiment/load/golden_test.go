@@ -52,9 +52,8 @@ func TestText(t *testing.T) {
 	write("just enough", closed)
 	check.False(t, bytes.ContainsRune(b.Bytes(), '\x1b'), "a control character came through")
 	must.Golden(t, *update, "testdata/text.txt", b.Bytes())
-	if WriteText(failingWriter{}, full, "") == nil || WriteBench(failingWriter{}, full, "") == nil || WriteHDR(failingWriter{}, full) == nil {
-		t.Error("a failed write is no error")
-	}
+	check.True(t, WriteText(failingWriter{}, full, "") != nil && WriteBench(failingWriter{}, full, "") != nil && WriteHDR(failingWriter{}, full) != nil,
+		"a failed write is no error")
 }
 
 type failingWriter struct{}

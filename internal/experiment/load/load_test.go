@@ -121,9 +121,8 @@ func TestCoordinatedOmission(t *testing.T) {
 	if got := codes(r); !strings.Contains(got, "closed-loop") {
 		t.Errorf("a closed loop warns of %q", got)
 	}
-	if r.Lateness.P99 < int64(900*time.Millisecond) {
-		t.Errorf("the closed loop's lateness, which holds what it left out, is %v at p99", time.Duration(r.Lateness.P99))
-	}
+	check.True(t, r.Lateness.P99 >= int64(900*time.Millisecond),
+		"the closed loop's lateness, which holds what it left out, is %v at p99", time.Duration(r.Lateness.P99))
 }
 
 // TestTimes: the three times of requests that wait for a free client are those of a queue with one
@@ -225,9 +224,8 @@ func TestWarmup(t *testing.T) {
 		return nil
 	})
 	s := must.Have(NewSchedule(phases(t, "100", 5*time.Second), Poisson, 4, []int{1}))(t)
-	if int(r.Requests) != s.Len() || len(m.log) < s.Len()+60 || r.Intended.Max > 1e6 {
-		t.Errorf("%d requests of %d recorded, %d served, max %v", r.Requests, s.Len(), len(m.log), time.Duration(r.Intended.Max))
-	}
+	check.True(t, int(r.Requests) == s.Len() && len(m.log) >= s.Len()+60 && r.Intended.Max <= 1e6,
+		"%d requests of %d recorded, %d served, max %v", r.Requests, s.Len(), len(m.log), time.Duration(r.Intended.Max))
 }
 
 // TestInterrupted: an interrupted run is marked as such and keeps its answers.
@@ -286,9 +284,8 @@ func TestSchedule(t *testing.T) {
 				spread = 200 // five standard deviations of a count of about 1250
 			}
 			check.True(t, s.Len() == 5000, "%s %s: %v requests", rate, arrivals, s.Len())
-			if !slices.IsSorted(s.dueTimes) || s.dueTimes[0] < 0 || s.dueTimes[s.Len()-1] >= int64(d) {
-				t.Errorf("%s %s: times are not in order, or outside of the run", rate, arrivals)
-			}
+			check.True(t, slices.IsSorted(s.dueTimes) && s.dueTimes[0] >= 0 && s.dueTimes[s.Len()-1] < int64(d),
+				"%s %s: times are not in order, or outside of the run", rate, arrivals)
 			// The first quarter of the time has its part of the integral.
 			first := float64(slices.IndexFunc(s.dueTimes, func(v int64) bool { return v > int64(d)/4 }))
 			want := map[string]float64{"50": 1250, "10..90": 500, "90..10": 2000, "20,80": 500, "50..50,50": 1250}[rate]
@@ -363,9 +360,8 @@ func TestViews(t *testing.T) {
 	if err != nil || h == nil {
 		t.Fatal(h, err)
 	}
-	if h.TotalCount() != int64(len(m.log)) || h.ValueAtPercentile(99) != r.Intended.P99 {
-		t.Errorf("the log holds %d requests with a p99 of %d", h.TotalCount(), h.ValueAtPercentile(99))
-	}
+	check.True(t, h.TotalCount() == int64(len(m.log)) && h.ValueAtPercentile(99) == r.Intended.P99,
+		"the log holds %d requests with a p99 of %d", h.TotalCount(), h.ValueAtPercentile(99))
 	b.Reset()
 	must.Do(t, WriteBench(&b, r, "/a b"))
 	if want := fmt.Sprintf("BenchmarkLoad/path=/a_b/rate=%.4g %d %d p50-ns ", r.RequestedPerS, r.Requests, r.Intended.P50); !strings.HasPrefix(b.String(), want) || strings.Count(b.String(), "\n") != 1 {

@@ -294,9 +294,8 @@ func TestWideIntervals(t *testing.T) {
 			}
 			check.Equal(t, q[2].High <= p.Top || q[2].Low >= p.Bottom, c.far,
 				"%s, logarithmic %v: the interval is cut off", name, logarithmic)
-			if !slices.IsSortedFunc(q, func(a, b point) int { return cmp.Compare(b.Y, a.Y) }) || q[0].X >= q[1].X || q[1].X >= q[2].X {
-				t.Errorf("%s: points %+v", name, q)
-			}
+			check.True(t, slices.IsSortedFunc(q, func(a, b point) int { return cmp.Compare(b.Y, a.Y) }) && q[0].X < q[1].X && q[1].X < q[2].X,
+				"%s: points %+v", name, q)
 			for _, line := range p.Grid {
 				check.True(t, line.Position >= p.Top && line.Position <= p.Bottom, "%s: a line at %v", name, line)
 			}

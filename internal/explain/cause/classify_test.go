@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline"
 )
@@ -35,9 +36,8 @@ func TestSteps(t *testing.T) {
 		segs := New(new(timeline.Window), syms).Segments([]critpath.Step{step})
 		must.True(t, len(segs) == 1, "kind %d became %d segments", c.kind, len(segs))
 		s := segs[0]
-		if s.Code.Cause() != c.cause || syms.String(s.Call) != c.call || s.Start != 10 || s.End != 20 {
-			t.Errorf("kind %d has cause %s in %q, from %d to %d; want %s in %q", c.kind, s.Code.Cause(), syms.String(s.Call), s.Start, s.End, c.cause, c.call)
-		}
+		check.True(t, s.Code.Cause() == c.cause && syms.String(s.Call) == c.call && s.Start == 10 && s.End == 20,
+			"kind %d has cause %s in %q, from %d to %d; want %s in %q", c.kind, s.Code.Cause(), syms.String(s.Call), s.Start, s.End, c.cause, c.call)
 		if fn := syms.String(syms.Frame(s.Site).Func); c.stack != nil && fn != "main.f" {
 			t.Errorf("kind %d is at %q", c.kind, fn)
 		}

@@ -17,9 +17,8 @@ func TestSettle(t *testing.T) {
 				want = Throttle
 			}
 			code := Pending(c, class)
-			if !code.IsPending() || code.Cause() != c || s[code] != want || s.IsFreeze(class) != (class == 7 || class == 255) {
-				t.Errorf("%v in class %d: code %d is settled as %v, want %v", c, class, code, s[code], want)
-			}
+			check.True(t, code.IsPending() && code.Cause() == c && s[code] == want && s.IsFreeze(class) == (class == 7 || class == 255),
+				"%v in class %d: code %d is settled as %v, want %v", c, class, code, s[code], want)
 		}
 		if code := Code(c); code.IsPending() || s[code] != c {
 			t.Errorf("%v without a class is settled as %v", c, s[code])

@@ -56,9 +56,8 @@ func TestCollectorChanges(t *testing.T) {
 		"forced, another": {behindWorkers, statsWithCycles(10, 9, 30*mib, 60*mib, 0.3), "gc@=10%", "remove the call"},
 	} {
 		found := findAll(t, &Input{Report: oneGroup(c.cause, report.Cause{Cause: "cpu", Site: site("f@1"), TotalNS: ms(600)}), Process: c.stats}, rulesWithPrefix("WL3"))
-		if len(found) != 1 || len(found[0].Changes) != 1 || found[0].Changes[0].Text != c.change || !strings.Contains(found[0].Fix, c.text) {
-			t.Errorf("%s: %+v", name, found)
-		}
+		check.True(t, len(found) == 1 && len(found[0].Changes) == 1 && found[0].Changes[0].Text == c.change && strings.Contains(found[0].Fix, c.text),
+			"%s: %+v", name, found)
 	}
 }
 

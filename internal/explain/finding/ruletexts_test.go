@@ -69,9 +69,8 @@ func TestTexts(t *testing.T) {
 	}
 	for key, position := range chosenKeys {
 		parameters, ok := parametersOf[key]
-		if !ok || !slices.ContainsFunc(variableCalls, func(c textCall) bool { return isSubset(parameters, c.parameters) }) {
-			t.Errorf("%s: no call passes the parameters %q of %q (it exists: %v)", position, parameters, key, ok)
-		}
+		check.True(t, ok && slices.ContainsFunc(variableCalls, func(c textCall) bool { return isSubset(parameters, c.parameters) }),
+			"%s: no call passes the parameters %q of %q (it exists: %v)", position, parameters, key, ok)
 		delete(unusedKeys, key)
 	}
 	for key := range unusedKeys {

@@ -162,9 +162,8 @@ func TestStuck(t *testing.T) {
 			check.True(t, v.Verdict == ownQuota && v.Freezes == want, "%s, %d freezes, want %d: %s", v.Verdict, v.Freezes, want, v.Text)
 			check.True(t, v.N == 20 && v.lock.inWindow == idle.lock.inWindow && v.PeriodNS == idle.PeriodNS,
 				"%d of %d silences decided, %d of %d without the others", v.lock.inWindow, v.N, idle.lock.inWindow, idle.N)
-			if math.Abs(float64(v.LostCPUNS-lost)) > 0.05*float64(lost) {
-				t.Errorf("%s of CPU time lost, want %s", formatMillis(v.LostCPUNS), formatMillis(lost))
-			}
+			check.True(t, math.Abs(float64(v.LostCPUNS-lost)) <= 0.05*float64(lost),
+				"%s of CPU time lost, want %s", formatMillis(v.LostCPUNS), formatMillis(lost))
 			n := 0
 			d.EachCandidate(0, math.MaxInt64, func(k Candidate) {
 				if v.IsFreeze(k.Class) {

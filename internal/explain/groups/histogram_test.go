@@ -17,9 +17,8 @@ func TestBuckets(t *testing.T) {
 		last := loglinear.Bucket(math.MaxInt64, sub)
 		for b := range last {
 			lo, next := loglinear.LowerBound(b, sub), loglinear.LowerBound(b+1, sub)
-			if next <= lo || loglinear.Bucket(lo, sub) != b || loglinear.Bucket(next-1, sub) != b {
-				t.Fatalf("%d bits: bucket %d is [%d, %d), but holds %d to %d", sub, b, lo, next, loglinear.Bucket(lo, sub), loglinear.Bucket(next-1, sub))
-			}
+			must.True(t, next > lo && loglinear.Bucket(lo, sub) == b && loglinear.Bucket(next-1, sub) == b,
+				"%d bits: bucket %d is [%d, %d), but holds %d to %d", sub, b, lo, next, loglinear.Bucket(lo, sub), loglinear.Bucket(next-1, sub))
 			if width := next - lo; width > 1 && float64(width) > float64(lo)/float64(uint64(1)<<sub) {
 				t.Fatalf("%d bits: bucket %d is %d wide at %d", sub, b, width, lo)
 			}

@@ -73,9 +73,8 @@ func TestSortByRole(t *testing.T) {
 		}
 		SortByRole(rows, 10*time.Second, func(r *Row) bool { return timer[r.Name] })
 		for i := range rows {
-			if rows[i].Name != c.want[2*i] || string(rows[i].Role) != c.want[2*i+1] {
-				t.Errorf("%s: row %d is %s, %q; want %s, %q", name, i+1, rows[i].Name, rows[i].Role, c.want[2*i], c.want[2*i+1])
-			}
+			check.True(t, rows[i].Name == c.want[2*i] && string(rows[i].Role) == c.want[2*i+1],
+				"%s: row %d is %s, %q; want %s, %q", name, i+1, rows[i].Name, rows[i].Role, c.want[2*i], c.want[2*i+1])
 		}
 	}
 }

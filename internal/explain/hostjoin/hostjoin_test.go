@@ -311,9 +311,8 @@ func TestNeedlessIsNoLoss(t *testing.T) {
 			}
 			direction = strings.Join(n.Requests[0].Sockets, ", ")
 		}
-		if n.Retransmitted+n.PeerRetransmitted != c.lost || n.Needless != c.needless || n.Verdict != c.verdict || direction != c.direction {
-			t.Errorf("%s: %d lost, %d needless, %s %q: %s", c.name, n.Retransmitted+n.PeerRetransmitted, n.Needless, n.Verdict, direction, n.Text)
-		}
+		check.True(t, n.Retransmitted+n.PeerRetransmitted == c.lost && n.Needless == c.needless && n.Verdict == c.verdict && direction == c.direction,
+			"%s: %d lost, %d needless, %s %q: %s", c.name, n.Retransmitted+n.PeerRetransmitted, n.Needless, n.Verdict, direction, n.Text)
 	}
 }
 

@@ -126,9 +126,8 @@ func TestPlan(t *testing.T) {
 		t.Fatalf("all walked: %d requests, %d not walked; with a plan: %d and %d, of which %d were added, and %d walked ones", all.Requests, all.NotWalked, p.Requests, p.NotWalked, counts.notWalked, counts.walked)
 	}
 	// One generation is walked completely; of two others the slow requests and those that package queues needs.
-	if counts.notWalked < p.Requests/3 || counts.neededNotWalked > 0 || counts.needed == 0 {
-		t.Errorf("%d of %d requests were not walked, among them %d of %d that a sum needs", counts.notWalked, p.Requests, counts.neededNotWalked, counts.needed)
-	}
+	check.True(t, counts.notWalked >= p.Requests/3 && counts.neededNotWalked == 0 && counts.needed != 0,
+		"%d of %d requests were not walked, among them %d of %d that a sum needs", counts.notWalked, p.Requests, counts.neededNotWalked, counts.needed)
 	check.True(t, reflect.DeepEqual(counts.weights, counts.counted),
 		"weights add up to %v, requests are %v", counts.weights, counts.counted)
 	if a, b := text(t, sampled), text(t, oneWorker); a != b {

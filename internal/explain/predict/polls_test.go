@@ -86,9 +86,8 @@ func TestPolls(t *testing.T) {
 			for _, n := range c.counts {
 				number += float64(n) / float64(len(c.counts))
 			}
-			if pauses == nil || pauses.IsPoll != c.polls || pauses.EachNS != 1000*us || pauses.Number != number {
-				t.Errorf("it pauses as %+v, want %g times, a poll: %t", pauses, number, c.polls)
-			}
+			check.True(t, pauses != nil && pauses.IsPoll == c.polls && pauses.EachNS == 1000*us && pauses.Number == number,
+				"it pauses as %+v, want %g times, a poll: %t", pauses, number, c.polls)
 		})
 	}
 }

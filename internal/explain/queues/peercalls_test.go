@@ -145,9 +145,8 @@ func TestConnOpensOfGroup(t *testing.T) {
 	p.addConnOpens(&path.WalkResult{Req: &request.Request{G: 7, End: 10}, Weight: 1}, nil)
 	sp := &spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms), Modules: modules.New(modules.Options{})}
 	got := sum.ConnOpens(sp, 0)
-	if got.NS != 64 || got.Count != 2 || got.TotalNS != 110 || got.Requests != 3 || got.Site != nil || got.Wait.OwnLine().Line != 3 {
-		t.Errorf("two of three requests open a connection for 32 of 50 ns: %+v", got)
-	}
+	check.True(t, got.NS == 64 && got.Count == 2 && got.TotalNS == 110 && got.Requests == 3 && got.Site == nil && got.Wait.OwnLine().Line == 3,
+		"two of three requests open a connection for 32 of 50 ns: %+v", got)
 }
 
 // TestAckDelays: a body that comes about 40 ms after its head was held back until the head was acknowledged. That happens once

@@ -25,9 +25,8 @@ func TestCountOnlySample(t *testing.T) {
 				out[g] = true
 			}
 		}
-		if s.bornCount != n || s.origin.total+len(out) != n {
-			t.Errorf("%d goroutines created, %d inspected, %d only counted; want %d in total", s.bornCount, len(out), s.origin.total, n)
-		}
+		check.True(t, s.bornCount == n && s.origin.total+len(out) == n,
+			"%d goroutines created, %d inspected, %d only counted; want %d in total", s.bornCount, len(out), s.origin.total, n)
 		return out
 	}
 	up, down := looked(1, n+1, 1), looked(n, 0, -1)

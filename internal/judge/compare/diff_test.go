@@ -88,9 +88,8 @@ func TestGrowthIsFound(t *testing.T) {
 	d := Reports(reportOf("a", shop(0).group(1)), reportOf("b", shop(3e6).group(2)))
 	g := &d.Groups[0]
 	first := &g.Causes[0]
-	if !g.Changed || !g.Mean.Evidence || first.Cause != "sleep" || first.Site().Func != "main.backoff" || !first.Evidence || first.OldSite != nil {
-		t.Fatalf("a sleep of 3 ms was added; got %+v, first %+v", g, first)
-	}
+	must.True(t, g.Changed && g.Mean.Evidence && first.Cause == "sleep" && first.Site().Func == "main.backoff" && first.Evidence && first.OldSite == nil,
+		"a sleep of 3 ms was added; got %+v, first %+v", g, first)
 	if math.Abs(float64(first.DeltaNS)-3e6) > 3e5 || *g.Mean.Low > 3e6 || *g.Mean.High < 3e6 {
 		t.Errorf("3 ms were added; row %d, interval of the mean %d to %d", first.DeltaNS, *g.Mean.Low, *g.Mean.High)
 	}

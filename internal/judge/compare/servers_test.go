@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -37,9 +38,8 @@ func handlers(name string, waiting int, sleep float64, seed uint64) *report.Repo
 func TestServers(t *testing.T) {
 	old, new := handlers("a", 30, 50e6, 1), handlers("b", 3, 600e3, 7)
 	d := Reports(old, new)
-	if len(d.Servers) != 1 || d.Servers[0].Name != "all HTTP/1 requests" || d.Servers[0].OldCount != 1000 || d.Servers[0].NewCount != 1000 {
-		t.Fatalf("%+v", d.Servers)
-	}
+	must.True(t, len(d.Servers) == 1 && d.Servers[0].Name == "all HTTP/1 requests" && d.Servers[0].OldCount == 1000 && d.Servers[0].NewCount == 1000,
+		"%+v", d.Servers)
 	s := &d.Servers[0]
 	check.True(t, s.Changed && s.Mean.Evidence && s.P90.Evidence && *s.Mean.High <= 0 && s.Causes[0].Cause == "sleep" && s.Causes[0].Evidence, "%+v", s)
 	check.True(t, len(s.Members) == 2 && s.Members[0].Moved && s.Members[1].Moved, "members %+v", s.Members)

@@ -315,9 +315,8 @@ func TestShifts(t *testing.T) {
 		see(group("twice", 100, v*1e6, report.CauseSleep), group("same", 100, 100e6, report.CauseSleep), group("new", 100, 1e6, report.CauseSleep))
 	}
 	x := shiftOf("twice")
-	if x == nil || !x.Evidence || x.OldPolls != 8 || x.NewPolls != 3 || x.Est < 0.9 || x.Est > 1.1 || *x.Low < 0.8 || *x.High > 1.2 {
-		t.Errorf("twice as slow: %+v", x)
-	}
+	check.True(t, x != nil && x.Evidence && x.OldPolls == 8 && x.NewPolls == 3 && x.Est >= 0.9 && x.Est <= 1.1 && *x.Low >= 0.8 && *x.High <= 1.2,
+		"twice as slow: %+v", x)
 	if x := shiftOf("same"); x == nil || x.Evidence {
 		t.Errorf("the same: %+v", x)
 	}

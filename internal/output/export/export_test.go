@@ -316,9 +316,8 @@ func checkSegments(t *testing.T, q *report.Request, slices []slice) {
 func checkFlows(t *testing.T, s *shown) {
 	t.Helper()
 	for id, f := range s.flows {
-		if f[0] == nil || f[1] == nil || !strings.HasPrefix(f[0].name, "G") || !strings.HasPrefix(f[1].name, "G") {
-			t.Errorf("flow %d leads from %v to %v", id, f[0], f[1])
-		}
+		check.True(t, f[0] != nil && f[1] != nil && strings.HasPrefix(f[0].name, "G") && strings.HasPrefix(f[1].name, "G"),
+			"flow %d leads from %v to %v", id, f[0], f[1])
 	}
 }
 

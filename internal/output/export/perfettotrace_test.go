@@ -159,9 +159,8 @@ func checkRuntime(t *testing.T, s *shown, rep *report.Report) {
 		want += k.TotalNS
 		count += k.Count
 	}
-	if gc != rep.Runtime.GC.MarkNS || heap != rep.Runtime.GC.HeapMaxBytes {
-		t.Errorf("%d ns of mark phases, a heap of %d bytes; by the report %d, %d", gc, heap, rep.Runtime.GC.MarkNS, rep.Runtime.GC.HeapMaxBytes)
-	}
+	check.True(t, gc == rep.Runtime.GC.MarkNS && heap == rep.Runtime.GC.HeapMaxBytes,
+		"%d ns of mark phases, a heap of %d bytes; by the report %d, %d", gc, heap, rep.Runtime.GC.MarkNS, rep.Runtime.GC.HeapMaxBytes)
 	// An interval that continues at the end of the trace is in no sum of the report.
 	check.True(t, stw >= want && stops >= count && stops <= count+1, "%d stops of the world of %d ns; by the report %d of %d", stops, stw, count, want)
 	if loads == 0 && rep.Input.DurationNS > 10e6 && rep.Input.Events > 1000 {
@@ -198,13 +197,12 @@ func checkTimelines(t *testing.T, s *shown, data []byte) {
 			sum += x.len
 		}
 		// Runs of a P that overlap by the clocks of two threads are cut.
-		if len(tr.slices) != number[tr.name] || sum > running[tr.name] || sum < running[tr.name]-running[tr.name]/50-1e6 {
-			t.Errorf("%s: %d runs of %d ns, want %d of %d", tr.name, len(tr.slices), sum, number[tr.name], running[tr.name])
-		}
+		check.True(t, len(tr.slices) == number[tr.name] && sum <= running[tr.name] && sum >= running[tr.name]-running[tr.name]/50-1e6,
+			"%s: %d runs of %d ns, want %d of %d", tr.name, len(tr.slices), sum, number[tr.name], running[tr.name])
 		delete(number, tr.name)
 	}
 	delete(number, fmt.Sprintf("P%d", uint32(timeline.NoP)))
-	check.True(t, len(number) <= 0, "runs on Ps without a track: %v", number)
+	check.True(t, len(number) == 0, "runs on Ps without a track: %v", number)
 	goroutineTracks := map[string]*writtenTrack{}
 	gos := s.byName(0, "goroutines")
 	for _, tr := range s.tracks {
@@ -237,7 +235,7 @@ func checkTimelines(t *testing.T, s *shown, data []byte) {
 			}
 			tr := goroutineTracks[fmt.Sprintf("G%d", id)]
 			if tr == nil {
-				check.True(t, len(want) <= 0, "goroutine %d has no track", id)
+				check.True(t, len(want) == 0, "goroutine %d has no track", id)
 				return
 			}
 			if len(tr.slices) != len(want) {

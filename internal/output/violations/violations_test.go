@@ -103,9 +103,8 @@ func TestSARIF(t *testing.T) {
 		if rule := rules[int(r["ruleIndex"].(float64))].(map[string]any); rule["id"] != r["ruleId"] {
 			t.Errorf("result %d is of rule %v, its index says %v", i, r["ruleId"], rule["id"])
 		}
-		if !slices.Contains([]string{"none", "note", "warning", "error"}, r["level"].(string)) || r["message"].(map[string]any)["text"] == "" {
-			t.Errorf("result %d: %v", i, r)
-		}
+		check.True(t, slices.Contains([]string{"none", "note", "warning", "error"}, r["level"].(string)) && r["message"].(map[string]any)["text"] != "",
+			"result %d: %v", i, r)
 		if f := r["partialFingerprints"].(map[string]any)["whylate/v1"].(string); f != res.Violations[i].ID || f == "" {
 			t.Errorf("result %d: fingerprint %q", i, f)
 		}

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // maxSent bounds the bytes of one connection, so that a test ends if a client reads everything.
@@ -50,13 +52,9 @@ func (e answer) chunk(round int) []byte {
 func Serve(t testing.TB, kind string) string {
 	t.Helper()
 	a, ok := answers[kind]
-	if !ok {
-		t.Fatalf("there is no endless answer %q", kind)
-	}
+	must.True(t, ok, "there is no endless answer %q", kind)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	pieces := [8][]byte{}
 	for i := range pieces {
 		pieces[i] = a.chunk(i)

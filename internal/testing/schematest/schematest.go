@@ -37,17 +37,11 @@ func compile(t testing.TB, schema []byte) *jsonschema.Resolved {
 		return s.(*jsonschema.Resolved)
 	}
 	text := bytes.ReplaceAll(schema, []byte(format), []byte(pattern))
-	if bytes.Contains(text, []byte(`"format":`)) {
-		t.Fatal("the schema has a format that is not checked")
-	}
+	must.False(t, bytes.Contains(text, []byte(`"format":`)), "the schema has a format that is not checked")
 	doc := new(jsonschema.Schema)
-	if err := json.Unmarshal(text, doc); err != nil {
-		t.Fatalf("the schema cannot be read: %v", err)
-	}
+	must.Do(t, json.Unmarshal(text, doc), "the schema cannot be read:")
 	s, err := doc.Resolve(nil)
-	if err != nil {
-		t.Fatalf("the schema is not valid: %v", err)
-	}
+	must.Do(t, err, "the schema is not valid:")
 	compiled.Store(string(schema), s)
 	return s
 }

@@ -138,9 +138,7 @@ func Corpus(t testing.TB) (dir string, names []string) {
 	t.Helper()
 	dir = filepath.Join(RecordingsDir(t), "field")
 	names, err := FieldNames(dir)
-	if err != nil || len(names) == 0 {
-		t.Fatalf("there are no recordings in %s: %v", dir, err)
-	}
+	must.True(t, err == nil && len(names) != 0, "there are no recordings in %s: %v", dir, err)
 	return dir, names
 }
 

@@ -53,14 +53,10 @@ func Record(t testing.TB, name string) ([]byte, Facts) {
 	t.Helper()
 	all := Programs()
 	i := slices.IndexFunc(all, func(p Program) bool { return p.Name == name })
-	if i < 0 {
-		t.Fatalf("testprog.Programs has no %q", name)
-	}
+	must.True(t, i >= 0, "testprog.Programs has no %q", name)
 	if !testfull.IsEnabled() {
 		trace, metadata := readRecording(t, "programs", name)
-		if metadata.Facts == nil {
-			t.Fatalf("the recording of %s does not say what the program did", name)
-		}
+		must.True(t, metadata.Facts != nil, "the recording of %s does not say what the program did", name)
 		return trace, *metadata.Facts
 	}
 	p := &all[i]
@@ -71,9 +67,7 @@ func Record(t testing.TB, name string) ([]byte, Facts) {
 		t.Fatalf("reading what %s did: %v", name, err)
 	}
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("reading the trace of %s: %v", name, err)
-	}
+	must.True(t, err == nil, "reading the trace of %s: %v", name, err)
 	return data, facts
 }
 
@@ -171,9 +165,7 @@ func readRecording(t testing.TB, kind, name string) (trace []byte, metadata Meta
 	t.Helper()
 	dir := filepath.Join(RecordingsDir(t), kind)
 	text, err := os.ReadFile(filepath.Join(dir, name+".json"))
-	if err != nil {
-		t.Fatalf("%v: go run ./%s makes it", err, Dir)
-	}
+	must.True(t, err == nil, "%v: go run ./%s makes it", err, Dir)
 	if err := json.Unmarshal(text, &metadata); err != nil {
 		t.Fatalf("reading %s.json: %v", name, err)
 	}
@@ -188,8 +180,6 @@ func readPacked(t testing.TB, path string, mayLack bool) []byte {
 	if mayLack && errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return must.Have(os.ReadFile(file))(t)
 }

@@ -37,16 +37,12 @@ type Figures struct {
 func Settings(t testing.TB) map[string]*Setting {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(RecordingsDir(t), "settings", "*.json"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no recordings of settings: %v", err)
-	}
+	must.True(t, err == nil && len(files) != 0, "no recordings of settings: %v", err)
 	out := map[string]*Setting{}
 	for _, f := range files {
 		b := must.Have(os.ReadFile(f))(t)
 		s := new(Setting)
-		if err := json.Unmarshal(b, s); err != nil {
-			t.Fatalf("%s: %v", f, err)
-		}
+		must.Do(t, json.Unmarshal(b, s), f)
 		s.Trace = readPacked(t, strings.TrimSuffix(f, ".json")+".trace", false)
 		out[strings.TrimSuffix(filepath.Base(f), ".json")] = s
 	}

@@ -80,9 +80,8 @@ func checkReaderCuts(t *testing.T, data []byte) {
 		for k := range whole {
 			g, err := rd.Next()
 			must.True(t, err == nil, "cut at %d: generation %d of %d: %v", cut, k+1, whole, err)
-			if g.Offset != int64(from) || !bytes.Equal(g.Data, data[from:ends[k]]) {
-				t.Fatalf("cut at %d: generation %d is not the bytes from %d to %d", cut, k+1, from, ends[k])
-			}
+			must.True(t, g.Offset == int64(from) && bytes.Equal(g.Data, data[from:ends[k]]),
+				"cut at %d: generation %d is not the bytes from %d to %d", cut, k+1, from, ends[k])
 			from = ends[k]
 			g.Release()
 		}

@@ -82,9 +82,8 @@ func checkRunPs(t *testing.T, byG map[uint64][]Run, ref map[uint64][]uint32) {
 			refPs := slices.Clone(want[i:k])
 			slices.Sort(ourPs)
 			slices.Sort(refPs)
-			if !slices.Equal(ourPs, refPs) {
-				t.Fatalf("goroutine %d: runs %d to %d, from %d on, are on Ps %d, by the reference reader on %d", id, i, k, got[i].From, ourPs, refPs)
-			}
+			must.True(t, slices.Equal(ourPs, refPs),
+				"goroutine %d: runs %d to %d, from %d on, are on Ps %d, by the reference reader on %d", id, i, k, got[i].From, ourPs, refPs)
 			i = k
 		}
 	}

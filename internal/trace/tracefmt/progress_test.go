@@ -6,6 +6,7 @@ import (
 	"io"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -38,23 +39,20 @@ func TestProgressWhileReading(t *testing.T) {
 	last := int64(0)
 	for {
 		n := r.Consumed()
-		if n < last || r.Unpacked() < last || len(r.Warnings()) != 0 {
-			t.Errorf("%d bytes after %d, %d unpacked, warnings %v", n, last, r.Unpacked(), r.Warnings())
-		}
+		check.True(t, n >= last && r.Unpacked() >= last && len(r.Warnings()) == 0,
+			"%d bytes after %d, %d unpacked, warnings %v", n, last, r.Unpacked(), r.Warnings())
 		last = min(n, r.Unpacked())
 		select {
 		case err := <-done:
-			if err != io.EOF || r.Consumed() != int64(len(data)) || r.Unpacked() != int64(len(data)) {
-				t.Errorf("%v; consumed %d, unpacked %d of %d bytes", err, r.Consumed(), r.Unpacked(), len(data))
-			}
+			check.True(t, err == io.EOF && r.Consumed() == int64(len(data)) && r.Unpacked() == int64(len(data)),
+				"%v; consumed %d, unpacked %d of %d bytes", err, r.Consumed(), r.Unpacked(), len(data))
 			// The same with a gzip source: Unpacked counts bytes after unpacking.
 			z := must.Have(tracefmt.NewReader(bytes.NewReader(gzippedData(data)), tracefmt.Options{}))(t)
 			for err == nil {
 				_, err = z.Next()
 			}
-			if z.Unpacked() != int64(len(data)) || z.Consumed() == z.Unpacked() {
-				t.Errorf("packed: consumed %d, unpacked %d of %d bytes", z.Consumed(), z.Unpacked(), len(data))
-			}
+			check.True(t, z.Unpacked() == int64(len(data)) && z.Consumed() != z.Unpacked(),
+				"packed: consumed %d, unpacked %d of %d bytes", z.Consumed(), z.Unpacked(), len(data))
 			return
 		default:
 		}

@@ -162,9 +162,8 @@ func TestBadInput(t *testing.T) {
 	}
 	for _, tt := range tests {
 		gens, err := readAll(bytes.NewReader(tt.data), tracefmt.Options{})
-		if tracefmt.KindOf(err) != tt.kind || err == nil || !strings.Contains(err.Error(), tt.text) || len(gens) != 0 {
-			t.Errorf("%s: %d generations, kind %d, %v; want kind %d and %q", tt.name, len(gens), tracefmt.KindOf(err), err, tt.kind, tt.text)
-		}
+		check.True(t, tracefmt.KindOf(err) == tt.kind && err != nil && strings.Contains(err.Error(), tt.text) && len(gens) == 0,
+			"%s: %d generations, kind %d, %v; want kind %d and %q", tt.name, len(gens), tracefmt.KindOf(err), err, tt.kind, tt.text)
 	}
 	if gens, err := readAll(bytes.NewReader(tracetext.Header(26)), tracefmt.Options{}); err != nil || gens != nil {
 		t.Errorf("a trace without a generation: %d, %v", len(gens), err)

@@ -82,9 +82,8 @@ func answer[T any](t *testing.T, s *Server, target string) T {
 	t.Helper()
 	res := call(s, "GET", target, nil)
 	body, _ := io.ReadAll(res.Body)
-	if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "application/json" {
-		t.Fatalf("%s: %d %s %.300s", target, res.StatusCode, res.Header.Get("Content-Type"), body)
-	}
+	must.True(t, res.StatusCode == http.StatusOK && res.Header.Get("Content-Type") == "application/json",
+		"%s: %d %s %.300s", target, res.StatusCode, res.Header.Get("Content-Type"), body)
 	var v T
 	if err := json.Unmarshal(body, &v); err != nil {
 		t.Fatalf("%s: %v in %.300s", target, err, body)
@@ -153,14 +152,12 @@ func TestHeaders(t *testing.T) {
 		for k, want := range map[string]string{"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store"} {
 			check.True(t, h.Get(k) == want, "%s: %s: %q", path, k, h.Get(k))
 		}
-		if h.Get("Access-Control-Allow-Origin") != "" || !strings.Contains(h.Get("Content-Security-Policy"), "frame-ancestors 'none'") {
-			t.Errorf("%s: %v", path, h)
-		}
+		check.True(t, h.Get("Access-Control-Allow-Origin") == "" && strings.Contains(h.Get("Content-Security-Policy"), "frame-ancestors 'none'"),
+			"%s: %v", path, h)
 	}
 	page, _ := io.ReadAll(call(s, "GET", "/", nil).Body)
-	if !bytes.Contains(page, []byte("default-src 'none'")) || !bytes.Contains(page, []byte("connect-src 'self'")) {
-		t.Error("the page has no content security policy")
-	}
+	check.True(t, bytes.Contains(page, []byte("default-src 'none'")) && bytes.Contains(page, []byte("connect-src 'self'")),
+		"the page has no content security policy")
 }
 
 // TestParameters sends requests that no page sends. Each answer must be small or describe the error.
@@ -177,9 +174,8 @@ func TestParameters(t *testing.T) {
 		res := call(s, "GET", target, nil)
 		body, _ := io.ReadAll(res.Body)
 		var e struct{ Error string }
-		if res.StatusCode != http.StatusBadRequest || json.Unmarshal(body, &e) != nil || e.Error == "" || len(body) > 1000 {
-			t.Errorf("%.80s: %d %.200s", target, res.StatusCode, body)
-		}
+		check.True(t, res.StatusCode == http.StatusBadRequest && json.Unmarshal(body, &e) == nil && e.Error != "" && len(body) <= 1000,
+			"%.80s: %d %.200s", target, res.StatusCode, body)
 	}
 	for _, target := range []string{
 		"/api/requests?offset=2147483647&limit=500", "/api/strips?from=0&to=1152921504606846976&buckets=4096&g=1,2,3&p=0,999", "/api/strips?from=1152921504606846975&to=1152921504606846976&g=1",
@@ -244,9 +240,8 @@ func TestStripsJSON(t *testing.T) {
 	for _, buckets := range []int{2, 4000} {
 		got := answer[strips](t, s, fmt.Sprintf("/api/strips?from=0&to=%d&buckets=%d&p=0&g=%d,1", rep.Input.DurationNS, buckets, g))
 		want := must.Have(tr.Strips(context.Background(), inspect.Tile{From: 0, To: rep.Input.DurationNS, Buckets: buckets, Lanes: []inspect.Lane{{Kind: inspect.ProcLane}, {ID: g}, {ID: 1}}}))(t)
-		if len(got.Strips) != 3 || got.Strips[0].P == nil || got.Strips[1].G == nil || *got.Strips[1].G != g || got.BucketNS != want.BucketNS {
-			t.Fatalf("%+v", got)
-		}
+		must.True(t, len(got.Strips) == 3 && got.Strips[0].P != nil && got.Strips[1].G != nil && *got.Strips[1].G == g && got.BucketNS == want.BucketNS,
+			"%+v", got)
 		for i, w := range want.Strips {
 			if w.Sums != nil {
 				raw, err := base64.StdEncoding.DecodeString(*got.Strips[i].Sums)
@@ -263,9 +258,8 @@ func TestStripsJSON(t *testing.T) {
 			must.True(t, len(got.Strips[i].Pieces) == 6*len(w.Pieces), "strip %d: %d numbers for %d pieces", i, len(got.Strips[i].Pieces), len(w.Pieces))
 			for k, p := range w.Pieces {
 				row := got.Strips[i].Pieces[6*k : 6*k+6]
-				if got.From+row[0] != p.From || row[1] != p.To-p.From || row[2] != int64(p.State-timeline.Running) || row[3] != int64(p.G) {
-					t.Fatalf("strip %d piece %d: %v for %+v", i, k, row, p)
-				}
+				must.True(t, got.From+row[0] == p.From && row[1] == p.To-p.From && row[2] == int64(p.State-timeline.Running) && row[3] == int64(p.G),
+					"strip %d piece %d: %v for %+v", i, k, row, p)
 				if text := tr.String(p.Reason); i > 0 && got.Texts[row[4]] != text {
 					t.Fatalf("strip %d piece %d: %q for %q", i, k, got.Texts[row[4]], text)
 				}

@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	tunnel "k8s.io/client-go/tools/portforward"
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // Namespace is the namespace of all pods.
@@ -66,9 +68,7 @@ func Kubeconfig(t testing.TB, url, token string) string {
 "clusters":[{"name":"test","cluster":{"server":%q,"insecure-skip-tls-verify":%t}}],
 "users":[{"name":"test","user":{"token":%q}}],
 "contexts":[{"name":"test","context":{"cluster":"test","user":"test","namespace":%q}}]}`, url, strings.HasPrefix(url, "https:"), token, Namespace)
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 	return name
 }
 

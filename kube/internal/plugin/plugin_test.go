@@ -266,9 +266,8 @@ func TestRestart(t *testing.T) {
 	f := must.Have(os.Open(names[0]))(t)
 	defer f.Close()
 	m := must.Have(bundle.New(f, must.Have(f.Stat())(t).Size()))(t).Meta()
-	if !m.Truncated || !slices.ContainsFunc(m.Warnings, func(w bundle.Warning) bool { return strings.Contains(w.Text, reason) }) {
-		t.Errorf("the recording is not marked: %+v", m)
-	}
+	check.True(t, m.Truncated && slices.ContainsFunc(m.Warnings, func(w bundle.Warning) bool { return strings.Contains(w.Text, reason) }),
+		"the recording is not marked: %+v", m)
 }
 
 // TestNoHostSamples: no process of this machine is sampled, also if a pod has its name.

@@ -20,9 +20,7 @@ func TestCases(t *testing.T) {
 	for line := range strings.Lines(string(text)) {
 		f := strings.SplitN(strings.TrimSpace(line), " ", 3)
 		v := must.Have(strconv.ParseFloat(f[1], 64))(t)
-		if got := writers[f[0]](v); got != f[2] {
-			t.Errorf("%s of %s is %q, want %q", f[0], f[1], got, f[2])
-		}
+		check.Equal(t, writers[f[0]](v), f[2], "%s of %s", f[0], f[1])
 	}
 	check.Equal(t, Cost(0.00031), "0.03%", "a cost of 0.00031")
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"testing"
+
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 // batch writes one: its type, for experiments their number, then generation, thread, time and size.
@@ -26,9 +28,8 @@ func TestParse(t *testing.T) {
 			in := batch(typ, uint64(size), data[:size])
 			head := len(batch(typ, 0, nil)) - 1
 			b, err := Parse(append(in, Events, 1, 2))
-			if err != nil || b.Type != typ || b.Gen != 300 || b.Len != len(in) || !bytes.Equal(b.Data, data[:size]) || !bytes.Equal(b.Head, in[:head]) {
-				t.Fatalf("type %d, %d bytes: %v, %d of %d bytes, generation %d, head %v", typ, size, err, b.Len, len(in), b.Gen, b.Head)
-			}
+			must.True(t, err == nil && b.Type == typ && b.Gen == 300 && b.Len == len(in) && bytes.Equal(b.Data, data[:size]) && bytes.Equal(b.Head, in[:head]),
+				"type %d, %d bytes: %v, %d of %d bytes, generation %d, head %v", typ, size, err, b.Len, len(in), b.Gen, b.Head)
 			for n := 1; n < min(len(in), 300); n++ { // cut anywhere, it is not all there, and no error
 				if b, err := Parse(in[:n]); err != nil || b.Len != 0 || b.Data != nil || (b.Head != nil) != (n > head) {
 					t.Fatalf("type %d, %d of %d bytes: %+v, %v", typ, n, len(in), b, err)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -17,9 +18,7 @@ import (
 func ForEachGen(t testing.TB, data []byte, workers int, f func(*timeline.Gen)) *tracefmt.Symbols {
 	t.Helper()
 	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	d := timeline.NewDecoder(rd, workers)
 	defer d.Close()
 	for {
@@ -49,9 +48,6 @@ func BuildWindow(t testing.TB, build func(*tracetext.Builder)) (*timeline.Window
 	t.Helper()
 	b := tracetext.New(26)
 	build(b)
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	return DecodeWindow(t, data)
 }

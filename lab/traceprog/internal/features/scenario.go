@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/lab/traceprog/internal/rig"
@@ -35,9 +37,7 @@ const sizeLimit = 5 << 20
 func Run(t *testing.T, s rig.Scenario, promises []Promise, d time.Duration, args ...string) {
 	t.Helper()
 	t.Parallel()
-	if len(promises) == 0 {
-		t.Errorf("nothing is said about what the trace of %s holds", s.Name)
-	}
+	check.True(t, len(promises) != 0, "nothing is said about what the trace of %s holds", s.Name)
 	if !testfull.IsEnabled() {
 		if len(args) > 0 {
 			t.Skipf("runs a program: only with %s=1 (.ci/full)", testfull.Env)
@@ -78,20 +78,13 @@ func recordScenario(t *testing.T, s rig.Scenario, args []string) ([]byte, rig.Re
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", s.Name, err, stderr.Bytes())
-	}
+	must.True(t, err == nil, "%s: %v\n%s", s.Name, err, stderr.Bytes())
 	var res rig.Result
 	if err := json.Unmarshal(out, &res); err != nil {
 		t.Fatalf("%s printed %q: %v", s.Name, out, err)
 	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if int64(len(data)) != res.Bytes {
-		t.Errorf("%s: %d bytes of trace, %d reported", s.Name, len(data), res.Bytes)
-	}
+	data := must.Have(os.ReadFile(path))(t)
+	check.True(t, int64(len(data)) == res.Bytes, "%s: %d bytes of trace, %d reported", s.Name, len(data), res.Bytes)
 	return data, res
 }
 
@@ -99,9 +92,7 @@ func recordScenario(t *testing.T, s rig.Scenario, args []string) ([]byte, rig.Re
 func brokenPromises(t *testing.T, s rig.Scenario, promises []Promise, data []byte, facts map[string]int64) (broken []string) {
 	t.Helper()
 	got, err := Count(data)
-	if err != nil {
-		t.Fatalf("%s: the reference reader refuses the trace: %v", s.Name, err)
-	}
+	must.True(t, err == nil, "%s: the reference reader refuses the trace: %v", s.Name, err)
 	for _, p := range promises {
 		want := max(1, p.AtLeast)
 		if p.Fact != "" {
