@@ -48,12 +48,6 @@ func False(t testing.TB, isWrong bool, format string, args ...any) {
 	True(t, !isWrong, format, args...)
 }
 
-// Error ends the test if err is nil.
-func Error(t testing.TB, err error, format string, args ...any) {
-	t.Helper()
-	True(t, err != nil, "no error: "+format, args...)
-}
-
 // Golden compares got with a golden file. With update it writes the file first.
 func Golden(t testing.TB, update bool, file string, got []byte) {
 	t.Helper()
