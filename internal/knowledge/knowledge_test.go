@@ -121,7 +121,12 @@ func TestOf(t *testing.T) {
 		"example.com/q.(*Queue).NextItem":                                    "non-stdlib fetch",
 		"example.com/db.connectTo":                                           "non-stdlib connecting",
 		"github.com/benbjohnson/clock.(*clock).Sleep":                        "pause stdlib",
-		"main.main": "non-stdlib",
+		"github.com/coreos/go-oidc/v3/oidc.NewProvider":                      "non-stdlib constructor",
+		"example.com/cloud/config.LoadDefaultConfig":                         "non-stdlib constructor",
+		"example.com/cloud.(*Client).NewReader":                              "non-stdlib",
+		"example.com/cloud.NewSession":                                       "non-stdlib",
+		"example.com/cloud.(*Session).NewClient":                             "non-stdlib",
+		"main.main":                                                          "non-stdlib",
 	} {
 		expected := strings.Fields(want)
 		got := names(Of(fn))

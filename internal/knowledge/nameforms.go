@@ -8,7 +8,7 @@ import (
 )
 
 // formed are the roles that formRoles may return.
-var formed = SetOf(Stdlib, NonStdlib, GRPCMethod, Fetch, Connecting, Pause)
+var formed = SetOf(Stdlib, NonStdlib, GRPCMethod, Fetch, Connecting, Pause, Constructor)
 
 // formRoles returns the roles that follow from a function's package and the form of its name, without the table.
 func formRoles(fn string) Roles {
@@ -24,6 +24,9 @@ func formRoles(fn string) Roles {
 	}
 	if beginsWithWord(fn, "dial", "connect", "handshake") {
 		found = found.Union(SetOf(Connecting))
+	}
+	if isConstructor(fn) {
+		found = found.Union(SetOf(Constructor))
 	}
 	if beginsWithWord(fn, "sleep", "pause", "backoff") {
 		found = found.Union(SetOf(Pause))
@@ -46,6 +49,22 @@ func isFetch(fn string) bool {
 	fn = fn[strings.LastIndexByte(fn, '.')+1:]
 	verbs := []string{"Poll", "Fetch", "Receive", "Recv", "Next", "Consume", "Accept", "Read", "Get", "Pop", "Dequeue", "Take"}
 	return slices.ContainsFunc(verbs, func(verb string) bool { return strings.HasPrefix(fn, verb) })
+}
+
+// isConstructor reports whether a function of a package, not a method, makes a client or what a client needs, by its name: a verb such as
+// New, then a noun such as Client, with or without other words (oidc.NewProvider, config.LoadDefaultConfig). Other nouns (Reader, Request,
+// Session) do not show it: each request may need its own.
+func isConstructor(fn string) bool {
+	fn = fn[strings.LastIndexByte(fn, '/')+1:]
+	_, name, _ := strings.Cut(fn, ".")
+	name, _, _ = strings.Cut(name, "[")
+	if strings.ContainsAny(name, ".(") || !beginsWithWord(name, "New", "Open", "Load", "Discover", "Setup", "Init") || name[0] < 'A' || name[0] > 'Z' {
+		return false
+	}
+	name, _, _ = strings.Cut(name, "With")
+	name, _, _ = strings.Cut(name, "From")
+	return slices.ContainsFunc([]string{"Client", "Provider", "Verifier", "Validator", "Config", "KeySet", "Pool", "Producer", "Credentials", "TokenSource", "Registry"},
+		func(noun string) bool { return strings.HasSuffix(strings.TrimSuffix(name, "Context"), noun) })
 }
 
 // beginsWithWord reports whether the last part of a function's name begins with one of the words, in any case. Libraries use dial,

@@ -100,6 +100,8 @@ const (
 	Operation
 	TransactionBody
 	CacheLoad
+	ConnectionCheck
+	Constructor
 	SetUp
 	DeliberateCost
 	FirstUse

@@ -281,6 +281,9 @@ func (a *attribution) candidateKeyOf(c *report.Cause, via []report.Via) candidat
 	}
 	switch code := report.RuleCode(""); c.Cause {
 	case report.CauseSleep:
+		if call := a.hedgedCall(c); call != nil {
+			return candidateKey{code: report.RuleSlowPeer, causeSite: causeSiteOf(call)}
+		}
 		if a.fixedSleeps[c.Site.Key()] {
 			site.site = report.SiteKey{Func: c.Site.Module}
 		}

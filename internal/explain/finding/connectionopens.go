@@ -2,6 +2,7 @@ package finding
 
 import (
 	"cmp"
+	"iter"
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
@@ -22,15 +23,8 @@ type connOpens struct {
 // has several routes, as for a handshake and for the answer. The number of requests is that of the line with the most.
 func (a *attribution) connOpensOf(cand *candidate) connOpens {
 	out := connOpens{changes: []predict.Change{}}
-	countedCalls := map[*queues.PeerCalls]bool{}
 	var openNS, totalNS, longestNS int64
-	for i := range cand.routes {
-		route := &cand.routes[i]
-		calls := a.peerCallsAt(route)
-		if calls == nil || countedCalls[calls] {
-			continue
-		}
-		countedCalls[calls] = true
+	for route, calls := range a.peerCallsOf(cand) {
 		openNS, totalNS, out.requests = openNS+calls.ConnOpenNS, totalNS+calls.TotalNS, max(out.requests, calls.ConnOpenRequests)
 		if calls.ConnOpenNS > 0 {
 			out.changes = append(out.changes, predict.Reuse(predict.SiteText(route.Site, report.CauseNetwork)))
@@ -47,6 +41,23 @@ func (a *attribution) connOpensOf(cand *candidate) connOpens {
 		out.share = float64(openNS) / float64(totalNS)
 	}
 	return out
+}
+
+// peerCallsOf iterates over the calls at the lines of a candidate's routes, each once, with its route.
+func (a *attribution) peerCallsOf(cand *candidate) iter.Seq2[*causeRoute, *queues.PeerCalls] {
+	return func(yield func(*causeRoute, *queues.PeerCalls) bool) {
+		countedCalls := map[*queues.PeerCalls]bool{}
+		for i := range cand.routes {
+			route := &cand.routes[i]
+			calls := a.peerCallsAt(route)
+			if calls == nil || countedCalls[calls] {
+				continue
+			}
+			if countedCalls[calls] = true; !yield(route, calls) {
+				return
+			}
+		}
+	}
 }
 
 // reuseAdviceOf returns how to keep connections of a pool open. Where on average less than one request is under way, the number of idle

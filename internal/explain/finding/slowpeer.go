@@ -54,7 +54,7 @@ func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 // missing answers, delayed acknowledgements, openings, sequences, parallel calls. The verdict is empty if the report of another
 // service has the finding.
 func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenBusy bool) {
-	top := &cand.routes[0]
+	top := cand.heaviestRoute(report.CauseNetwork)
 	calls, opens, observed := attr.peerCallsAt(top), attr.connOpensOf(cand), observedPeerOf(cand)
 	callsOnce := calls != nil && 2*calls.Calls < 3*calls.Requests && float64(calls.AnswerNS) >= threshold.MostShare*float64(calls.TotalNS)
 	awaited, fix, isAnswer, assumption := answerText(top), attr.peerFix(top, calls, callsOnce), false, textKey("")
@@ -149,6 +149,10 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 			}
 		}
 		return v, attr.narrowToConnOpens(&v, cand, &opens, awaited)
+	case isAnswer && !maybeClient && attr.group.Peer == nil && (attr.rewriteForConnChecks(&v, cand) || attr.rewriteForPeerSetUp(&v, cand)):
+		return v, true
+	case calls != nil && isAnswer && !maybeClient && attr.rewriteForHedges(&v, cand, calls):
+		return v, false
 	case calls != nil && attr.rewriteForCacheLoads(&v, cand, calls):
 		return v, true
 	case calls != nil && isAnswer && !maybeClient && attr.rewriteForRepeats(&v, cand, calls):

@@ -136,6 +136,10 @@ func TestCallPatterns(t *testing.T) {
 		{"opens some, parallel", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 15e8, TotalNS: 2e9, ConnOpenNS: 5e8, ConnOpenRequests: 90}, report.SeverityMedium, "open connections (25% of this wait), then wait for the slowest of 6 calls", "have the pool keep more of them"},
 		{"few open one", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, TotalNS: 2e9, ConnOpenNS: 12e8, ConnOpenRequests: 40}, report.SeverityLow, "open connections (60%", "have the pool keep more of them"},
 		{"opens hardly any", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, TotalNS: 2e9, ConnOpenNS: 3e8, ConnOpenRequests: 100}, report.SeverityLow, "wait for a peer's answer", "(whylate record shows its address) why its answers take so long: each request makes one call here, so none can be left out; or keep answers for a while"},
+		{"checks connections", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 1e9, TotalNS: 2e9, Checks: 100, CheckNS: 1e9, CheckSite: siteOf("main.pool")}, report.SeverityHigh, "check each connection by a call of its own before they use it, at main.ask", "check connections in the background or after a long idle time, not whenever main.pool (x.go:7) needs one"},
+		{"checks some connections", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 19e8, TotalNS: 2e9, Checks: 10, CheckNS: 1e8}, report.SeverityLow, "wait for a peer's answer", "keep answers for a while"},
+		{"calls again soon", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Hedges: queues.Hedges{Requests: 90, Calls: 180, DelayNS: 72e7, AnswerNS: 18e8, Pause: siteOf("main.ask")}}, report.SeverityMedium, "90% of the requests make the same call again after 8ms, though an answer takes 20ms, at main.ask", "raise the delay from 8ms"},
+		{"seldom calls again", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Hedges: queues.Hedges{Requests: 5, Calls: 5, DelayNS: 4e7, AnswerNS: 1e8, Pause: siteOf("main.ask")}}, report.SeverityLow, "wait for a peer's answer", "keep answers for a while"},
 		{"no answer", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Unanswered: 20, UnansweredNS: 19e8}, report.SeverityHigh, "a peer that does not answer", "make that deadline shorter"},
 		{"one without an answer", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Unanswered: 1, UnansweredNS: 19e8}, report.SeverityLow, "wait for a peer's answer", "(whylate record shows its address) why its answers take so long: each request makes one call here, so none can be left out; or keep answers for a while"},
 		{"delayed acknowledgements", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 4e9, LongestNS: 4e9, TotalNS: 4e9, LaterParts: 100, AckDelays: 90, ShortAckDelays: 20, AckDelayNS: 38e8}, report.SeverityHigh, "held back by Nagle's algorithm", "on the peer's side, write head and body"},
@@ -160,6 +164,31 @@ func TestUnansweredOpening(t *testing.T) {
 		calls := queues.PeerCalls{Site: siteOf("main.ask"), Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Unanswered: 20, UnansweredNS: 19e8}
 		got := findWithBounds(t, &Input{Report: r, PeerCalls: map[string][]queues.PeerCalls{"a": {calls}}}, rulesByCode(report.RuleSlowPeer))
 		check.True(t, len(got) == 1 && strings.Contains(got[0].Fix, want), "%s: %+v", call, got)
+	}
+}
+
+// TestPeerSetUp: each request calls a constructor of a library, which asks a peer, and the new object asks again at its first use. That is
+// one finding. It is none if few requests do so, or if the function's name shows that each request may need its own.
+func TestPeerSetUp(t *testing.T) {
+	const oidc = "github.com/coreos/go-oidc/v3/oidc."
+	from := func(fn, calls string, line int) *report.Site {
+		return &report.Site{Func: oidc + fn, Line: line, Module: "github.com/coreos/go-oidc/v3", CalledFrom: &report.Caller{Func: "main.login", File: "/src/main.go", Line: line, Calls: oidc + calls}}
+	}
+	for _, c := range []struct {
+		constructor string
+		requests    int
+		isSetUp     bool
+	}{{"NewProvider", 100, true}, {"NewProvider", 15, false}, {"NewReader", 100, false}} {
+		g := report.Group{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100}}}
+		for _, s := range []*report.Site{from("doRequest", c.constructor, 57), from("(*RemoteKeySet).keysFromRemote", "(*IDTokenVerifier).Verify", 91)} {
+			g.Bands[0].Causes = append(g.Bands[0].Causes, report.Cause{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: s, TotalNS: 1e9, Share: 0.45, Requests: c.requests})
+		}
+		got := findAll(t, &Input{Report: &report.Report{Groups: []report.Group{g}}}, rulesByCode(report.RuleSlowPeer))
+		if !c.isSetUp {
+			check.True(t, len(got) == 2 && !strings.Contains(got[0].Title, "set-up"), "%+v: %+v", c, got)
+			continue
+		}
+		check.True(t, len(got) == 1 && got[0].Severity == report.SeverityHigh && got[0].Share == 0.9 && strings.Contains(got[0].Title, "oidc.NewProvider asks a peer for it, at main.login (main.go:57)"), "%+v: %+v", c, got)
 	}
 }
 

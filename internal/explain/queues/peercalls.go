@@ -49,13 +49,18 @@ type PeerCalls struct {
 	Repeats, RepeatRequests, RepeatNS int64
 	Pause, Transaction                *report.Site
 	// CacheLoads counts the requests of which a cache did not hold what these calls load; Cache is where the service asks it.
-	CacheLoads     int64
-	Cache          *report.Site
-	LoadDependence LoadDependence // of walked requests, like the following
-	Serial         SerialAnswers
-	TickPeriodNS   int64 // see tickPeriodOf
-	Lock           PeerLock
-	answers        []interval // see peerCallSum
+	CacheLoads int64
+	Cache      *report.Site
+	// Checks counts the requests that check a connection by calls of their own and make others, and CheckNS is the time of the checks'
+	// answers. CheckSite is where the service asks for the connection; nil if no stack shows it.
+	Checks, CheckNS int64
+	CheckSite       *report.Site
+	Hedges          Hedges
+	LoadDependence  LoadDependence // of walked requests, like the following
+	Serial          SerialAnswers
+	TickPeriodNS    int64 // see tickPeriodOf
+	Lock            PeerLock
+	answers         []interval // see peerCallSum
 }
 
 // SequentialShare returns the share of the calls that requests make one after the other in the time of all answers there: a
@@ -84,6 +89,8 @@ type peerCallSum struct {
 	repeats                              repeatSum
 	cacheLoads                           int64
 	cache                                tracefmt.FrameID
+	checks                               connCheckSum
+	hedges                               hedgeSum
 	answers                              *sample.TopN[interval] // the earliest ones, from a call's wait to the end of the first part of its answer; nil for none
 }
 
@@ -123,6 +130,8 @@ func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
 	s.connOpens.add(&addend.connOpens, weight)
 	s.repeats.add(&addend.repeats, weight)
 	s.cacheLoads, s.cache = s.cacheLoads+addend.cacheLoads*weight, max(s.cache, addend.cache)
+	s.checks.add(&addend.checks, weight)
+	s.hedges.add(&addend.hedges, weight)
 	for _, answer := range addend.answers.Sorted() {
 		s.addAnswer(answer)
 	}
@@ -209,6 +218,11 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 				if call.root >= 0 && calls.calls <= maxRequestWaits {
 					calls.fanOut = p.findFanOut(w, waits[call.root].Waker, waits[call.root].End)
 				}
+				for k := step.FollowedWait; k >= 0 && calls.hedges.calls == 0; k = waits[k].Parent {
+					if calls.hedges = p.findHedges(w, &waits[k]); calls.hedges.calls > 0 {
+						calls.fanOut = fanOutSum{} // the fastest answer decides, not the slowest
+					}
+				}
 			}
 			if first >= 0 && (call.wait >= 0 || !sent) {
 				answer := &p.callScratch[first]
@@ -237,6 +251,7 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 	slices.SortStableFunc(p.callScratch, func(a, b requestCalls) int {
 		return cmp.Or(cmp.Compare(b.calls, a.calls), cmp.Compare(b.answerNS, a.answerNS))
 	})
+	usesPeer := p.usesPeer(p.callScratch)
 	for i := range p.callScratch {
 		call := &p.callScratch[i]
 		isSamePlace := func(o requestCalls) bool { return o.site == call.site && o.via == call.via }
@@ -250,6 +265,9 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 				sum.totalNS += o.answerNS
 				sum.laterParts.merge(&o.laterParts, 1)
 				sum.connOpens.add(&o.connOpens, 1)
+				if usesPeer {
+					p.addConnCheck(&sum.checks, &o)
+				}
 			}
 		}
 		if sum.repeats.calls > 0 {
@@ -430,7 +448,7 @@ func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 				TotalNS: o.totalNS, ConnOpenNS: o.connOpens.ns,
 				ConnOpenRequests: o.connOpens.requests, ConnOpenFunc: sp.Syms.String(o.connOpens.longestFunc), LoadDependence: loadDependenceOf(answers), Serial: serialAnswersOf(answers), TickPeriodNS: tickPeriodOf(answers),
 				Repeats: o.repeats.calls, RepeatRequests: o.repeats.requests, RepeatNS: o.repeats.ns, Pause: sp.Site(o.repeats.pause), Transaction: sp.Site(o.repeats.transaction),
-				CacheLoads: o.cacheLoads, Cache: sp.Site(o.cache), answers: answers,
+				CacheLoads: o.cacheLoads, Cache: sp.Site(o.cache), Checks: o.checks.requests, CheckNS: o.checks.ns, CheckSite: sp.Site(o.checks.site), Hedges: o.hedges.spell(sp), answers: answers,
 			})
 		}
 	}

@@ -120,6 +120,39 @@ func TestConnOpens(t *testing.T) {
 	}
 }
 
+// TestConnChecks: calls below a pool's check of a connection are checks, if the request makes other calls. What opens a connection is none.
+func TestConnChecks(t *testing.T) {
+	symbols := tracefmt.NewSymbols()
+	call := func(fns ...string) tracefmt.StackID {
+		return addStack(symbols, append(append([]string{"net.(*conn).Read", "main.(*session).call"}, fns...), "main.load")...)
+	}
+	const get = "github.com/gomodule/redigo/redis.(*Pool).GetContext"
+	ping, open, use := call("main.newPool.func2", get), call("main.newPool.func1", "github.com/gomodule/redigo/redis.(*Pool).dial", get), call()
+	syms := symbols.Snapshot()
+	for name, c := range map[string]struct {
+		stacks           []tracefmt.StackID
+		checks, checksNS int64
+	}{
+		"before a use":   {[]tracefmt.StackID{ping, use}, 6, 60},
+		"only a check":   {[]tracefmt.StackID{ping}, 0, 0},
+		"only a use":     {[]tracefmt.StackID{use}, 0, 0},
+		"opened instead": {[]tracefmt.StackID{open, use}, 0, 0},
+	} {
+		sum := New()
+		p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*workerSum)
+		for range 3 {
+			var steps []critpath.Step
+			for i, stack := range c.stacks {
+				steps = append(steps, critpath.Step{Kind: critpath.Network, G: 7, Stack: stack, Start: int64(10 * i), End: int64(10 * (i + 1)), FollowedWait: -1})
+			}
+			p.addPeerCalls(&path.WalkResult{Req: &request.Request{G: 7, End: 50}, Weight: 2, Steps: steps}, nil)
+		}
+		sp := &spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms), Modules: modules.New(modules.Options{})}
+		got := sum.PeerCalls(sp, 0)
+		check.True(t, len(got) == 1 && got[0].Checks == c.checks && got[0].CheckNS == c.checksNS && (got[0].CheckSite != nil) == (c.checks > 0), "%s: %+v", name, got)
+	}
+}
+
 // TestConnOpensOfGroup: whatever another goroutine does while a request waits for its connection counts, and what the request itself
 // does between two events of opening it.
 func TestConnOpensOfGroup(t *testing.T) {

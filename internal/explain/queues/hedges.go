@@ -1,0 +1,93 @@
+package queues
+
+import (
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// Hedges describes calls that requests make another time because the first answer has not come within a delay. The first call is
+// still under way, and the request continues with whichever answer comes first.
+type Hedges struct {
+	// Requests counts the requests that make such calls, Calls these calls. DelayNS is the time from the first call to the second, and
+	// AnswerNS that to the first answer, both summed over these requests.
+	Requests, Calls, DelayNS, AnswerNS int64
+	Pause                              *report.Site // where the caller waits for an answer or the delay
+}
+
+// A hedgeSum adds up hedges. The fields are those of Hedges.
+type hedgeSum struct {
+	requests, calls, delayNS, answerNS int64
+	pause                              tracefmt.FrameID
+}
+
+// add adds another sum, multiplied by a weight.
+func (s *hedgeSum) add(addend *hedgeSum, weight int64) {
+	s.requests, s.calls = s.requests+addend.requests*weight, s.calls+addend.calls*weight
+	s.delayNS, s.answerNS = s.delayNS+addend.delayNS*weight, s.answerNS+addend.answerNS*weight
+	s.pause = max(s.pause, addend.pause)
+}
+
+// spell returns the sum with its site spelled.
+func (s *hedgeSum) spell(sp *spell.Speller) Hedges {
+	return Hedges{Requests: s.requests, Calls: s.calls, DelayNS: s.delayNS, AnswerNS: s.answerNS, Pause: sp.Site(s.pause)}
+}
+
+// findHedges finds the hedges of the call whose answer ended a wait on a request's path: the waiter started the goroutine that ended
+// the wait, and others with the same statement, each after a timer had ended its select. An earlier one was then under way, and at least
+// one of them still waits when the first answer comes: else the request waits for all of them. The sum is empty if there are none.
+func (p *workerSum) findHedges(w *path.WalkResult, wait *critpath.FollowedWait) (sum hedgeSum) {
+	win := p.stage.Win
+	winner, ok := win.BirthBefore(wait.Waker, wait.End)
+	if !ok || winner.Creator != wait.G || winner.Time < w.Req.Start {
+		return sum
+	}
+	first, latest, children, count, othersWait := int64(0), int64(0), 0, 0, false
+	win.Children(wait.G, w.Req.Start, wait.End, func(child uint64, born int64) bool {
+		if children++; children > 4*maxRequestWaits {
+			return false
+		}
+		if birth, ok := win.BirthBefore(child, born+1); !ok || birth.Stack != winner.Stack {
+			return true
+		}
+		count++
+		othersWait = othersWait || child != wait.Waker && p.waitsAt(child, wait.End)
+		if count == 1 {
+			first = born
+		} else if pause := p.timerBefore(wait.G, latest, born); pause != 0 {
+			if sum.calls++; sum.calls == 1 {
+				sum.delayNS = born - first
+			}
+			sum.pause = p.stage.Sites.SiteOf(pause)
+		}
+		latest = born
+		return true
+	})
+	if !othersWait || sum.calls != int64(count-1) {
+		return hedgeSum{}
+	}
+	sum.requests, sum.answerNS = 1, wait.End-first
+	return sum
+}
+
+// waitsAt reports whether a goroutine waits at a time.
+func (p *workerSum) waitsAt(g uint64, time int64) bool {
+	p.spans = p.stage.Win.SpansCoarse(g, time, time+1, p.spans[:0])
+	return len(p.spans) > 0 && p.spans[0].State == timeline.Waiting
+}
+
+// timerBefore returns the stack of a goroutine's latest wait in [from, to), if that is a select that a timer ended; else 0.
+func (p *workerSum) timerBefore(g uint64, from, to int64) (stack tracefmt.StackID) {
+	p.spans = p.stage.Win.SpansCoarse(g, from, to, p.spans[:0])
+	for i := range p.spans {
+		if span := &p.spans[i]; span.State == timeline.Waiting && span.Start >= from {
+			if stack = 0; span.Woken && span.Waker == 0 && p.stage.Syms.String(span.Reason) == "select" {
+				stack = span.Stack
+			}
+		}
+	}
+	return stack
+}

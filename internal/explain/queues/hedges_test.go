@@ -1,0 +1,67 @@
+package queues
+
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+)
+
+// TestHedges: a goroutine starts another call each time a timer ends its select, and continues with the first answer. It is no hedge if
+// another goroutine ends the select, if the other calls have ended, or if another statement starts them.
+func TestHedges(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		waker      uint64 // of the first select; 0: a timer
+		start      string // the statement of the second call
+		firstEnded bool
+		want       hedgeSum
+	}{
+		{"after a delay", 0, "main.ask:7", false, hedgeSum{requests: 1, calls: 1, delayNS: 8000, answerNS: 19800}},
+		{"after a result", 4, "main.ask:7", false, hedgeSum{}},
+		{"another statement", 0, "main.ask:9", false, hedgeSum{}},
+		{"for the last answer", 0, "main.ask:7", true, hedgeSum{}},
+	} {
+		win, symbols := timelinetest.BuildWindow(t, func(b *tracetext.Builder) {
+			asker, timer := b.Thread(1), b.Thread()
+			if c.waker != 0 {
+				timer = b.Thread(c.waker)
+			}
+			idle := b.Thread()
+			asker.Create(1000, 2, "main.call", "main.ask:7")
+			asker.Block(2000, "select", "runtime.selectgo", "main.ask:8")
+			idle.Start(2000, 2)
+			idle.Block(3000, "select", "runtime.selectgo", "main.call:3")
+			timer.Unblock(8000, 1)
+			asker.Start(8500, 1)
+			asker.Create(9000, 3, "main.call", c.start)
+			asker.Block(10000, "select", "runtime.selectgo", "main.ask:8")
+			idle.Start(11000, 3)
+			if c.firstEnded {
+				idle.Block(12000, "select", "runtime.selectgo", "main.call:3")
+				idle.Unblock(13000, 2)
+				idle.Start(14000, 2)
+				idle.Destroy(15000)
+				idle.Unblock(16000, 3)
+				idle.Start(17000, 3)
+			}
+			idle.Unblock(20800, 1, "runtime.chansend1", "main.call:4")
+			idle.Destroy(21000)
+			asker.Start(22000, 1)
+			asker.Block(23000, "select", "runtime.selectgo", "main.idle")
+		})
+		syms := symbols.Snapshot()
+		p := New().NewAdder(path.New(win, &syms, path.Options{})).(*workerSum)
+		p.stage.Sites = cause.NewSites(&syms)
+		const origin = tracetext.Origin
+		got := p.findHedges(&path.WalkResult{Req: &request.Request{G: 1, Start: origin}}, &critpath.FollowedWait{G: 1, Waker: 3, Start: origin + 10000, End: origin + 20800})
+		check.Equal(t, got.pause != 0, c.want.calls > 0, "%s: where it waits", c.name)
+		got.pause = 0
+		check.Equal(t, got, c.want, "%s", c.name)
+	}
+}
