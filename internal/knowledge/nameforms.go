@@ -8,7 +8,7 @@ import (
 )
 
 // formed are the roles that formRoles may return.
-var formed = SetOf(Stdlib, NonStdlib, GRPCMethod, Fetch, Connecting, Pause, Constructor)
+var formed = SetOf(Stdlib, NonStdlib, GRPCMethod, Fetch, Connecting, Pause, Constructor, DataCopy)
 
 // formRoles returns the roles that follow from a function's package and the form of its name, without the table.
 func formRoles(fn string) Roles {
@@ -30,6 +30,9 @@ func formRoles(fn string) Roles {
 	}
 	if beginsWithWord(fn, "sleep", "pause", "backoff") {
 		found = found.Union(SetOf(Pause))
+	}
+	if beginsWithWord(fn, "clone", "copy", "deepClone", "deepCopy") {
+		found = found.Union(SetOf(DataCopy))
 	}
 	return found
 }
@@ -69,7 +72,8 @@ func isConstructor(fn string) bool {
 
 // beginsWithWord reports whether the last part of a function's name begins with one of the words, in any case. Libraries use dial,
 // connect and handshake for functions that open a connection (net.(*Dialer).DialContext, pgconn.ConnectConfig,
-// tls.(*Conn).HandshakeContext), services sleep, pause and backoff for helpers that end early with a context.
+// tls.(*Conn).HandshakeContext), services sleep, pause and backoff for helpers that end early with a context. Clone and DeepCopy
+// are the names of generated and of handwritten copies (proto.Clone, k8s.io/code-generator's DeepCopyInto).
 func beginsWithWord(fn string, list ...string) bool {
 	if i := strings.IndexByte(fn, '['); i >= 0 {
 		fn = fn[:i]

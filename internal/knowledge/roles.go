@@ -104,6 +104,7 @@ const (
 	Constructor
 	SetUp
 	DeliberateCost
+	DataCopy
 	FirstUse
 
 	// Waits.

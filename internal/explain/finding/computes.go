@@ -75,6 +75,13 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 	if library := libraryAt(site); library != nil && library.purpose != "" && knowledge.Has(site.Func, knowledge.DeliberateCost) {
 		// Its caller cannot make it cheaper, and need not.
 		v.Title, v.Fix, v.Fact, v.Changes = textOf("title computes-on-purpose", "function", funcText), library.purpose, true, []predict.Change{}
+	} else if copies := func(c *report.Cause) bool {
+		return c.Site != nil && isOwn(c) && knowledge.Has(c.Site.Func, knowledge.DataCopy)
+	}; copies(heaviest) && sampledShare(group.All(), copies) >= threshold.HalfShare {
+		// A copy is no service's purpose.
+		v.Title, v.Fix = textOf("title computes-copies"), textOf("fix computes-copies", "function", ownFunc)
+		v.Share, v.Gain = gainWithout(group, copies)
+		v.addGain(v.chargeCollections(in, group, copies, 1))
 	} else if extra, ok := measureExtra(group, isOwn); ok {
 		v.Title = textOf("title computes-more", "function", funcText)
 		v.Gain.Slow.Share, v.Gain.Slow.NS, v.Gain.All, v.Gain.OtherTail = extra.share, extra.ns, Loss{}, Loss{}

@@ -67,3 +67,19 @@ func TestNewCompressors(t *testing.T) {
 		check.Equal(t, title, c.want, "%s", c.calls)
 	}
 }
+
+// TestDataCopy: requests that mostly copy data can copy less, so their finding has no lower severity than others. It needs samples: a
+// function inferred from events is perhaps another one.
+func TestDataCopy(t *testing.T) {
+	for _, c := range []struct {
+		fn       string
+		samples  int
+		severity report.Severity
+	}{{"main.(*Product).clone", 30, report.SeverityHigh}, {"main.(*Product).render", 30, report.SeverityLow}, {"main.(*Product).clone", 2, report.SeverityInfo}} {
+		rep := oneGroup(
+			report.Cause{Cause: report.CauseCPU, Site: site(c.fn + "@34"), SiteFrom: "sample", TotalNS: ms(250), Samples: c.samples},
+			report.Cause{Cause: report.CauseCPU, Site: site("main.find@40"), TotalNS: ms(50)})
+		got := findAll(t, &Input{Report: rep, Process: &process.Stats{}}, rulesWithPrefix("WL1008"))
+		check.True(t, len(got) == 1 && got[0].Severity == c.severity && strings.HasPrefix(got[0].Title, "requests copy data") == (c.severity == report.SeverityHigh), "%s, %d samples: %+v", c.fn, c.samples, got)
+	}
+}
