@@ -68,11 +68,12 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 				call = textOf("phrase failing-call-at", "site", failing)
 			}
 			v.Fix = textOf("fix retry", "call", call, "library", l.name, "advice", advice)
+			v.Changes, v.ChangeText = withoutAllSites(attr, cand), textOf("phrase change-first-try", "call", call)
 		}
 		if isShort && l.retryAdvice == "" {
 			v.MaxSeverity = report.SeverityLow
 		}
-		if shorter > 0 {
+		if shorter > 0 && l.retryAdvice == "" {
 			v.shortenTo(shorter, textOf("phrase change-shorter", "time", words.Brief(int64(shorter)), "default", present))
 		}
 	}
