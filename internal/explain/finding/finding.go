@@ -227,7 +227,7 @@ func (v *Verdict) prependEvidence(evidence ...report.Evidence) {
 func Find(in *Input, rules []Rule) []report.Finding {
 	var all []Verdict
 	for i := range rules {
-		for _, v := range rules[i].Run(in) {
+		for _, v := range mergeReuses(in, rules[i].Run(in)) {
 			v.Code = rules[i].Code
 			if in.completeVerdict(&v) {
 				all = append(all, v)
@@ -252,6 +252,28 @@ func Find(in *Input, rules []Rule) []report.Finding {
 		out = append(out, *f)
 	}
 	return out
+}
+
+// mergeReuses makes one of a rule's verdicts on a group that have the same advice to keep connections open, because one option of the pool
+// does that for all lines: their savings add up, and the first names the lines of the others.
+func mergeReuses(in *Input, list []Verdict) (merged []Verdict) {
+	keepsOpen := func(v *Verdict) bool {
+		return len(v.Changes) > 0 && v.Site != nil && !slices.ContainsFunc(v.Changes, func(c predict.Change) bool { return c.Kind != report.ChangeReuse })
+	}
+	for _, v := range list {
+		first := firstMatch(merged, func(o *Verdict) bool { return o.Group == v.Group && o.Fix == v.Fix && keepsOpen(o) && keepsOpen(&v) })
+		if first == nil {
+			merged = append(merged, v)
+			continue
+		}
+		first.Title = textOf("title also-at", "title", first.Title, "site", v.Site.OwnLine())
+		first.Share, first.Gain = first.Share+v.Share, first.Gain.plus(v.Gain)
+		first.Changes = append(first.Changes, v.Changes...)
+		if p := in.predict(v.Group, first.Changes...); p != nil && first.Predicted != nil {
+			p.ChangeText, first.Predicted = first.Predicted.ChangeText, p
+		}
+	}
+	return merged
 }
 
 // predictTogether sets Combined of each verdict of medium or high severity: what its changes win together with those of the
