@@ -95,7 +95,7 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 		awaited, fix, confidence = textOf("phrase maybe-client"), textOf("fix maybe-client"), 0.4
 	}
 	var subscriber *MessageLoop
-	if isUnknownPeer {
+	if isUnknownPeer && attr.ownWorkerAt(top) == nil {
 		subscriber = attr.ownSubscriber(top)
 	}
 	if subscriber != nil {
@@ -172,6 +172,8 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 	case sequential != nil:
 		attr.rewriteForSequentialCalls(&v, cand, sequential)
 		v.isSequence = true
+		return v, true
+	case attr.rewriteForTimeLimit(&v):
 		return v, true
 	case calls != nil && calls.Lock.Release != nil:
 		attr.rewriteForPeerLock(&v, cand, &calls.Lock)
@@ -514,11 +516,10 @@ func (a *attribution) rewriteForPeerLock(v *Verdict, cand *candidate, lock *queu
 // rewriteForOwnWorker rewrites a verdict on waits for answers that a loop of this process sends through a broker, one at a time. It returns
 // false if there is no such loop.
 func (a *attribution) rewriteForOwnWorker(v *Verdict, cand *candidate, top *causeRoute) bool {
-	service := a.in.serviceAt(top.Cause, top.via)
-	if service == nil || service.Worker == nil {
+	worker, fix := a.ownWorkerAt(top), textKey("fix own-worker")
+	if worker == nil {
 		return false
 	}
-	worker, fix := service.Worker, textKey("fix own-worker")
 	if worker.Goroutines > 1 {
 		fix = "fix own-workers"
 	}
@@ -527,10 +528,58 @@ func (a *attribution) rewriteForOwnWorker(v *Verdict, cand *candidate, top *caus
 	v.Fix = textOf(fix, "worker", name, "n", worker.Goroutines)
 	v.prependEvidence(evidenceOf("evidence own-worker", worker.AnswerShare, "share", "worker", name, "chance", words.Percent(worker.ChanceShare)))
 	v.doubt(0.9*worker.AnswerShare, textOf("phrase doubt-own-worker"))
-	v.Gain, v.Changes, v.Predicted, v.ChangeText = cand.gain.beyond(worker.MeanNS), []predict.Change{}, nil, "" // a wait consists of many reads of the connection
+	// A wait consists of many reads of the connection, so no change of their length has the effect: without the wait, the message's own time remains.
+	if v.Predicted = a.in.predict(a.group.ID, v.Changes...); v.Predicted != nil {
+		v.Predicted.ChangeText = textOf("phrase change-own-message", "time", length)
+		v.Predicted.Change = v.Predicted.ChangeText
+		v.Predicted.P50NS = laterEstimate(v.Predicted.P50NS, worker.MeanNS, worker.MeanNS)
+		for _, e := range []*report.Estimate{v.Predicted.P90NS, &v.Predicted.P99NS, v.Predicted.MaxNS} {
+			if e != nil {
+				*e = laterEstimate(*e, worker.MeanNS, worker.MaxNS)
+			}
+		}
+	}
+	v.Gain, v.Changes, v.ChangeText = cand.gain.beyond(worker.MeanNS), []predict.Change{}, ""
 	v.Share = v.Gain.All.Share
 	v.addEvidence(evidenceOf("evidence own-worker-queue", v.Gain.Slow.NS, "ns"))
 	return true
+}
+
+// rewriteForTimeLimit makes a verdict a fact if the requests wait for calls that end at an event of a peer, or at a limit that the service
+// chose (BRPOP of Redis, a long poll): one request in ten ends at the same limit of a second or more, and others after any part of it. Answers
+// of a peer that computes them do not. It returns false for other requests.
+func (a *attribution) rewriteForTimeLimit(v *Verdict) bool {
+	l := &a.group.LatencyNS
+	if v.Share < threshold.NearlyAllShare || l.P90 == nil || l.Max == nil || *l.Max < threshold.PatienceNS || float64(*l.P90) < (1-threshold.NoiseShare)*float64(*l.Max) {
+		return false
+	}
+	earlier, partly := int64(0), int64(0)
+	for _, bucket := range a.group.Histogram {
+		if share := float64(bucket[0]) / float64(*l.Max); share < threshold.NearlyAllShare {
+			earlier += bucket[1]
+			partly += bucket[1] * int64(oneIf(share >= threshold.NoticeableShare))
+		}
+	}
+	if ratio(earlier, int64(a.group.Count)) < threshold.MajorShare || ratio(partly, int64(a.group.Count)) < threshold.MinorShare || partly < threshold.SmallSample {
+		return false
+	}
+	limit := words.Brief(*l.P90)
+	v.Title = textOf("title time-limit", "site", v.Site.OwnLine(), "limit", limit)
+	v.Fix, v.Fact, v.Changes = textOf("fix time-limit", "limit", limit), true, []predict.Change{}
+	return true
+}
+
+// ownWorkerAt returns the loop of this process that answers the requests that wait at a route, one message at a time; nil if there is none.
+func (a *attribution) ownWorkerAt(top *causeRoute) *queues.OwnWorker {
+	if service := a.in.serviceAt(top.Cause, top.via); service != nil {
+		return service.Worker
+	}
+	return nil
+}
+
+// laterEstimate returns an estimate of a latency that becomes longer by usualNS, at most by mostNS.
+func laterEstimate(e report.Estimate, usualNS, mostNS int64) report.Estimate {
+	return report.Estimate{Est: e.Est + usualNS, Low: e.Low + usualNS, High: e.High + mostNS}
 }
 
 // rewriteForOrderedAnswers rewrites a verdict on calls that queue for each other on one connection, because its answers come in the order

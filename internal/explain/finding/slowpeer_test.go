@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
@@ -63,8 +64,43 @@ func TestSharedReader(t *testing.T) {
 		if c.goroutines > 0 {
 			service.Worker = &queues.OwnWorker{Name: "main.post", Goroutines: c.goroutines, MeanNS: 5e6, AnswerShare: 0.95}
 		}
-		got := findAll(t, &Input{Report: r, Services: []queues.ServiceStats{service}}, rulesByCode(report.RuleSlowPeer))
+		in := &Input{Report: r, Services: []queues.ServiceStats{service}}
+		if c.goroutines == 1 {
+			// A loop that is proven to answer needs no suspicion.
+			in.MessageLoops = []MessageLoop{{Name: "main.post", StartFunc: "dep.org/nats.(*Conn).deliver", Count: 100, MeanNS: 5e6}}
+			in.Predict = func(string, []predict.Change) *report.Predicted {
+				return &report.Predicted{P50NS: report.Estimate{Est: 1e6, Low: 1e6, High: 2e6}, P99NS: report.Estimate{Est: 2e6, Low: 1e6, High: 3e6}}
+			}
+			service.Worker.MaxNS = 8e6
+		}
+		got := findAll(t, in, rulesByCode(report.RuleSlowPeer))
 		check.True(t, len(got) == 1 && strings.Contains(got[0].Title, c.title) && strings.Contains(got[0].Fix, c.fix), "%s: %+v", c.name, got)
+		if c.goroutines == 1 {
+			p := got[0].Predicted
+			check.True(t, p.P50NS == report.Estimate{Est: 6e6, Low: 6e6, High: 7e6} && p.P99NS == report.Estimate{Est: 7e6, Low: 6e6, High: 11e6}, "%s: %+v", c.name, p)
+		}
+	}
+}
+
+// TestTimeLimit: calls that end when a peer has something, or after a time that the service chose, are no fault. A peer that takes as long
+// for each answer, and one that gives up while others answer at once, are not like that.
+func TestTimeLimit(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		limitNS   int64
+		histogram [][2]int64
+		severity  report.Severity
+	}{
+		{"a blocking call", 2e9, [][2]int64{{5e6, 20}, {5e8, 10}, {1.5e9, 10}, {2e9, 60}}, report.SeverityInfo},
+		{"a limit that nobody would notice", 2e8, [][2]int64{{5e5, 20}, {5e7, 10}, {1.5e8, 10}, {2e8, 60}}, report.SeverityLow},
+		{"answers that take as long", 2e9, [][2]int64{{2e9, 100}}, report.SeverityLow},
+		{"a peer that gives up", 2e9, [][2]int64{{5e6, 40}, {2e9, 60}}, report.SeverityLow},
+	} {
+		r := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: siteOf("main.next"), TotalNS: 50 * c.limitNS})
+		p90, most := c.limitNS-c.limitNS/1000, c.limitNS
+		r.Groups[0].LatencyNS.P90, r.Groups[0].LatencyNS.Max, r.Groups[0].Histogram = &p90, &most, c.histogram
+		got := findAll(t, &Input{Report: r}, rulesByCode(report.RuleSlowPeer))
+		check.True(t, len(got) == 1 && got[0].Severity == c.severity && strings.Contains(got[0].Title, "until a peer has something for them or 2s have passed") == (c.severity == report.SeverityInfo), "%s: %+v", c.name, got)
 	}
 }
 

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
@@ -31,6 +33,7 @@ type workRun struct {
 type loopSum struct {
 	site                  tracefmt.FrameID
 	runs, ns, overlapping int64 // overlapping counts those that began while another one was at work
+	maxNS                 int64
 	goroutines            map[uint64]struct{}
 }
 
@@ -63,6 +66,7 @@ func (s *Sum) addWorkRuns() {
 		}
 		for _, run := range runs {
 			sum.runs, sum.ns = sum.runs+1, sum.ns+run.end-run.start
+			sum.maxNS = max(sum.maxNS, run.end-run.start)
 			if atWork.At(run.start) > 1 {
 				sum.overlapping++
 			}
@@ -87,6 +91,7 @@ type OwnWorker struct {
 	Name       string
 	Goroutines int
 	MeanNS     int64 // of an iteration
+	MaxNS      int64
 	// AnswerShare is the share of the answers that follow an iteration of the loop; ChanceShare would at other times.
 	AnswerShare, ChanceShare float64
 }
@@ -100,11 +105,12 @@ func (s *Sum) ownWorker(sum *serviceSum, sp *spell.Speller) *OwnWorker {
 	}
 	for _, loop := range slices.SortedFunc(maps.Keys(sum.afterRuns), mostAnswersFirst) {
 		work := s.loops[loop]
-		if site := sp.Site(work.site); site != nil && site.Module != "" {
-			continue // a library's loop may end when the awaited answer has come
+		name := sp.Syms.String(loop)
+		if site := sp.Site(work.site); site != nil && site.Module != "" && strings.HasPrefix(modules.Package(name)+"/", site.Module+"/") {
+			continue // a library's loop, unless it runs the service's functions, may end when the awaited answer has come
 		}
 		worker := &OwnWorker{
-			Name: sp.Syms.String(loop), Goroutines: len(work.goroutines), MeanNS: work.ns / work.runs,
+			Name: name, Goroutines: len(work.goroutines), MeanNS: work.ns / work.runs, MaxNS: work.maxNS,
 			AnswerShare: float64(sum.afterRuns[loop]) / float64(answers), ChanceShare: float64(work.runs*deliveryNS) / float64(max(s.sliceNS, 1)),
 		}
 		isLong := float64(worker.MeanNS*answers) >= threshold.MajorShare*float64(sum.order.totalNS)

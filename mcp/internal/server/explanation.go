@@ -173,7 +173,7 @@ func predictionText(p *report.Predicted) string {
 		parts = append(parts, changeText("max", p.WasMaxNS, *p.MaxNS))
 	}
 	change := shorten(p.Change, maxText)
-	if p.ChangeText != "" {
+	if p.ChangeText != "" && p.ChangeText != p.Change {
 		change = shorten(p.ChangeText, maxText) + " (" + change + ")"
 	}
 	return change + ": " + strings.Join(parts, ", ")
