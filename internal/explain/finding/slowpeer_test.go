@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
