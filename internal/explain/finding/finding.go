@@ -267,7 +267,7 @@ func mergeReuses(in *Input, list []Verdict) (merged []Verdict) {
 			continue
 		}
 		first.Title = textOf("title also-at", "title", first.Title, "site", v.Site.OwnLine())
-		first.Share, first.Gain = first.Share+v.Share, first.Gain.plus(v.Gain)
+		first.addGain(v.Share, v.Gain)
 		first.Changes = append(first.Changes, v.Changes...)
 		if p := in.predict(v.Group, first.Changes...); p != nil && first.Predicted != nil {
 			p.ChangeText, first.Predicted = first.Predicted.ChangeText, p

@@ -36,14 +36,6 @@ func (l Loss) minus(o Loss) Loss {
 	return Loss{max(0, l.Share-o.Share), max(0, l.NS-o.NS), l.IsRare}
 }
 
-// plus returns the sum of the losses of two parts of the same time.
-func (l Loss) plus(o Loss) Loss { return Loss{l.Share + o.Share, l.NS + o.NS, l.IsRare && o.IsRare} }
-
-// plus returns the gain of two fixes together, which save different parts of the time.
-func (w Gain) plus(o Gain) Gain {
-	return Gain{max(w.ThresholdFactor, o.ThresholdFactor), w.All.plus(o.All), w.Slow.plus(o.Slow), w.OtherTail.plus(o.OtherTail), w.TotalNS + o.TotalNS}
-}
-
 // scaled returns the gain times a factor.
 func (w Gain) scaled(factor float64) Gain {
 	w.All, w.Slow, w.OtherTail, w.TotalNS = w.All.scaled(factor), w.Slow.scaled(factor), w.OtherTail.scaled(factor), int64(float64(w.TotalNS)*factor)
