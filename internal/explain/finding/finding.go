@@ -69,6 +69,8 @@ type Input struct {
 	Services []queues.ServiceStats
 	// SlotWaits describes the goroutines that ended requests' waits, and whether they held slots of a pool.
 	SlotWaits []queues.SlotWaits
+	// TaskWaits describes waits for tasks that workers of pools do.
+	TaskWaits []queues.TaskWaits
 	// UnawaitedGroups has the ids of groups for which neither a client nor a goroutine waits: iterations of loops that begin
 	// each iteration after a pause of their own and, in a process that serves requests, work that those did not begin.
 	UnawaitedGroups map[string]bool

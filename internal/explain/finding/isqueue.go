@@ -36,7 +36,7 @@ func (a *attribution) findQueueWaits() {
 				if isNotification(wait, slots) {
 					break
 				}
-				if service := a.in.serviceAt(cause, route.Via); isFanOutLimit(wait, slots) || isSemaphoreWait(wait) || stdPool(wait.call).slotWait == neverOpens || a.isFullPool(&causeRoute{cause, route.Via, route.TotalNS}, wait, slots) || isSlotPool(slots) || service != nil && isQueue(service, cause, v) {
+				if service := a.in.serviceAt(cause, route.Via); isFanOutLimit(wait, slots) || isSemaphoreWait(wait) || stdPool(wait.call).slotWait == neverOpens || a.isFullPool(&causeRoute{cause, route.Via, route.TotalNS}, wait, slots) || isSlotPool(slots) || service != nil && isQueue(service, cause, v) || a.in.taskWaitsAt(wait).IsQueue() {
 					queuedNS[wait] += route.TotalNS
 				}
 				break
@@ -146,6 +146,13 @@ func isNotification(wait waitKey, slots *queues.SlotWaits) bool {
 func (in *Input) slotWaitsAt(wait waitKey) *queues.SlotWaits {
 	return firstMatch(in.SlotWaits, func(p *queues.SlotWaits) bool {
 		return p.Wait == wait.kind && p.Call == wait.call && p.Site.LineKey() == wait.site
+	})
+}
+
+// taskWaitsAt returns the facts about the tasks that are waited for at a line, nil if there are none.
+func (in *Input) taskWaitsAt(wait waitKey) *queues.TaskWaits {
+	return firstMatch(in.TaskWaits, func(t *queues.TaskWaits) bool {
+		return t.Wait == wait.kind && t.Call == wait.call && t.Site.LineKey() == wait.site
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
@@ -63,8 +64,10 @@ type poolFacts struct {
 	kind           poolKind
 	slots          *queues.SlotWaits    // its slots, as far as the trace shows them; nil otherwise
 	service        *queues.ServiceStats // service behind the wait; nil if unknown
+	tasks          *queues.TaskWaits    // the tasks that queue for its workers; nil if none do
 	hasServers     bool                 // goroutines serve the queue, one request at a time
 	isHandover     bool                 // requests wait only until a server that asks a peer takes their message
+	isForeignWork  bool                 // the only server also does other work than that of most requests, and they queue behind that
 	isBursty       bool                 // the number of slots needed depends on how many requests arrive together, which is unknown
 	isUneven       bool                 // most of the servers are idle while requests queue for one
 	holdersCompute bool                 // its holders spend their time computing
@@ -92,8 +95,14 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 	// wait ends is the request's own.
 	hasServers := service != nil && service.OtherRequestShare <= 0.5 && facts.slots == nil
 	holdNS := float64(ownNS) / float64(max(requests, 1))
+	if tasks := a.in.taskWaitsAt(cand.wait); facts.slots == nil && tasks.IsQueue() {
+		facts.tasks = tasks
+	}
 	if facts.slots != nil && facts.slots.HoldNS > 0 {
 		holdNS = float64(facts.slots.HoldNS)
+	} else if facts.tasks != nil && !isQueued {
+		holdNS, facts.serviceNS = float64(facts.tasks.OwnNS()), facts.tasks.OwnNS()
+		queuedNS = max(0, queuedNS-facts.serviceNS*int64(requests))
 	} else if hasServers && ownNS == 0 {
 		if holdNS = float64(service.ServiceNS); isSerialCaller(service, top.Cause) {
 			holdNS /= service.BatchSize // for each of the requests that it serves after one answer
@@ -129,6 +138,8 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 	if facts.slots != nil {
 		facts.sufficient = max(facts.sufficient, facts.slots.Slots+1)
 	}
+	facts.isForeignWork = facts.hasServers && service.MaxServers == 1 && facts.holdersCompute && !facts.isScattered && isOwnCode(top.nonStdSite()) &&
+		float64(top.Requests) < threshold.HalfShare*float64(requests)
 	// If holders compute, more slots than Ps gain nothing.
 	if procs := a.in.Report.Input.GOMAXPROCS; facts.holdersCompute && procs >= 2 {
 		if facts.slots != nil {
@@ -218,6 +229,14 @@ func (p *poolFacts) wideHolder() *report.Site {
 	return p.slots.WideHolder.OwnLine()
 }
 
+// otherTask returns where workers begin the tasks behind which requests queue, if these are others than theirs; else nil.
+func (p *poolFacts) otherTask() *report.Site {
+	if p.tasks == nil {
+		return nil
+	}
+	return p.tasks.Task
+}
+
 // lineOfWait returns the service's line at which a candidate's requests wait on a route.
 func lineOfWait(cand *candidate, top *causeRoute) *report.Site {
 	if v := firstMatch(top.via, func(v *report.Via) bool { return waitKeyOf(v) == cand.wait }); v != nil {
@@ -254,7 +273,10 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	if facts.isUneven {
 		v.Title = textOf("title pool-uneven", "n", facts.service.Workers, "idle", facts.service.IdleWorkers, "activity", facts.holderActivity)
 	}
-	if facts.holdersCompute {
+	if task := facts.otherTask(); task != nil {
+		v.Title, v.Site = textOf("title pool-other-tasks", "pool", facts.kind.name, "task", task), task
+	}
+	if facts.holdersCompute && !(facts.isForeignWork && attr.in.Report.Runtime.Sched.PsIdle >= threshold.HalfShare) {
 		v.doubt(0.7, textOf("phrase doubt-holders-compute"))
 	}
 	facts.addPoolNumbers(&v, cand)
@@ -266,7 +288,9 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	})
 	v.Queue = attr.reportQueue(cand, facts.kind.nameWithoutSite)
 	v.Changes, v.ChangeText = attr.slotChanges(cand, top, facts, v.Queue)
-	v.Queue.OwnNS = facts.serviceNS
+	if v.Queue.OwnNS = facts.serviceNS; facts.tasks != nil {
+		v.Gain = v.Gain.beyond(facts.serviceNS)
+	}
 	return v
 }
 
@@ -280,10 +304,13 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 			return append(changes, predict.Unlock(predict.SiteText(line, top.Cause.Cause))), textOf("phrase change-unlock-slot")
 		}
 	}
+	if facts.isForeignWork {
+		return a.withoutForeignWork(cand, top), textOf("phrase change-elsewhere")
+	}
 	if facts.holdersCompute && (2*facts.poolAt(nil).Slots > a.in.Report.Input.GOMAXPROCS || a.in.Report.Runtime.Sched.PsIdle < threshold.HalfShare) {
 		return changes, ""
 	}
-	isOwnPool := isHeldInBackground(facts.slots) && facts.slots.MaxWaiters <= facts.slots.BackgroundHolders // then no request waits
+	isOwnPool := facts.otherTask() != nil || isHeldInBackground(facts.slots) && facts.slots.MaxWaiters <= facts.slots.BackgroundHolders // then no request waits
 	isSizeUnknown := isOwnPool || facts.isBursty || facts.isHandover || !facts.isSizeKnown() || facts.wideHolder() != nil
 	if isSizeUnknown && facts.holdersCompute {
 		return changes, ""
@@ -320,6 +347,23 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 		return changes, textOf("phrase change-servers", "n", facts.sufficient)
 	}
 	return changes, textOf("phrase change-slots", "n", facts.sufficient)
+}
+
+// withoutForeignWork returns the changes after which the only server of a queue does not do the work of a route. Computing at other
+// lines of the same goroutine that only the events around it show was perhaps that work, too: it then takes as long as in fast requests.
+func (a *attribution) withoutForeignWork(cand *candidate, top *causeRoute) []predict.Change {
+	changes := []predict.Change{predict.Remove(report.CauseCPU, predict.SiteText(top.nonStdSite(), report.CauseCPU))}
+	fast := a.group.Band(report.Band5090)
+	for i := range cand.routes {
+		r := &cand.routes[i]
+		if r.Cause.Cause != report.CauseCPU || r.SiteFrom != inferredSource || len(r.via) != len(top.via) || fast == nil || fast.Count == 0 {
+			continue
+		}
+		if usual := firstMatch(fast.Causes, func(c *report.Cause) bool { return c.Cause == r.Cause.Cause && c.Site.Equal(r.Site) }); usual != nil {
+			changes = append(changes, predict.Change{Cause: report.CauseCPU, Site: predict.SiteText(r.Site, report.CauseCPU), To: time.Duration(usual.TotalNS / int64(fast.Count))})
+		}
+	}
+	return changes
 }
 
 // isClientWork reports whether holders wait for their clients while they hold a slot, which they could do before they take the
@@ -392,6 +436,12 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 	}
 	if facts.isUneven {
 		return textOf("fix pool-uneven", "n", facts.service.Workers)
+	}
+	if task := facts.otherTask(); task != nil {
+		return textOf("fix pool-other-tasks", "task", task)
+	}
+	if facts.isForeignWork {
+		return textOf("fix pool-foreign-work", "site", top.nonStdSite())
 	}
 	workSite, holdText := top.nonStdSite(), words.Brief(int64(facts.holdNS))
 	size, additional, copies := facts.poolAt(nil).Slots, facts.additionalConnections(), "several"

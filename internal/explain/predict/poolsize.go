@@ -172,7 +172,7 @@ func (g *Graph) waitNS(n *node) float64 {
 }
 
 // affectsWait reports whether the change affects the wait that an edge ends. A change of a queue affects only waits for locks,
-// sends and slots: a wait for a result is mostly the work itself.
+// sends and known pools: of another wait for a result it is not known which part is the work itself.
 func (c *trialChange) affectsWait(m *Model, edge *critpath.Edge) bool {
 	if edge.Wait == 0 || c.waits == nil {
 		return false
@@ -182,15 +182,13 @@ func (c *trialChange) affectsWait(m *Model, edge *critpath.Edge) bool {
 		isAbout = m.isWaitAt(c.matcher, edge.Wait)
 		c.waits[edge.Wait] = isAbout
 	}
-	// Of a wait for a result the queue is a part only.
-	return isAbout && (c.Cause != Queue || edge.WaitKind == critpath.WaitLock || edge.WaitKind == critpath.WaitSend || m.isPoolWait(edge))
+	return isAbout && (c.Cause != Queue || edge.WaitKind == critpath.WaitLock || edge.WaitKind == critpath.WaitSend || m.poolAt(edge).slots > 0)
 }
 
-// isPoolWait reports whether a wait is for a slot of a known pool, which its holder releases.
-func (m *Model) isPoolWait(edge *critpath.Edge) bool {
-	var e slotsEffect
+// poolAt returns the slots and the times of the pool at an edge's wait; no slots if none is known.
+func (m *Model) poolAt(edge *critpath.Edge) (e slotsEffect) {
 	m.readPool(&e, edge)
-	return e.slots > 0 && e.ownNS == 0
+	return e
 }
 
 // isWaitAt reports whether a wait's stack is at the site that the matcher names, or in a standard-library function that this
@@ -234,7 +232,8 @@ func (t *trial) waitEnd(graph *Graph, n *node, edge *critpath.Edge, start, end f
 				end = start
 			}
 		case c.Cause == Queue:
-			end = start + (end-start)*min(max(c.Scale, 0), 1)
+			queued := max(0, end-start-t.model.poolAt(edge).ownNS)
+			end -= queued * (1 - min(max(c.Scale, 0), 1))
 		}
 	}
 	return end

@@ -11,6 +11,7 @@
 //	idleworkers.go  other goroutines that could serve the queue, and are idle
 //	inferredpools.go waits that show a pool: who acquires and releases its slots, how many there are
 //	slotholders.go  who held the slots of a pool while a slow request waited for one
+//	workertasks.go  tasks of requests that wait until a pool's worker has done others
 //	longwaits.go    the longest wait of a request: does it wait for work that it handed over, or for an event
 //	streams.go      requests that write parts of the answer between their waits
 //	peercalls.go    calls to a peer from one line, one after the other
@@ -83,6 +84,7 @@ type workerSum struct {
 	streams      map[tracefmt.FrameID]streamSum   // by the site of the wait
 	siblingLocks map[tracefmt.FrameID]siblingSum  // by the site that waits for the lock
 	holderLines  map[holderLineKey]int64          // in ns
+	taskWaits    map[slotKey]*taskWaitSum
 	peerCalls    map[peerCallKey]*peerCallSum
 	connOpens    map[path.GroupID]*groupOpenSum
 	lockedWaits  map[lockedKey]*lockedSum
@@ -121,7 +123,7 @@ func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 		lateRuns: lateRuns{runs: make(map[lateRunKey]lateRun), maxNSByG: make(map[uint64]int64)},
 		sleeps:   make(map[serviceKey]sleepSum), longWaits: make(map[tracefmt.FrameID]longWaitSum),
 		streams: make(map[tracefmt.FrameID]streamSum), siblingLocks: make(map[tracefmt.FrameID]siblingSum),
-		holderLines: make(map[holderLineKey]int64), peerCalls: make(map[peerCallKey]*peerCallSum), connOpens: make(map[path.GroupID]*groupOpenSum), lockedWaits: make(map[lockedKey]*lockedSum), heldBodies: make(map[tracefmt.FrameID]*heldBodySum),
+		holderLines: make(map[holderLineKey]int64), taskWaits: make(map[slotKey]*taskWaitSum), peerCalls: make(map[peerCallKey]*peerCallSum), connOpens: make(map[path.GroupID]*groupOpenSum), lockedWaits: make(map[lockedKey]*lockedSum), heldBodies: make(map[tracefmt.FrameID]*heldBodySum),
 		messages: make(map[path.GroupID]*messageSum), ticks: make(map[path.GroupID]*tickSum),
 		holderSamples: make(map[sampleKey]*holderSample), goroutineSamples: make(map[int64]goroutineSample), divergingPositions: make(map[[2]tracefmt.StackID]holderPosition),
 	}
@@ -182,6 +184,7 @@ func (p *workerSum) Add(w *path.WalkResult) {
 	p.addServices(w)
 	p.addWorkRun(w)
 	p.addHandovers(w)
+	p.addTaskWaits(w)
 	p.addPeerCalls(w, w.FollowedWaits())
 	p.addConnOpens(w, w.FollowedWaits())
 	p.addHolderLines(w, w.FollowedWaits())
@@ -223,6 +226,7 @@ func (s *Sum) Merge(ts []path.Translation) {
 		addSums(all.streams, p.streams, streamSum.plus)
 		addSums(all.siblingLocks, p.siblingLocks, siblingSum.plus)
 		addSums(all.holderLines, p.holderLines, func(a, b int64) int64 { return a + b })
+		addSums(all.taskWaits, p.taskWaits, (*taskWaitSum).plus)
 		addSums(all.lockedWaits, p.lockedWaits, (*lockedSum).plus)
 		addSums(all.heldBodies, p.heldBodies, (*heldBodySum).plus)
 	}

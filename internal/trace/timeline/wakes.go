@@ -109,6 +109,11 @@ const maxEventsWoken = 1 << 12
 // wake, until f returns false. woken is 0 if it is not known: in a generation of very many goroutines (see newLayout). complete is
 // false if there were too many events to visit all (maxEventsWoken), so that wakes may be missing.
 func (w *Window) EachWoken(id uint64, from, to int64, f func(woken uint64, stack tracefmt.StackID) bool) (complete bool) {
+	return w.EachWake(id, from, to, func(woken WokenGoroutine, stack tracefmt.StackID) bool { return f(woken.G, stack) })
+}
+
+// EachWake is EachWoken with the time of each wake.
+func (w *Window) EachWake(id uint64, from, to int64, f func(woken WokenGoroutine, stack tracefmt.StackID) bool) (complete bool) {
 	visited := 0
 	for i := w.genReaching(from); i < len(w.Gens) && w.Gens[i].Base < to; i++ {
 		g := w.Gens[i]
@@ -132,7 +137,7 @@ func (w *Window) EachWoken(id uint64, from, to int64, f func(woken uint64, stack
 				if visited++; visited > maxEventsWoken {
 					return false
 				}
-				if tracefmt.EventType(r.kind()) == tracefmt.EvGoUnblock && g.Base+r.time() >= from && !f(g.ids.ids[r.peer()], g.stack(r.stack())) {
+				if tracefmt.EventType(r.kind()) == tracefmt.EvGoUnblock && g.Base+r.time() >= from && !f(WokenGoroutine{g.ids.ids[r.peer()], g.Base + r.time()}, g.stack(r.stack())) {
 					return true
 				}
 			}

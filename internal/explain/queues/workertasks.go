@@ -1,0 +1,216 @@
+package queues
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/entry"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// A request that hands a task to the workers of a pool waits for the worker that ends the task. Until that worker begins the task, it
+// works on others, and the request queues, whether a dispatcher, a list or a channel holds the task. The worker begins it where its loop
+// last received something before it ends the wait: the functions of the receive are the outermost ones of the stack that ends the wait,
+// which is in a call of the loop.
+
+// A taskWaitSum adds up the waits with one slotKey for the ends of tasks.
+type taskWaitSum struct {
+	waits, queued   int64 // queued: the worker was at work on other tasks first
+	waitNS, otherNS int64 // otherNS is the part of waitNS in which the workers worked on other tasks
+	workers         map[uint64]struct{}
+	entries         map[tracefmt.FrameID]taskTime // by the outermost frame of a task outside of the pool's own package
+}
+
+// A taskTime is for how long workers did their own, and other, tasks.
+type taskTime struct{ ownNS, otherNS int64 }
+
+// addTaskWaits adds the waits on a request's path for tasks on other goroutines.
+func (p *workerSum) addTaskWaits(w *path.WalkResult) {
+	if w.Req.Kind == request.Loop && !w.Req.AnswersClient || w.Req.Kind == request.Run {
+		return // the stages of a pipeline wait for each other
+	}
+	waits := w.FollowedWaits()
+	for i := range waits[:min(len(waits), maxRequestWaits)] {
+		wait := &waits[i]
+		switch wait.Kind {
+		case critpath.WaitChan, critpath.WaitSelect, critpath.WaitCond, critpath.WaitGroup:
+		default:
+			continue
+		}
+		if birth, ok := p.stage.Win.BirthBefore(wait.Waker, wait.End); wait.Waker == 0 || wait.Waker == w.Req.G || ok && birth.Time >= wait.Start || !p.stage.IsOnBehalf(w.Req, wait.G, wait.End) {
+			continue // a new goroutine begins with this task
+		}
+		sum := entry.GetOrAdd(p.taskWaits, slotKey{wait.Kind, p.stage.Sites.SiteOf(wait.Stack), p.stage.Sites.CallOf(wait.Stack)})
+		sum.waits, sum.waitNS = sum.waits+1, sum.waitNS+wait.End-wait.Start
+		begin, otherNS, depth := p.taskBegin(wait)
+		if begin == 0 {
+			continue
+		}
+		if sum.workers == nil {
+			sum.workers, sum.entries = make(map[uint64]struct{}), make(map[tracefmt.FrameID]taskTime)
+		}
+		if sum.workers[wait.Waker] = struct{}{}; otherNS > threshold.IdleCheckNS {
+			sum.queued, sum.otherNS = sum.queued+1, sum.otherNS+otherNS
+		}
+		if ownEntry := p.taskEntry(wait.WakerStack, depth); ownEntry != 0 {
+			sum.entries[ownEntry] = taskTime{sum.entries[ownEntry].ownNS + wait.End - begin, sum.entries[ownEntry].otherNS}
+		}
+		p.addTaskEntries(sum, w, int32(i), begin, depth)
+	}
+}
+
+// taskBegin returns when the goroutine that ended a wait began the task that was waited for, 0 if that is not known; for how long it
+// worked on others before, during the wait; and how many of the outermost frames of its stack are those of its loop.
+func (p *workerSum) taskBegin(wait *critpath.FollowedWait) (begin, otherNS int64, depth int) {
+	ending := p.withoutStdlib(wait.WakerStack)
+	visit := func(time int64, stack tracefmt.StackID) bool {
+		if !p.stage.Sites.HasRole(stack, knowledge.ReceiveWait) && !p.stage.Sites.HasRole(stack, knowledge.SelectWait) {
+			return false
+		}
+		frames := p.withoutStdlib(stack)
+		isReceive := len(frames) > 0 && len(frames) < len(ending) && p.isInFunctionOf(ending, frames, len(frames))
+		if isReceive && time > begin {
+			begin, depth = time, len(frames)
+		}
+		return isReceive
+	}
+	complete := p.stage.Win.EachWake(wait.Waker, wait.Start, wait.End, func(woken timeline.WokenGoroutine, stack tracefmt.StackID) bool {
+		visit(woken.Time, stack)
+		return true
+	})
+	p.spans = p.stage.Win.Spans(wait.Waker, wait.Start, wait.End, p.spans[:0])
+	p.spans = slices.DeleteFunc(p.spans, func(span timeline.Span) bool { return span.State != timeline.Waiting || span.End >= wait.End })
+	for i := range p.spans {
+		visit(p.spans[i].End, p.spans[i].Stack)
+	}
+	if !complete || begin == 0 {
+		return 0, 0, 0
+	}
+	idleNS := int64(0)
+	for i := range p.spans {
+		if span := &p.spans[i]; span.End <= begin && p.taskEntry(span.Stack, depth) == 0 {
+			idleNS += span.End - max(span.Start, wait.Start) // in its loop, not in a task
+		}
+	}
+	return begin, max(0, begin-wait.Start-idleNS), depth
+}
+
+// withoutStdlib returns the frames of a stack without those of the standard library that it ends in.
+func (p *workerSum) withoutStdlib(stack tracefmt.StackID) []tracefmt.FrameID {
+	frames := p.stage.Syms.Stack(stack)
+	for len(frames) > 0 && !p.stage.Sites.RolesOf(frames[0]).Has(knowledge.NonStdlib) {
+		frames = frames[1:]
+	}
+	return frames
+}
+
+// addTaskEntries adds the times of the tasks of a wait's worker in the path's waits and system calls, by the functions that the worker
+// calls for them. The worker's loop has the outermost depth frames of its stacks.
+func (p *workerSum) addTaskEntries(sum *taskWaitSum, w *path.WalkResult, wait int32, begin int64, depth int) {
+	waits := w.FollowedWaits()
+	for i := range w.Steps {
+		step := &w.Steps[i]
+		if step.Kind == critpath.CPU || step.Kind == critpath.Runnable || step.FollowedWait < 0 {
+			continue // its stack is that of the event at its end
+		}
+		stack, k := step.Stack, step.FollowedWait
+		for ; k >= 0 && k != wait; k = waits[k].Parent {
+			stack = waits[k].Stack
+		}
+		frame := p.taskEntry(stack, depth)
+		if k < 0 || frame == 0 {
+			continue
+		}
+		time, ownNS := sum.entries[frame], max(0, step.End-max(step.Start, begin))
+		sum.entries[frame] = taskTime{time.ownNS + ownNS, time.otherNS + step.End - step.Start - ownNS}
+	}
+}
+
+// taskEntry returns the outermost frame of a worker's stack outside of the loop, its package and the standard library; 0 if there is none.
+func (p *workerSum) taskEntry(stack tracefmt.StackID, depth int) tracefmt.FrameID {
+	packageAt := func(f tracefmt.FrameID) string { return packageOf(p.stage.Syms.String(p.stage.Syms.Frame(f).Func)) }
+	frames := p.stage.Syms.Stack(stack)
+	for i := len(frames) - depth - 1; i >= 0; i-- {
+		if p.stage.Sites.RolesOf(frames[i]).Has(knowledge.NonStdlib) && packageAt(frames[i]) != packageAt(frames[len(frames)-depth]) {
+			return frames[i]
+		}
+	}
+	return 0
+}
+
+// plus returns the sum of both, which may use the memory of s. A nil sum counts as empty.
+func (s *taskWaitSum) plus(addend *taskWaitSum) *taskWaitSum {
+	if s == nil {
+		return addend
+	}
+	s.waits, s.queued, s.waitNS, s.otherNS = s.waits+addend.waits, s.queued+addend.queued, s.waitNS+addend.waitNS, s.otherNS+addend.otherNS
+	if s.workers == nil {
+		s.workers, s.entries = addend.workers, addend.entries
+		return s
+	}
+	maps.Copy(s.workers, addend.workers)
+	addSums(s.entries, addend.entries, func(a, b taskTime) taskTime { return taskTime{a.ownNS + b.ownNS, a.otherNS + b.otherNS} })
+	return s
+}
+
+// TaskWaits describes the waits at one line for tasks that workers of a pool do, one at a time.
+type TaskWaits struct {
+	Wait report.WaitKind
+	Site *report.Site
+	Call string // the library function in which the goroutines waited; "": none
+	// Waits counts the waits, Queued those during which the worker first worked on other tasks, for OtherNS of the WaitNS in all.
+	Waits, Queued   int
+	WaitNS, OtherNS int64
+	Workers         int
+	// Task is where the pool's workers begin the tasks that take most of OtherNS, and which the waiters do not hand over; nil if they are
+	// tasks like theirs.
+	Task *report.Site
+}
+
+// IsQueue reports whether tasks queue for the workers. A goroutine that always does the same task may be a stage of a pipeline that works
+// for many requests at once.
+func (t *TaskWaits) IsQueue() bool {
+	return t != nil && (t.Workers > 1 || t.Task != nil) && t.Queued >= threshold.SmallSample && float64(t.OtherNS) >= threshold.MajorShare*float64(t.WaitNS)
+}
+
+// OwnNS returns the mean time of a task of the waiters.
+func (t *TaskWaits) OwnNS() int64 { return (t.WaitNS - t.OtherNS) / int64(max(t.Waits, 1)) }
+
+// TaskWaits returns the waits for tasks, by slotKey, those with the most waiting time first. Merge must have been called.
+func (s *Sum) TaskWaits(sp *spell.Speller) (out []TaskWaits) {
+	compareKeys, all := compareSlotKeys(sp), s.workers[0].taskWaits
+	keys := slices.SortedFunc(maps.Keys(all), func(a, b slotKey) int {
+		return cmp.Or(cmp.Compare(all[b].waitNS, all[a].waitNS), compareKeys(a, b))
+	})
+	for _, key := range keys {
+		sum := all[key]
+		stats := TaskWaits{Wait: report.WaitKind(key.wait.String()), Site: sp.Site(key.site), Call: sp.Syms.String(key.call), Waits: int(sum.waits), Queued: int(sum.queued),
+			WaitNS: sum.waitNS, OtherNS: sum.otherNS, Workers: len(sum.workers)}
+		entryNS := map[tracefmt.StringID]taskTime{}
+		for frame, time := range sum.entries {
+			fn := sp.Syms.Frame(frame).Func
+			entryNS[fn] = taskTime{entryNS[fn].ownNS + time.ownNS, entryNS[fn].otherNS + time.otherNS}
+		}
+		mostFirst := func(a, b tracefmt.FrameID) int {
+			return cmp.Or(cmp.Compare(sum.entries[b].otherNS, sum.entries[a].otherNS), sp.CompareFrames(a, b))
+		}
+		for _, frame := range slices.SortedFunc(maps.Keys(sum.entries), mostFirst) {
+			time := entryNS[sp.Syms.Frame(frame).Func]
+			if float64(time.otherNS) >= threshold.HalfShare*float64(sum.otherNS) && float64(time.ownNS) < threshold.NoticeableShare*float64(time.otherNS) {
+				stats.Task = sp.Site(frame)
+			}
+			break
+		}
+		out = append(out, stats)
+	}
+	return out
+}
