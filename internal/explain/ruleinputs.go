@@ -26,6 +26,15 @@ func peerCalls(table *groupTable, sum *queues.Sum, sp *spell.Speller) map[string
 	return out
 }
 
+// callCounts returns, by group id, how many calls slow requests and others make from one line.
+func callCounts(table *groupTable, sum *queues.Sum, sp *spell.Speller) map[string][]queues.CallCounts {
+	out := map[string][]queues.CallCounts{}
+	for i, id := range table.pathIDs {
+		out[table.groups[i].ID] = sum.CallCounts(sp, id)
+	}
+	return out
+}
+
 // connOpens returns, by group id, the connections that requests of the group open.
 func connOpens(table *groupTable, sum *queues.Sum, sp *spell.Speller) map[string]queues.ConnOpens {
 	out := map[string]queues.ConnOpens{}

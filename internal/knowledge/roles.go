@@ -102,6 +102,7 @@ const (
 	CacheLoad
 	ConnectionCheck
 	Constructor
+	Drain
 	SetUp
 	DeliberateCost
 	DataCopy

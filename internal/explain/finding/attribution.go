@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/explain/verdict"
@@ -51,9 +52,11 @@ type causeSite struct {
 }
 
 // causeSiteOf returns a cause with the line of the service that leads to its site. Network waits for clients have the cause
-// "inbound", and those for flow control flowCause, so that they differ from waits for answers.
+// "inbound", and those for flow control flowCause, so that they differ from waits for answers. A closure's name has no number: the
+// compiler copies the closure when it inlines the function around it.
 func causeSiteOf(c *report.Cause) causeSite {
 	site := causeSite{cause: c.Cause, site: c.Site.OwnLine().Key()}
+	site.site.Func = strings.TrimRight(site.site.Func, "0123456789")
 	switch {
 	case c.Cause == report.CauseNetwork && c.Kind == "inbound":
 		site.cause = "inbound"

@@ -97,6 +97,8 @@ type Input struct {
 	PeerCalls map[string][]queues.PeerCalls
 	// ConnOpens has, by group id, the connections that requests open.
 	ConnOpens map[string]queues.ConnOpens
+	// CallCounts has, by group id, how many calls slow requests and others make from one line.
+	CallCounts map[string][]queues.CallCounts
 	// AcceptsConnections means that the process accepts connections for an unknown protocol: a goroutine that reads may read
 	// from its client or from a peer.
 	AcceptsConnections bool

@@ -169,6 +169,9 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 		return v, true
 	case attr.rewriteForOwnWorker(&v, cand, top), attr.rewriteForOrderedAnswers(&v, cand, top), calls != nil && attr.rewriteForLargeAnswers(&v, top, calls):
 		return v, true
+	case (sequential == nil || attr.callCountsAt(top).DoesOthersWork()) && !isParallel && attr.rewriteForUnevenCalls(&v, cand, attr.callCountsAt(top)):
+		v.isSequence = true
+		return v, true
 	case sequential != nil:
 		attr.rewriteForSequentialCalls(&v, cand, sequential)
 		v.isSequence = true

@@ -15,6 +15,7 @@
 //	longwaits.go    the longest wait of a request: does it wait for work that it handed over, or for an event
 //	streams.go      requests that write parts of the answer between their waits
 //	peercalls.go    calls to a peer from one line, one after the other
+//	callcounts.go   calls to a peer from one line, by slow requests and by others
 //	fanout.go       calls to peers on goroutines that a request starts in parallel
 //	connopens.go    connections that requests open
 //	delayedacks.go  answers that wait for a delayed acknowledgement
@@ -86,6 +87,7 @@ type workerSum struct {
 	holderLines  map[holderLineKey]int64          // in ns
 	taskWaits    map[slotKey]*taskWaitSum
 	peerCalls    map[peerCallKey]*peerCallSum
+	callCounts   map[callCountKey]*callCountSum
 	connOpens    map[path.GroupID]*groupOpenSum
 	lockedWaits  map[lockedKey]*lockedSum
 	heldBodies   map[tracefmt.FrameID]*heldBodySum // by the line of the wait for the answer
@@ -123,7 +125,7 @@ func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 		lateRuns: lateRuns{runs: make(map[lateRunKey]lateRun), maxNSByG: make(map[uint64]int64)},
 		sleeps:   make(map[serviceKey]sleepSum), longWaits: make(map[tracefmt.FrameID]longWaitSum),
 		streams: make(map[tracefmt.FrameID]streamSum), siblingLocks: make(map[tracefmt.FrameID]siblingSum),
-		holderLines: make(map[holderLineKey]int64), taskWaits: make(map[slotKey]*taskWaitSum), peerCalls: make(map[peerCallKey]*peerCallSum), connOpens: make(map[path.GroupID]*groupOpenSum), lockedWaits: make(map[lockedKey]*lockedSum), heldBodies: make(map[tracefmt.FrameID]*heldBodySum),
+		holderLines: make(map[holderLineKey]int64), taskWaits: make(map[slotKey]*taskWaitSum), peerCalls: make(map[peerCallKey]*peerCallSum), callCounts: make(map[callCountKey]*callCountSum), connOpens: make(map[path.GroupID]*groupOpenSum), lockedWaits: make(map[lockedKey]*lockedSum), heldBodies: make(map[tracefmt.FrameID]*heldBodySum),
 		messages: make(map[path.GroupID]*messageSum), ticks: make(map[path.GroupID]*tickSum),
 		holderSamples: make(map[sampleKey]*holderSample), goroutineSamples: make(map[int64]goroutineSample), divergingPositions: make(map[[2]tracefmt.StackID]holderPosition),
 	}
@@ -186,6 +188,7 @@ func (p *workerSum) Add(w *path.WalkResult) {
 	p.addHandovers(w)
 	p.addTaskWaits(w)
 	p.addPeerCalls(w, w.FollowedWaits())
+	p.addCallCounts(w)
 	p.addConnOpens(w, w.FollowedWaits())
 	p.addHolderLines(w, w.FollowedWaits())
 	p.addSharedLockLines(w, w.FollowedWaits())

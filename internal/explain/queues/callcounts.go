@@ -1,0 +1,145 @@
+package queues
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/whylate/whylate/internal/explain/entry"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/sample"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// Slow requests may make many more calls to a peer than others: for more items, or for other requests. The calls are counted by the
+// service's line, whatever closure or stack leads to it: the compiler copies a closure when it inlines the function around it.
+
+// A callCountKey identifies the calls of one group from one line of the service.
+type callCountKey struct {
+	group path.GroupID
+	file  tracefmt.StringID
+	line  uint32
+}
+
+// A requestCallCount is how many calls a request made from a line, and their time.
+type requestCallCount struct {
+	key           uint64 // for sampling
+	latencyNS     int64
+	calls, callNS int64
+}
+
+// A callCountSum has a sample of the requests that call from one line.
+type callCountSum struct {
+	requests *sample.TopN[requestCallCount]
+	drain    tracefmt.FrameID // the library's function that does the work of other requests there; 0: none
+}
+
+// maxCallCounts bounds the requests of one line.
+const maxCallCounts = 1000
+
+// add adds a request.
+func (s *callCountSum) add(count requestCallCount) {
+	if s.requests == nil {
+		s.requests = sample.New(maxCallCounts, func(a, b requestCallCount) int {
+			return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.latencyNS, b.latencyNS))
+		})
+	}
+	s.requests.Add(count)
+}
+
+// addCallCounts adds the calls of a request, which addPeerCalls has found.
+func (p *workerSum) addCallCounts(w *path.WalkResult) {
+	done := map[callCountKey]bool{}
+	for i := range p.callScratch {
+		key := p.callCountKeyOf(w.Group, &p.callScratch[i])
+		if done[key] {
+			continue
+		}
+		done[key] = true
+		count := requestCallCount{key: sample.Hash(uint64(w.Req.Start) ^ w.Req.G<<40), latencyNS: w.Req.End - w.Req.Start}
+		sum := entry.GetOrAdd(p.callCounts, key)
+		for k := range p.callScratch {
+			if call := &p.callScratch[k]; p.callCountKeyOf(w.Group, call) == key {
+				count.calls, count.callNS = count.calls+call.calls, count.callNS+call.answerNS
+				sum.drain = max(sum.drain, p.drainOf(call.stack))
+			}
+		}
+		sum.add(count)
+	}
+}
+
+// drainOf returns the library's function on a stack that does the work of other requests; 0 if there is none.
+func (p *workerSum) drainOf(stack tracefmt.StackID) tracefmt.FrameID {
+	if p.stage.Sites.HasRole(stack, knowledge.Drain) {
+		for _, f := range p.stage.Syms.Stack(stack) {
+			if p.stage.Sites.RolesOf(f).Has(knowledge.Drain) {
+				return f
+			}
+		}
+	}
+	return 0
+}
+
+// callCountKeyOf returns the key of a request's calls.
+func (p *workerSum) callCountKeyOf(group path.GroupID, call *requestCalls) callCountKey {
+	site := p.stage.Sites.SiteOf(call.stack)
+	line := p.stage.Syms.Line(cmp.Or(p.stage.Syms.Frame(site).Caller, site))
+	return callCountKey{group, line.File, line.Number}
+}
+
+// CallCounts compares how many calls the slow requests of a group and the others make from one line of the service.
+type CallCounts struct {
+	File string
+	Line int
+	// SlowCalls is the mean number of calls of a tenth of the requests, the slowest ones; UsualCalls is that of the faster half.
+	SlowCalls, UsualCalls float64
+	// SlowCallShare is the share of these calls in the time of the slow requests.
+	SlowCallShare float64
+	// CallNS is the mean time of a call, UsualNS the mean latency of the faster half.
+	CallNS, UsualNS int64
+	// Drain is the library's function that does the work of other requests there; nil if none is known.
+	Drain *report.Site
+}
+
+// AreUneven reports whether slow requests are slow because they make far more calls than others.
+func (c *CallCounts) AreUneven() bool {
+	return c != nil && c.SlowCalls >= threshold.Repeats && c.SlowCalls >= threshold.FarFactor*c.UsualCalls && c.SlowCallShare >= threshold.HalfShare
+}
+
+// DoesOthersWork reports whether a library lets slow requests do the work of others.
+func (c *CallCounts) DoesOthersWork() bool { return c != nil && c.Drain != nil }
+
+// CallCounts returns the call counts of a group's lines with enough requests, ordered by file and line. Merge must have been called.
+func (s *Sum) CallCounts(sp *spell.Speller, group path.GroupID) (out []CallCounts) {
+	for key, sum := range s.workers[0].callCounts {
+		list := slices.Clone(sum.requests.Sorted())
+		if key.group != group || len(list) < threshold.MedianSample {
+			continue
+		}
+		slices.SortFunc(list, func(a, b requestCallCount) int {
+			return cmp.Or(cmp.Compare(a.latencyNS, b.latencyNS), cmp.Compare(a.key, b.key))
+		})
+		slow, usual := sumOfCalls(list[len(list)-max(threshold.Repeats, len(list)/10):]), sumOfCalls(list[:len(list)/2])
+		all := sumOfCalls(list)
+		out = append(out, CallCounts{
+			File: sp.File(sp.Syms.String(key.file)), Line: int(key.line), Drain: sp.Site(sum.drain),
+			SlowCalls:     float64(slow.calls) / float64(max(threshold.Repeats, len(list)/10)),
+			UsualCalls:    float64(usual.calls) / float64(len(list)/2),
+			SlowCallShare: float64(slow.callNS) / float64(max(slow.latencyNS, 1)),
+			CallNS:        all.callNS / max(all.calls, 1), UsualNS: usual.latencyNS / int64(len(list)/2),
+		})
+	}
+	slices.SortFunc(out, func(a, b CallCounts) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
+	return out
+}
+
+// sumOfCalls adds up requests.
+func sumOfCalls(list []requestCallCount) (sum requestCallCount) {
+	for _, r := range list {
+		sum.latencyNS, sum.calls, sum.callNS = sum.latencyNS+r.latencyNS, sum.calls+r.calls, sum.callNS+r.callNS
+	}
+	return sum
+}
