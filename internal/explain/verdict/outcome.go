@@ -124,6 +124,11 @@ func NewOutcome(r *report.Report, verdicts []report.Verdict) *Outcome {
 			o.Result = "nothing to change, if this is intended"
 			o.Text += ", " + words.Percent(largest.Share) + " " + shortCause(largest) + "; otherwise shorten it there"
 		}
+	case len(largest.Sites) > 0 && len(largest.Sites[0].Via) > 0 && largest.Sites[0].Via[0].Wait == report.WaitLock && largest.Sites[0].Via[0].Site.OwnLine().Func != largest.Sites[0].Site.Func:
+		// The requests themselves hardly compute.
+		lock, work := largest.Sites[0].Via[0].Site.OwnLine(), largest.Sites[0].Site
+		o.Result = "nothing urgent"
+		o.Text += fmt.Sprintf("; %d requests wait %s for a lock at %s (%s) while its holder computes in %s", verdicts[0].Requests, words.Duration(largest.EachNS), names.SiteFunc(lock, siteColumns), names.Position(lock), names.SiteFunc(work, siteColumns))
 	default:
 		work := ""
 		if g := r.Group(verdicts[0].Group); len(largest.Sites) > 0 && largest.Sites[0].Share >= 0.5 && g != nil && g.Named {

@@ -31,6 +31,8 @@ func TestOutcome(t *testing.T) {
 	intended := pause
 	intended.Severity, intended.Title = report.SeverityInfo, "requests wait for a stream"
 	hash := report.Finding{ID: "c", Code: report.RuleComputes, Severity: report.SeverityInfo, Group: "g", Cause: report.CauseCPU, Share: 0.9, Title: "bcrypt is slow on purpose", Site: &report.Site{Func: "golang.org/x/crypto/bcrypt.CompareHashAndPassword"}}
+	locked := cause(report.CauseCPU, "computing", 0.9, 4e6)
+	locked.Sites[0].Via = []report.Via{{Wait: report.WaitLock, Site: &report.Site{Func: "main.get", File: "main.go", Line: 9}}}
 	blind := []report.Blind{{Reason: report.BlindCPUSamples, Text: "no CPU samples", Codes: []report.RuleCode{"WL1005"}, Record: "whylate record -o x URL"}}
 	for name, c := range map[string]struct {
 		cause    report.VerdictCause
@@ -50,6 +52,7 @@ func TestOutcome(t *testing.T) {
 		"C code":                {cause(report.CauseSyscall, "in C code", 0.5, 1e6), nil, nil, "healthy|nothing to change, if this is intended|50 requests, p99 9.00ms, 50% in C code at main.load (main.go:5); otherwise shorten it there||"},
 		"short C code":          {cause(report.CauseSyscall, "in C code", 0.9, 1e6-1), nil, nil, "healthy|nothing to change|50 requests, p99 9.00ms||"},
 		"work":                  {cause(report.CauseCPU, "computing", 0.9, 4e6), nil, nil, "healthy|nothing to change|50 requests, p99 9.00ms, mostly computing: only less work in main.load makes them faster||"},
+		"work under a lock":     {locked, nil, nil, "healthy|nothing urgent|50 requests, p99 9.00ms; 0 requests wait 4.00ms for a lock at main.get (main.go:9) while its holder computes in main.load||"},
 		"work on purpose":       {cause(report.CauseCPU, "computing", 0.9, 4e6), []report.Finding{hash}, nil, "healthy|nothing to change|50 requests, p99 9.00ms, as intended: bcrypt is slow on purpose||"},
 		"some work":             {cause(report.CauseCPU, "computing", 0.49, 4e6), nil, blind, "healthy|nothing to change|50 requests, p99 9.00ms||"},
 		"unknown work":          {cause(report.CauseCPU, "computing", 0.5, 1e6), nil, blind, "unclear|cannot tell which work|50 requests, p99 9.00ms, 50% computing in main.load; on what is unknown (no CPU samples)|whylate record -o x URL|"},
