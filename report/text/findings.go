@@ -3,6 +3,7 @@ package text
 import (
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
@@ -262,16 +263,16 @@ func savesMostAtMaximum(p *report.Predicted) bool {
 	return p.MaxNS != nil && p.WasMaxNS != nil && p.WasP99NS != nil && *p.WasMaxNS-p.MaxNS.Est > 10*max(*p.WasP99NS-p.P99NS.Est, 0)
 }
 
-// latencyChange writes a percentile before and after a change: "stays" if it changes by less than 1 %, and the range of the prediction
-// if that includes the latency before.
+// latencyChange writes a percentile before and after a change: "stays" if it changes by less than 1 %, or perhaps by less than 5 %, and the
+// range of the prediction if that includes the latency before.
 func latencyChange(name string, before *int64, e *report.Estimate, formatEstimate func(report.Estimate) string) []span {
 	isExact := e.Low == e.High || before != nil && formatEstimate(*e) == words.Rough(*before)
 	switch {
 	case before == nil:
-	case names.IsUnsureGain(*before, e) && words.Rough(e.Low) == words.Rough(e.High), isExact && float64(e.Est) > 0.99*float64(*before) && float64(e.Est) < 1.01*float64(*before):
+	case names.IsUnsureGain(*before, e) && float64(e.Low) > (1-threshold.MinorShare)*float64(*before), isExact && float64(e.Est) > 0.99*float64(*before) && float64(e.Est) < 1.01*float64(*before):
 		return []span{{plain, fact(name + " stays " + words.Duration(*before))}}
 	case names.IsUnsureGain(*before, e):
-		return []span{{plain, fact(name+" "+words.Duration(*before)) + ": " + names.UnsureGain(e)}}
+		return []span{{plain, fact(name+" ") + beforeArrow(before) + names.UnsureGain(e)}}
 	}
 	return []span{{plain, fact(name + " ")}, {green, beforeArrow(before) + formatEstimate(*e)}}
 }

@@ -39,7 +39,8 @@ func TestLatencyChange(t *testing.T) {
 	}{
 		{&before, report.Estimate{Est: 8_890_000, Low: 8_890_000, High: 8_890_000}, "p99 stays 8.90ms"},
 		{&before, report.Estimate{Est: 4_000_000, Low: 4_000_000, High: 4_000_000}, "p99 8.90ms → 4.00ms"},
-		{&before, report.Estimate{Est: 8_890_000, Low: 5_000_000, High: 8_900_000}, "p99 8.90ms: no sure gain (5ms to 8.9ms)"},
+		{&before, report.Estimate{Est: 8_890_000, Low: 5_000_000, High: 8_900_000}, "p99 8.90ms → 5ms to 8.9ms, perhaps no gain"},
+		{&before, report.Estimate{Est: 8_700_000, Low: 8_500_000, High: 9_000_000}, "p99 stays 8.90ms"},
 		{nil, report.Estimate{Est: 4_000_000, Low: 4_000_000, High: 4_000_000}, "p99 4.00ms"},
 	} {
 		got := ""

@@ -281,7 +281,7 @@ func TestGainOfSlowest(t *testing.T) {
 	g := r.Group(r.Findings[0].Group)
 	half, p99 := *g.LatencyNS.P50/2, *g.LatencyNS.P99
 	pr.P50NS = report.Estimate{Est: half, Low: half, High: half}
-	for high, want := range map[int64]string{p99 / 2: "p99 14.1ms → 2.8ms to 7.1ms, p50 640µs → 320µs", p99 + 1: "p99 14.1ms: no sure gain (2.8ms to 14ms), p50 640µs → 320µs"} {
+	for high, want := range map[int64]string{p99 / 2: "p99 14.1ms → 2.8ms to 7.1ms, p50 640µs → 320µs", p99 + 1: "p99 14.1ms → 2.8ms to 14ms, perhaps no gain, p50 640µs → 320µs"} {
 		pr.P99NS = report.Estimate{Est: p99 / 4, Low: p99 / 5, High: high}
 		screen := strings.ReplaceAll(render(t, r, text.Options{Width: 200}), "\u00a0", " ")
 		check.True(t, strings.Contains(screen, want), "want %q:\n%s", want, screen)

@@ -13,7 +13,7 @@ func IsUnsureGain(beforeNS int64, e *report.Estimate) bool {
 // UnsureGain returns the words for the prediction of an unsure gain.
 func UnsureGain(e *report.Estimate) string {
 	if e.Low == 0 {
-		return "no sure gain (at most " + words.Rough(e.High) + ")"
+		return "at most " + words.Rough(e.High) + ", perhaps no gain"
 	}
-	return "no sure gain (" + words.Rough(e.Low) + " to " + words.Rough(e.High) + ")"
+	return words.Rough(e.Low) + " to " + words.Rough(e.High) + ", perhaps no gain"
 }

@@ -164,7 +164,7 @@ func predictionText(p *report.Predicted) string {
 	}
 	changeText := func(name string, before *int64, e report.Estimate) string {
 		if before != nil && names.IsUnsureGain(*before, &e) {
-			return name + " " + words.Duration(*before) + ": " + names.UnsureGain(&e)
+			return name + " " + words.Duration(*before) + " → " + names.UnsureGain(&e)
 		}
 		return fmt.Sprintf("%s %s → %s (%s to %s)", name, words.DurationOrUnknown(before), words.Rough(e.Est), words.Rough(e.Low), words.Rough(e.High))
 	}

@@ -20,7 +20,7 @@ function gain(name, now, e) {
   if (!(now > 0)) return h('p', { class: 'gaintext' }, `${name}: ${estimate(e)}`);
   const max = Math.max(now, e.high, 1), w = 320, x = v => 4 + v / max * (w - 8);
   return h('div', { class: 'gain', 'data-now': now, 'data-est': e.est, 'data-low': e.low, 'data-high': e.high },
-    h('div', { class: 'gaintext' }, h('span', { class: 'gainname' }, name), ' ', h('span', null, duration(now)), unsure(now, e) ? [': ', h('strong', null, unsure(now, e))] : [' → ', Math.abs(e.est - now) < 0.005 * now ? [h('strong', null, duration(e.est)), h('span', { class: 'dim' }, ' unchanged')] : h('strong', null, estimate(e))]),
+    h('div', { class: 'gaintext' }, h('span', { class: 'gainname' }, name), ' ', h('span', null, duration(now)), unsure(now, e) ? [' → ', h('strong', null, unsure(now, e))] : [' → ', Math.abs(e.est - now) < 0.005 * now ? [h('strong', null, duration(e.est)), h('span', { class: 'dim' }, ' unchanged')] : h('strong', null, estimate(e))]),
     s('svg', { viewBox: `0 0 ${w} 20`, role: 'img', 'aria-label': `${name} now ${duration(now)}, predicted ${estimate(e)}` },
       s('rect', { class: 'track', x: 4, y: 8, width: w - 8, height: 4 }),
       s('rect', { class: 'won', x: x(e.est), y: 8, width: Math.max(0, x(now) - x(e.est)), height: 4 }),

@@ -141,7 +141,7 @@ export function expected(e) {
 }
 
 // unsure returns the words for a predicted latency whose range includes the latency before the change, else ''. Package names has the same.
-export function unsure(was, e) { return e.low < was && was <= e.high ? `no sure gain (${e.low === 0 ? 'at most' : `${rough(e.low)} to`} ${rough(e.high)})` : ''; }
+export function unsure(was, e) { return e.low < was && was <= e.high ? `${e.low === 0 ? 'at most' : `${rough(e.low)} to`} ${rough(e.high)}, perhaps no gain` : ''; }
 
 // changeText describes a predicted change of the form CAUSE@SITE=VALUE in words; it returns other forms unchanged.
 export function changeText(change) {

@@ -42,7 +42,7 @@ export function outcome() {
 // Package text has the same words.
 function gainText(p) {
   const median = ['p50', p.was_p50_ns, p.p50_ns], slow = onlyMax(p) || p.was_p99_ns == null && p.max_ns ? ['max', p.was_max_ns, p.max_ns] : p.was_p99_ns != null ? ['p99', p.was_p99_ns, p.p99_ns] : median;
-  const gains = ([, was, e]) => was > e.est, words = ([name, was, e]) => unsure(was, e) ? `${name} ${duration(was)}: ${unsure(was, e)}` : `${name} ${duration(was)} → ${expected(e)}`;
+  const gains = ([, was, e]) => was > e.est, words = ([name, was, e]) => unsure(was, e) ? `${name} ${duration(was)} → ${unsure(was, e)}` : `${name} ${duration(was)} → ${expected(e)}`;
   const shown = slow !== median && unsure(slow[1], slow[2]) && gains(median) ? [slow, median] : gains(slow) ? [slow] : [];
   return shown.length ? [h('strong', null, ' ' + shown.map(words).join(', ')), p.says ? ` ${brief(p.says, 80)}` : null] : null;
 }
