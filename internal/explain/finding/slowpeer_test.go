@@ -194,7 +194,8 @@ func TestCallPatterns(t *testing.T) {
 
 // TestUnansweredOpening: an address or a name server does not answer. The advice must not be to keep connections or addresses alone.
 func TestUnansweredOpening(t *testing.T) {
-	for call, want := range map[string]string{"net.(*Dialer).DialContext": "stop calling a peer that did not answer", "net.(*Resolver).lookupIPAddr": "the name server that does not answer"} {
+	for _, c := range [][2]string{{"net.(*Dialer).DialContext", "stop calling a peer that did not answer"}, {"net.(*Resolver).lookupIPAddr", "the name server that does not answer"}} {
+		call, want := c[0], c[1]
 		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
 			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: call, Site: siteOf("main.ask"), TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}}}
 		calls := queues.PeerCalls{Site: siteOf("main.ask"), Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Unanswered: 20, UnansweredNS: 19e8}
