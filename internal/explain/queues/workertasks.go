@@ -203,12 +203,11 @@ func (s *Sum) TaskWaits(sp *spell.Speller) (out []TaskWaits) {
 		mostFirst := func(a, b tracefmt.FrameID) int {
 			return cmp.Or(cmp.Compare(sum.entries[b].otherNS, sum.entries[a].otherNS), sp.CompareFrames(a, b))
 		}
-		for _, frame := range slices.SortedFunc(maps.Keys(sum.entries), mostFirst) {
-			time := entryNS[sp.Syms.Frame(frame).Func]
+		if frames := slices.SortedFunc(maps.Keys(sum.entries), mostFirst); len(frames) > 0 {
+			time := entryNS[sp.Syms.Frame(frames[0]).Func]
 			if float64(time.otherNS) >= threshold.HalfShare*float64(sum.otherNS) && float64(time.ownNS) < threshold.NoticeableShare*float64(time.otherNS) {
-				stats.Task = sp.Site(frame)
+				stats.Task = sp.Site(frames[0])
 			}
-			break
 		}
 		out = append(out, stats)
 	}
