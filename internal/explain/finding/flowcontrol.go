@@ -22,6 +22,7 @@ func flowVerdict(attr *attribution, cand *candidate) Verdict {
 	if held == nil || held.FirstShare < threshold.HalfShare {
 		return v
 	}
+	v.InService = true // it can send over other connections
 	v.addEvidence(evidenceOf("evidence body-unsent", held.FirstShare, "share"))
 	if held.With == nil || held.WithShare < threshold.MajorShare {
 		v.Title, v.Fix = textOf("title flow-control-of-connection", "site", v.Site), textOf("fix flow-control-of-connection")
