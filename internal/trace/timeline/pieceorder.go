@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -56,8 +57,12 @@ func (d *Decoder) placeByNumber(g *Gen) (irregular []uint32) {
 	})
 	d.onEachWorker(func(w *worker) {
 		for p := range w.pieces.all() {
-			if slotIndex := g.slotBase[p.g] + p.seq; p.seq < g.slotBase[p.g+1]-g.slotBase[p.g] {
-				g.slots[slotIndex] = g.slotOf(p)
+			if p.seq >= g.slotBase[p.g+1]-g.slotBase[p.g] {
+				continue
+			}
+			// Of two pieces with one number, perhaps of two workers, the first has the slot; another slot stays empty.
+			if s := &g.slots[g.slotBase[p.g]+p.seq]; atomic.CompareAndSwapUint32((*uint32)(&s.rec), 0, uint32(p.rec)) {
+				s.ownerBits, s.coarseTime = p.ownerBits, coarseTimeOf(g.record(p.rec).time())
 			}
 		}
 	})
@@ -69,11 +74,6 @@ func (d *Decoder) placeByNumber(g *Gen) (irregular []uint32) {
 		}
 	})
 	return slices.Concat(byWorker...)
-}
-
-// slotOf returns the slot of a piece.
-func (g *Gen) slotOf(p *piece) slot {
-	return slot{p.rec, p.ownerBits, coarseTimeOf(g.record(p.rec).time())}
 }
 
 // placeByTime orders the pieces of irregular goroutines by time: their sequence numbers are not 0 to n-1. That happens if an id
@@ -97,7 +97,7 @@ func (d *Decoder) placeByTime(g *Gen, irregular []uint32) {
 			return cmp.Or(cmp.Compare(g.record(a.rec).time(), g.record(b.rec).time()), cmp.Compare(a.seq, b.seq))
 		})
 		for k, p := range list {
-			g.slots[g.slotBase[i]+uint32(k)] = g.slotOf(&p)
+			g.slots[g.slotBase[i]+uint32(k)] = slot{p.rec, p.ownerBits, coarseTimeOf(g.record(p.rec).time())}
 		}
 	}
 }
