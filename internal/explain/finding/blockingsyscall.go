@@ -152,7 +152,7 @@ func checkBlockingSyscall(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix pipe-read", "site", v.Site)
 	case k.fix == "fix file-write" && v.Site != nil && v.Site.Module != "" && !knowledge.Has(top.Cause.Call, knowledge.Logger):
 		if l := libraryAt(top.Site, v.Site); l != nil && l.lockAdvice != "" {
-			v.Fix = textOf("fix in-library", "library", l.name, "advice", l.lockAdvice)
+			v.Fix = l.fix(l.lockAdvice)
 		} else {
 			v.Fix = textOf("fix file-write-in-dependency", "module", v.Site.Module)
 		}

@@ -116,7 +116,7 @@ func (a *attribution) rewriteForConnPerRequest(v *Verdict) bool {
 	}
 	v.Site, v.Share = opens.Site.OwnLine(), share
 	v.Title = textOf("title connection-per-request", "site", v.Site)
-	v.Fix = textOf("fix in-library", "library", library.name, "advice", library.reuseAdvice)
+	v.Fix = library.fix(library.reuseAdvice)
 	v.prependEvidence(
 		evidenceOf("evidence connection-time", meanNS, "ns"),
 		evidenceOf("evidence connection-openers", opens.Count, "count"))

@@ -59,6 +59,11 @@ func (l *library) slotPhrase(key textKey, n int) string {
 	return textOf(key, "n", n, "slot", cmp.Or(l.slotNoun, "connection"), "library", cmp.Or(l.poolName, l.name))
 }
 
+// fix returns advice in the terms of the library as the fix of a finding.
+func (l *library) fix(advice string) string {
+	return textOf("fix in-library", "library", l.name, "advice", advice)
+}
+
 // neverOpens is the slotWait of a pool where requests wait only for a slot, and never open a connection.
 const neverOpens = "never opens a connection"
 

@@ -194,7 +194,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	adviser := lockAdviserOf(cand, top)
 	switch {
 	case adviser != nil:
-		v.Fix = textOf("fix in-library", "library", adviser.name, "advice", adviser.lockAdvice)
+		v.Fix = adviser.fix(adviser.lockAdvice)
 	case isInDependency(top.nonStdSite(), lock) && knowledge.Has(top.Cause.Call, knowledge.FileWrite):
 		v.Fix = textOf("fix lock-writes-file-in-dependency")
 	case isInDependency(top.nonStdSite(), lock):

@@ -60,7 +60,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	}
 	if l := pausingLibrary(top); l != nil && (l.pauseAdvice != "" || l.retryAdvice != "") {
 		advice, shorter, present, isShort := l.adviceForPause(pauseNS)
-		v.Fix, v.hasOption = textOf("fix in-library", "library", l.name, "advice", advice), true
+		v.Fix, v.hasOption = l.fix(advice), true
 		if l.retryAdvice != "" {
 			v.Title = textOf("title retry", "site", v.Site)
 			call := textOf("phrase failing-call")
@@ -91,7 +91,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		v.Title = textOf(title, "activity", top.activity())
 	}
 	if l := cand.sharingLibrary(); l != nil {
-		v.Fix, v.ChangeText = textOf("fix in-library", "library", l.name, "advice", l.shareAdvice), textOf("phrase change-ahead")
+		v.Fix, v.ChangeText = l.fix(l.shareAdvice), textOf("phrase change-ahead")
 		return v
 	}
 	if rewriteForTransactions(attr.in, &v, top) {
@@ -257,7 +257,7 @@ func (a *attribution) rewriteForSharedLock(v *Verdict, top *causeRoute) {
 		return
 	}
 	v.Title, v.ChangeText = textOf("title shared-lock", "library", l.name, "site", top.ownLine()), textOf("phrase change-no-queue")
-	v.Fix = textOf("fix in-library", "library", l.name, "advice", l.lockAdvice)
+	v.Fix = l.fix(l.lockAdvice)
 	var longest *report.Cause
 	for i := range a.group.All().Causes {
 		c := &a.group.All().Causes[i]

@@ -60,7 +60,7 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 	awaited, fix, isAnswer, assumption := answerText(top), attr.peerFix(top, calls, callsOnce), false, textKey("")
 	sharing := cand.sharingLibrary()
 	if sharing != nil {
-		fix = textOf("fix in-library", "library", sharing.name, "advice", sharing.shareAdvice)
+		fix = sharing.fix(sharing.shareAdvice)
 	}
 	isUnanswered := calls != nil && 2*calls.UnansweredNS >= calls.AnswerNS && calls.Unanswered >= threshold.SmallSample
 	switch call := knowledge.Of(top.Call); {
@@ -261,9 +261,9 @@ func raiseSecondAnswers(all []Verdict) {
 func (a *attribution) peerFix(top *causeRoute, calls *queues.PeerCalls, callsOnce bool) string {
 	peer := a.in.peerText(top)
 	if l := peerAdviceOf(top); l != nil && callsOnce {
-		return textOf("fix in-library", "library", l.name, "advice", cmp.Or(l.answerAdvice, l.peerAdvice))
+		return l.fix(cmp.Or(l.answerAdvice, l.peerAdvice))
 	} else if l != nil {
-		return textOf("fix in-library", "library", l.name, "advice", l.peerAdvice)
+		return l.fix(l.peerAdvice)
 	}
 	if !callsOnce {
 		return textOf("fix slow-peer", "peer", peer)
@@ -492,7 +492,7 @@ func (a *attribution) rewriteForAnswerTicks(v *Verdict, cand *candidate, top *ca
 	period, readyTime := words.Brief(periodNS), words.Brief(readyNS)
 	v.Title, v.Fix = textOf("title ticked-peer", "period", period, "site", v.Site), textOf("fix ticked-peer", "peer", a.in.peerText(top), "period", period)
 	if l := libraryOfRoute(top); l != nil && l.tickAdvice != "" {
-		v.Fix, v.InService = textOf("fix in-library", "library", l.name, "advice", l.tickAdvice), true
+		v.Fix, v.InService = l.fix(l.tickAdvice), true
 	}
 	v.prependEvidence(evidenceOf("evidence ticked-answers", periodNS, "ns"))
 	v.doubt(0.8, textOf("phrase doubt-ticked-peer"))
@@ -594,7 +594,7 @@ func (a *attribution) rewriteForOrderedAnswers(v *Verdict, cand *candidate, top 
 		return false
 	}
 	if l := libraryOfRoute(top); l != nil && l.orderAdvice != "" {
-		fix = textOf("fix in-library", "library", l.name, "advice", l.orderAdvice)
+		fix = l.fix(l.orderAdvice)
 	} else if !isOwnCode(top.Site) {
 		return false
 	}
@@ -614,19 +614,13 @@ func (a *attribution) rewriteForLargeAnswers(v *Verdict, top *causeRoute, calls 
 		return false
 	}
 	v.Title, v.InService = textOf("title large-answers", "n", words.Figure(math.Round(float64(calls.Parts)/float64(calls.Calls))+1), "site", v.Site), true
-	v.Fix = textOf("fix in-library", "library", l.name, "advice", l.largeAdvice)
+	v.Fix = l.fix(l.largeAdvice)
 	v.prependEvidence(evidenceOf("evidence large-answers", float64(calls.RestNS)/float64(calls.Calls), "ns"))
 	v.MaxSeverity = report.SeverityMedium
 	v.doubt(0.7, textOf("phrase doubt-large-answers"))
-	loss := func(band *report.Band) Loss {
-		if band == nil || band.Count == 0 {
-			return Loss{}
-		}
-		share := min(1, float64(calls.RestNS)/float64(calls.Calls)/float64(*a.group.LatencyNS.Mean))
-		return Loss{Share: share, NS: int64(share * float64(band.TotalNS()) / float64(band.Count))}
-	}
-	v.Gain.All, v.Gain.Slow, v.Gain.OtherTail, v.Gain.ThresholdFactor = loss(a.group.All()), loss(a.group.Tail()), loss(otherTail(a.group)), 0
-	v.Changes, v.Predicted, v.ChangeText, v.Share = []predict.Change{}, nil, "", v.Gain.All.Share
+	restShare := min(1, float64(calls.RestNS)/float64(calls.Calls)/float64(*a.group.LatencyNS.Mean))
+	v.Share, v.Gain = gainWithoutPart(a.group, func(*report.Cause) float64 { return restShare })
+	v.Changes, v.Predicted, v.ChangeText = []predict.Change{}, nil, ""
 	return true
 }
 

@@ -28,7 +28,7 @@ func (a *attribution) rewriteForUnevenCalls(v *Verdict, cand *candidate, counts 
 	v.Title, v.Fix, v.InService = textOf("title uneven-calls", "n", slowText, "site", v.Site, "usual", usualText), textOf("fix uneven-calls", "n", slowText), true
 	if l := libraryAt(counts.Drain); l != nil && l.drainAdvice != "" {
 		v.Title = textOf("title drained-calls", "n", slowText, "site", v.Site, "usual", usualText, "library", l.name)
-		v.Fix = textOf("fix in-library", "library", l.name, "advice", l.drainAdvice)
+		v.Fix = l.fix(l.drainAdvice)
 	}
 	v.prependEvidence(
 		evidenceOf("evidence slow-calls", counts.SlowCalls, "count"),

@@ -423,18 +423,6 @@ func (s *Sum) mergePeerCalls(ts []path.Translation) {
 		}
 	}
 	s.workers[0].peerCalls = all
-	counts := make(map[callCountKey]*callCountSum)
-	for i, p := range s.workers {
-		for k, o := range p.callCounts {
-			k.group = ts[i].Groups[k.group]
-			sum := entry.GetOrAdd(counts, k)
-			sum.drain = max(sum.drain, o.drain)
-			for _, request := range o.requests.Sorted() {
-				sum.add(request)
-			}
-		}
-	}
-	s.workers[0].callCounts = counts
 	opens := make(map[path.GroupID]*groupOpenSum)
 	for i, p := range s.workers {
 		for id, o := range p.connOpens {

@@ -221,6 +221,7 @@ func (s *Sum) EndGeneration() {
 func (s *Sum) Merge(ts []path.Translation) {
 	s.aggregation.Wait()
 	s.mergePeerCalls(ts)
+	s.mergeCallCounts(ts)
 	s.mergeHeldAnswers(ts)
 	all := s.workers[0]
 	for _, p := range s.workers[1:] {
