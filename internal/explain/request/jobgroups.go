@@ -94,10 +94,31 @@ func (j *jobSource) addGroups(c *collector) {
 	}
 }
 
-// isNamed reports whether jobs of a kind need no inspection for their name, nor for what their creators wait for.
-func (j *jobSource) isNamed(key jobKey, kind *jobKind) bool {
-	_, isNamed := j.namesByStarter[key.starterFrame]
-	return kind.uniform.isServiceStart || key.starterFrame != 0 && isNamed && kind.endedCount >= inspectedPerFunc
+// canCount reports whether enough uniform jobs of a kind were inspected: the others show nothing new but perhaps their name.
+func (j *jobSource) canCount(c *collector, kind *jobKind) bool {
+	return kind.areJobs && kind.uniform.count > 0 && !c.isMeasured(kind.key.startFunc) &&
+		(kind.uniform.isServiceStart || kind.key.starterFrame != 0 && kind.endedCount >= inspectedPerFunc)
+}
+
+// isNamed reports whether the name of the jobs of a kind is known.
+func (j *jobSource) isNamed(kind *jobKind) bool {
+	_, isNamed := j.namesByStarter[kind.key.starterFrame]
+	return kind.uniform.isServiceStart || isNamed
+}
+
+// countRest reports whether the uniform job of goroutine id is only counted, as those before it have shown. Once the name of its kind
+// is known, it counts all further ones, and drops the iterations of their goroutines, as emitPending does.
+func (j *jobSource) countRest(c *collector, g *timeline.Gen, kind *jobKind, id uint64) bool {
+	if !j.canCount(c, kind) || !j.isNamed(kind) {
+		return j.canCount(c, kind) && g.AnyStack(id) == 0
+	}
+	for _, goroutine := range j.loops.candidates {
+		if s := j.states[g.Number(goroutine.id)]; goroutine.id >= id && goroutine.iteration != nil && s&isUniform != 0 && j.kindList[s>>jobStateBits] == kind {
+			j.dropLoop(goroutine.id)
+		}
+	}
+	j.endUniform(c, kind)
+	return true
 }
 
 // isCounted reports whether a goroutine with a state is a job that is only counted.
@@ -105,8 +126,9 @@ func (j *jobSource) isCounted(s jobState) bool {
 	return s&isUniform != 0 && j.kindList[s>>jobStateBits].isCounted
 }
 
-// endUniform adds the ends of the generation's jobs of a kind that were only counted to the statistics of the kind.
-func (j *jobSource) endUniform(c *collector, key jobKey, kind *jobKind) {
+// endUniform adds the ends of the generation's jobs of a kind that are only counted to the statistics of the kind.
+func (j *jobSource) endUniform(c *collector, kind *jobKind) {
+	kind.isCounted = true
 	kind.firstEnd = cmp.Or(kind.firstEnd, kind.uniform.lastEnd)
 	kind.endedCount += kind.uniform.count
 	kind.lifeNS += kind.uniform.lifeNS
@@ -114,7 +136,7 @@ func (j *jobSource) endUniform(c *collector, key jobKey, kind *jobKind) {
 	kind.originStats.isLibraryWait = kind.areLibraryWaits()
 	j.emitPending(c, kind)
 	if !kind.uniform.isServiceStart {
-		j.addGroupKey(c, kind, cmp.Or(j.namesByStarter[key.starterFrame], key.starterFrame))
+		j.addGroupKey(c, kind, cmp.Or(j.namesByStarter[kind.key.starterFrame], kind.key.starterFrame))
 	}
 }
 

@@ -76,6 +76,7 @@ type jobKey struct {
 // A jobKind counts the goroutines of one jobKey, until it is decided whether they are jobs.
 type jobKind struct {
 	*originStats
+	key      jobKey
 	index    int  // in jobSource.kindList
 	areJobs  bool // decided: the goroutines are jobs
 	areTests bool // started by package testing
@@ -182,10 +183,10 @@ func (j *jobSource) add(c *collector, g *timeline.Gen) {
 			j.addCarriedJob(c, g, number, &b)
 		}
 	}
-	for key, kind := range j.kinds {
+	for _, kind := range j.kinds {
 		// Their ends will show that they are jobs, so their waits need not be observed.
 		kind.areJobs = kind.areJobs || kind.shortCount >= threshold.TailSample && 2*kind.shortCount > kind.bornCount && !kind.areWorkers()
-		kind.isCounted = kind.areJobs && kind.uniform.count > 0 && !c.isMeasured(key.startFunc) && j.isNamed(key, kind)
+		kind.isCounted = j.canCount(c, kind) && j.isNamed(kind)
 	}
 }
 
@@ -298,9 +299,9 @@ func (j *jobSource) storeJob(number uint32, id uint64, job job) {
 // finishGeneration ends the jobs whose goroutines ended in the generation, in order of the goroutines' ids. It removes the
 // iterations of goroutines whose whole lives turned out to be the units of work.
 func (j *jobSource) finishGeneration(c *collector, g *timeline.Gen) {
-	for key, kind := range j.kinds {
+	for _, kind := range j.kindList {
 		if kind.isCounted {
-			j.endUniform(c, key, kind)
+			j.endUniform(c, kind)
 		}
 	}
 	g.EachInOrder(func(id uint64, number uint32) {
@@ -308,7 +309,7 @@ func (j *jobSource) finishGeneration(c *collector, g *timeline.Gen) {
 		switch {
 		case s&isJob == 0 || s&isPartJob != 0:
 			return
-		case j.isCounted(s):
+		case j.isCounted(s) || s&isUniform != 0 && j.countRest(c, g, j.kindList[s>>jobStateBits], id):
 			if !j.work.mayBeBatch {
 				j.emitCounted(c, g, id, number)
 			}
@@ -325,9 +326,19 @@ func (j *jobSource) finishGeneration(c *collector, g *timeline.Gen) {
 			b, _ := g.BirthAt(number)
 			job := newJob(c, &b)
 			job.kind = j.kindList[s>>jobStateBits]
+			if s&isUniform != 0 { // the others may be counted
+				j.states[number] &^= isUniform
+				job.kind.uniform.count--
+				job.kind.uniform.lifeNS -= end - b.Time
+			}
 			j.endJob(c, id, &job, end)
 		}
 	})
+	for _, kind := range j.kindList {
+		if !kind.isCounted && j.canCount(c, kind) { // there are jobs without a stack, and their name is not known
+			j.endUniform(c, kind)
+		}
+	}
 	if len(j.droppedLoops) > 0 {
 		c.series.removeLoops(j.droppedLoops)
 		backlogs := &j.loops.backlogs
@@ -399,19 +410,23 @@ func (j *jobSource) requestOf(c *collector, job *job, id uint64, t int64) Reques
 // emitPending emits the jobs that ended before it was known that they are jobs.
 func (j *jobSource) emitPending(c *collector, kind *jobKind) {
 	for i := range kind.pending {
-		if id := kind.pending[i].G; j.loops.iterationOf(id) != nil {
-			if j.droppedLoops == nil {
-				j.droppedLoops = make(map[uint64]bool)
-			}
-			j.droppedLoops[id] = true
+		r := &kind.pending[i]
+		if j.loops.iterationOf(r.G) != nil {
+			j.dropLoop(r.G)
 		}
-	}
-	for i := range kind.pending {
-		if r := &kind.pending[i]; !j.work.drops(c, r.EntryStack) {
+		if !j.work.drops(c, r.EntryStack) {
 			c.emitJob(r)
 		}
 	}
 	kind.pending = kind.pending[:0]
+}
+
+// dropLoop drops the iterations of a goroutine whose whole life is a job.
+func (j *jobSource) dropLoop(id uint64) {
+	if j.droppedLoops == nil {
+		j.droppedLoops = make(map[uint64]bool)
+	}
+	j.droppedLoops[id] = true
 }
 
 // addGroupKey records the name of jobs whose start function belongs to a library, by the frame that names them, 0 for the start function.
@@ -509,7 +524,7 @@ func (j *jobSource) kindFor(c *collector, job *job) (*startFuncStats, *jobKind) 
 	key := jobKey{fn, job.starterFrame}
 	startFunc, kind := entry.GetOrAdd(j.startFuncs, fn), j.kinds[key]
 	if kind == nil {
-		kind = &jobKind{originStats: j.work.originFor(Goroutine, fn, fn)}
+		kind = &jobKind{originStats: j.work.originFor(Goroutine, fn, fn), key: key}
 		if key.starterFrame != 0 {
 			kind.originStats = j.work.originFor(Goroutine, c.syms.Frame(key.starterFrame).Func, fn)
 		}

@@ -3,6 +3,7 @@ package request
 import (
 	"bytes"
 	"maps"
+	"sync/atomic"
 	"testing"
 
 	"github.com/whylate/whylate/internal/testing/check"
@@ -34,24 +35,26 @@ func TestCountOnlySample(t *testing.T) {
 		"%d inspected in one order, %d in the other: not the same ones, or not about %d", len(up), len(down), inspectedPerFunc)
 }
 
-// TestUniformJobs: of goroutines that one goroutine starts at one line, none is inspected. If they are parts of a batch program's run,
-// they are only counted; otherwise each is a request.
+// TestUniformJobs: of goroutines that one goroutine starts at one line, none is inspected, or a few if a library runs their function.
+// If they are parts of a batch program's run, they are only counted; otherwise each is a request.
 func TestUniformJobs(t *testing.T) {
 	const n = 2000
 	for _, test := range []struct {
 		mayBeBatch, isBatch bool
+		function            string
 		starter             func(*tracetext.Builder) *tracetext.Thread
 	}{
-		{true, true, func(b *tracetext.Builder) *tracetext.Thread { return b.Thread(mainID) }},
-		{false, false, func(b *tracetext.Builder) *tracetext.Thread { b.Waiting(mainID); return b.Thread(7) }},
-		{true, false, func(b *tracetext.Builder) *tracetext.Thread { b.Thread(mainID); return b.Thread() }}, // timers start them
+		{true, true, "main.work", func(b *tracetext.Builder) *tracetext.Thread { return b.Thread(mainID) }},
+		{true, true, "sync.(*WaitGroup).Go.func1", func(b *tracetext.Builder) *tracetext.Thread { return b.Thread(mainID) }},
+		{false, false, "main.work", func(b *tracetext.Builder) *tracetext.Thread { b.Waiting(mainID); return b.Thread(7) }},
+		{true, false, "main.work", func(b *tracetext.Builder) *tracetext.Thread { b.Thread(mainID); return b.Thread() }}, // timers start them
 	} {
 		builder := tracetext.New(26)
 		thread := test.starter(builder)
 		helper := builder.Thread()
 		for i := range uint64(n) {
 			clock := int64(1000 + 1000*i)
-			thread.Create(clock, 100+i, "main.work", "main.start", "main.main")
+			thread.Create(clock, 100+i, test.function, "main.start", "main.main")
 			helper.Start(clock+100, 100+i)
 			helper.Destroy(clock + 500)
 		}
@@ -59,7 +62,7 @@ func TestUniformJobs(t *testing.T) {
 		decoder := timeline.NewDecoder(reader, 1)
 		defer decoder.Close()
 		decoder.Classify = NewClassifier(decoder.Symbols).Flags
-		var window timeline.Window
+		window := timeline.Window{Passed: new(atomic.Int64)}
 		finder := NewFinder(decoder.Symbols, &window, Options{})
 		g := must.Have(decoder.Next(t.Context()))(t)
 		window.Gens = append(window.Gens, g)
@@ -71,6 +74,8 @@ func TestUniformJobs(t *testing.T) {
 		}
 		source := finder.loops.jobs
 		check.True(t, len(source.births) == 0 && len(source.jobs) == 0, "%d births were inspected, %d jobs stored", len(source.births), len(source.jobs))
+		visited := window.Passed.Load()
+		check.True(t, visited < 2*n, "%d events were visited for jobs of %s", visited, test.function)
 		works := finder.Works(func(tracefmt.StringID) int64 { return 0 })
 		check.True(t, len(works) == 1 && works[0].Count == n, "work is %+v", works)
 		check.True(t, finder.work.mayBeBatch == test.mayBeBatch && finder.IsBatch() == test.isBatch, "batch: %t, %t", finder.work.mayBeBatch, finder.IsBatch())
