@@ -28,15 +28,15 @@ func (a *attribution) findQueueWaits() {
 				break // the later waits are the holder's
 			}
 			if isHandoverWait(v.Wait) && !isRoundTrip(v) {
-				slots := a.in.slotWaitsAt(wait)
-				if isEndedByChildren(slots) && !isFanOutLimit(wait, slots) {
+				slots, isTaskQueue := a.in.slotWaitsAt(wait), a.in.taskWaitsAt(wait).IsQueue()
+				if isEndedByChildren(slots) && !isFanOutLimit(wait, slots) && !isTaskQueue {
 					continue // the goroutines are the request's own, and may themselves queue elsewhere
 				}
 				totalNS[wait] += route.TotalNS
 				if isNotification(wait, slots) {
 					break
 				}
-				if service := a.in.serviceAt(cause, route.Via); isFanOutLimit(wait, slots) || isSemaphoreWait(wait) || stdPool(wait.call).slotWait == neverOpens || a.isFullPool(&causeRoute{cause, route.Via, route.TotalNS}, wait, slots) || isSlotPool(slots) || service != nil && isQueue(service, cause, v) || a.in.taskWaitsAt(wait).IsQueue() {
+				if service := a.in.serviceAt(cause, route.Via); isFanOutLimit(wait, slots) || isSemaphoreWait(wait) || stdPool(wait.call).slotWait == neverOpens || a.isFullPool(&causeRoute{cause, route.Via, route.TotalNS}, wait, slots) || isSlotPool(slots) || service != nil && isQueue(service, cause, v) || isTaskQueue {
 					queuedNS[wait] += route.TotalNS
 				}
 				break

@@ -20,7 +20,8 @@ import (
 // A request that hands a task to the workers of a pool waits for the worker that ends the task. Until that worker begins the task, it
 // works on others, and the request queues, whether a dispatcher, a list or a channel holds the task. The worker begins it where its loop
 // last received something before it ends the wait: the functions of the receive are the outermost ones of the stack that ends the wait,
-// which is in a call of the loop.
+// which is in a call of the loop. A loop that takes tasks from a list under a lock receives nothing while there are any: then a task
+// begins after the last event of another one (listTaskBegin).
 
 // A taskWaitSum adds up the waits with one slotKey for the ends of tasks.
 type taskWaitSum struct {
@@ -28,6 +29,7 @@ type taskWaitSum struct {
 	waitNS, otherNS int64 // otherNS is the part of waitNS in which the workers worked on other tasks
 	workers         map[uint64]struct{}
 	entries         map[tracefmt.FrameID]taskTime // by the outermost frame of a task outside of the pool's own package
+	ownPackageLoop  tracefmt.FrameID              // the loop of workers whose tasks are in its package; 0 if there is none
 }
 
 // A taskTime is for how long workers did their own, and other, tasks.
@@ -51,26 +53,36 @@ func (p *workerSum) addTaskWaits(w *path.WalkResult) {
 		}
 		sum := entry.GetOrAdd(p.taskWaits, slotKey{wait.Kind, p.stage.Sites.SiteOf(wait.Stack), p.stage.Sites.CallOf(wait.Stack)})
 		sum.waits, sum.waitNS = sum.waits+1, sum.waitNS+wait.End-wait.Start
-		begin, otherNS, depth := p.taskBegin(wait)
+		begin, otherNS, loop := p.taskBegin(wait)
 		if begin == 0 {
 			continue
 		}
 		if sum.workers == nil {
 			sum.workers, sum.entries = make(map[uint64]struct{}), make(map[tracefmt.FrameID]taskTime)
 		}
+		if stack := p.stage.Syms.Stack(wait.WakerStack); loop.ownPackage {
+			sum.ownPackageLoop = max(sum.ownPackageLoop, stack[len(stack)-1])
+		}
 		if sum.workers[wait.Waker] = struct{}{}; otherNS > threshold.IdleCheckNS {
 			sum.queued, sum.otherNS = sum.queued+1, sum.otherNS+otherNS
 		}
-		if ownEntry := p.taskEntry(wait.WakerStack, depth); ownEntry != 0 {
+		if ownEntry := p.taskEntry(wait.WakerStack, loop); ownEntry != 0 {
 			sum.entries[ownEntry] = taskTime{sum.entries[ownEntry].ownNS + wait.End - begin, sum.entries[ownEntry].otherNS}
 		}
-		p.addTaskEntries(sum, w, int32(i), begin, depth)
+		p.addTaskEntries(sum, w, int32(i), begin, loop)
 	}
 }
 
+// A workerLoop tells where a worker's tasks begin in its stacks: below its loop, which has the outermost frames. Tasks are of other packages
+// than the loop's, unless ownPackage is true: a service may have both in one package, a library has none.
+type workerLoop struct {
+	frames     int
+	ownPackage bool
+}
+
 // taskBegin returns when the goroutine that ended a wait began the task that was waited for, 0 if that is not known; for how long it
-// worked on others before, during the wait; and how many of the outermost frames of its stack are those of its loop.
-func (p *workerSum) taskBegin(wait *critpath.FollowedWait) (begin, otherNS int64, depth int) {
+// worked on others before, during the wait; and its loop.
+func (p *workerSum) taskBegin(wait *critpath.FollowedWait) (begin, otherNS int64, loop workerLoop) {
 	ending := p.withoutStdlib(wait.WakerStack)
 	visit := func(time int64, stack tracefmt.StackID) bool {
 		if !p.stage.Sites.HasRole(stack, knowledge.ReceiveWait) && !p.stage.Sites.HasRole(stack, knowledge.SelectWait) {
@@ -79,29 +91,67 @@ func (p *workerSum) taskBegin(wait *critpath.FollowedWait) (begin, otherNS int64
 		frames := p.withoutStdlib(stack)
 		isReceive := len(frames) > 0 && len(frames) < len(ending) && p.isInFunctionOf(ending, frames, len(frames))
 		if isReceive && time > begin {
-			begin, depth = time, len(frames)
+			begin, loop.frames = time, len(frames)
 		}
 		return isReceive
 	}
+	var events []taskEvent
 	complete := p.stage.Win.EachWake(wait.Waker, wait.Start, wait.End, func(woken timeline.WokenGoroutine, stack tracefmt.StackID) bool {
 		visit(woken.Time, stack)
+		events = append(events, taskEvent{woken.Time, stack, stack == wait.WakerStack})
 		return true
 	})
 	p.spans = p.stage.Win.Spans(wait.Waker, wait.Start, wait.End, p.spans[:0])
 	p.spans = slices.DeleteFunc(p.spans, func(span timeline.Span) bool { return span.State != timeline.Waiting || span.End >= wait.End })
 	for i := range p.spans {
 		visit(p.spans[i].End, p.spans[i].Stack)
+		events = append(events, taskEvent{p.spans[i].End, p.spans[i].Stack, false})
+	}
+	if complete && begin == 0 && len(ending) > 0 {
+		begin, loop = p.listTaskBegin(events, wait.Stack)
 	}
 	if !complete || begin == 0 {
-		return 0, 0, 0
+		return 0, 0, loop
 	}
 	idleNS := int64(0)
 	for i := range p.spans {
-		if span := &p.spans[i]; span.End <= begin && p.taskEntry(span.Stack, depth) == 0 {
+		if span := &p.spans[i]; span.End <= begin && p.taskEntry(span.Stack, loop) == 0 {
 			idleNS += span.End - max(span.Start, wait.Start) // in its loop, not in a task
 		}
 	}
-	return begin, max(0, begin-wait.Start-idleNS), depth
+	return begin, max(0, begin-wait.Start-idleNS), loop
+}
+
+// A taskEvent is the end of a wait of a pool's worker, or a wake by it, which may be the one that ends a task.
+type taskEvent struct {
+	time    int64
+	stack   tracefmt.StackID
+	isAnEnd bool
+}
+
+// listTaskBegin returns when a worker's last task began, from its events, if its start function is that of its loop: at the last event before
+// those of the task, which is one in another function's task, of the loop, or the end of another task. It returns 0 if there is none, or if
+// the task has no event, because then one task may end several waits. The task is of a package that the waiter is in, as the function is that
+// it hands over: the reader of a connection only ends waits.
+func (p *workerSum) listTaskBegin(events []taskEvent, waiter tracefmt.StackID) (begin int64, loop workerLoop) {
+	slices.SortStableFunc(events, func(a, b taskEvent) int { return cmp.Compare(a.time, b.time) })
+	loop = workerLoop{frames: 1}
+	loop.ownPackage = !slices.ContainsFunc(events, func(e taskEvent) bool { return p.taskEntry(e.stack, loop) != 0 })
+	own := tracefmt.StringID(0)
+	for _, e := range slices.Backward(events) {
+		frame, fn := p.taskEntry(e.stack, loop), tracefmt.StringID(0)
+		if frame != 0 {
+			fn = p.stage.Syms.Frame(frame).Func
+		}
+		switch {
+		case own != 0 && (e.isAnEnd || fn != own):
+			return e.time, loop
+		case e.isAnEnd, frame != 0 && !slices.ContainsFunc(p.withoutStdlib(waiter), func(f tracefmt.FrameID) bool { return p.packageAt(f) == p.packageAt(frame) }):
+			return 0, loop
+		}
+		own = fn
+	}
+	return 0, loop
 }
 
 // withoutStdlib returns the frames of a stack without those of the standard library that it ends in.
@@ -114,8 +164,8 @@ func (p *workerSum) withoutStdlib(stack tracefmt.StackID) []tracefmt.FrameID {
 }
 
 // addTaskEntries adds the times of the tasks of a wait's worker in the path's waits and system calls, by the functions that the worker
-// calls for them. The worker's loop has the outermost depth frames of its stacks.
-func (p *workerSum) addTaskEntries(sum *taskWaitSum, w *path.WalkResult, wait int32, begin int64, depth int) {
+// calls for them.
+func (p *workerSum) addTaskEntries(sum *taskWaitSum, w *path.WalkResult, wait int32, begin int64, loop workerLoop) {
 	waits := w.FollowedWaits()
 	for i := range w.Steps {
 		step := &w.Steps[i]
@@ -126,7 +176,7 @@ func (p *workerSum) addTaskEntries(sum *taskWaitSum, w *path.WalkResult, wait in
 		for ; k >= 0 && k != wait; k = waits[k].Parent {
 			stack = waits[k].Stack
 		}
-		frame := p.taskEntry(stack, depth)
+		frame := p.taskEntry(stack, loop)
 		if k < 0 || frame == 0 {
 			continue
 		}
@@ -135,16 +185,28 @@ func (p *workerSum) addTaskEntries(sum *taskWaitSum, w *path.WalkResult, wait in
 	}
 }
 
-// taskEntry returns the outermost frame of a worker's stack outside of the loop, its package and the standard library; 0 if there is none.
-func (p *workerSum) taskEntry(stack tracefmt.StackID, depth int) tracefmt.FrameID {
-	packageAt := func(f tracefmt.FrameID) string { return packageOf(p.stage.Syms.String(p.stage.Syms.Frame(f).Func)) }
+// taskEntry returns the frame of a worker's stack in which its task begins: the outermost one outside of the loop, its package (see
+// workerLoop) and the standard library; 0 if there is none. A function of the loop's package that itself waits to receive belongs to the loop.
+func (p *workerSum) taskEntry(stack tracefmt.StackID, loop workerLoop) tracefmt.FrameID {
 	frames := p.stage.Syms.Stack(stack)
-	for i := len(frames) - depth - 1; i >= 0; i-- {
-		if p.stage.Sites.RolesOf(frames[i]).Has(knowledge.NonStdlib) && packageAt(frames[i]) != packageAt(frames[len(frames)-depth]) {
+	for i := len(frames) - loop.frames - 1; i >= 0; i-- {
+		switch {
+		case !p.stage.Sites.RolesOf(frames[i]).Has(knowledge.NonStdlib):
+		case p.packageAt(frames[i]) != p.packageAt(frames[len(frames)-loop.frames]):
+			return frames[i]
+		case loop.ownPackage:
+			if len(p.withoutStdlib(stack)) == len(frames)-i && (p.stage.Sites.HasRole(stack, knowledge.CondWait) || p.stage.Sites.HasRole(stack, knowledge.ReceiveWait) || p.stage.Sites.HasRole(stack, knowledge.SelectWait)) {
+				return 0
+			}
 			return frames[i]
 		}
 	}
 	return 0
+}
+
+// packageAt returns the import path of the package of a frame's function.
+func (p *workerSum) packageAt(f tracefmt.FrameID) string {
+	return packageOf(p.stage.Syms.String(p.stage.Syms.Frame(f).Func))
 }
 
 // plus returns the sum of both, which may use the memory of s. A nil sum counts as empty.
@@ -153,6 +215,7 @@ func (s *taskWaitSum) plus(addend *taskWaitSum) *taskWaitSum {
 		return addend
 	}
 	s.waits, s.queued, s.waitNS, s.otherNS = s.waits+addend.waits, s.queued+addend.queued, s.waitNS+addend.waitNS, s.otherNS+addend.otherNS
+	s.ownPackageLoop = max(s.ownPackageLoop, addend.ownPackageLoop)
 	if s.workers == nil {
 		s.workers, s.entries = addend.workers, addend.entries
 		return s
@@ -193,6 +256,9 @@ func (s *Sum) TaskWaits(sp *spell.Speller) (out []TaskWaits) {
 	})
 	for _, key := range keys {
 		sum := all[key]
+		if loop := sp.Site(sum.ownPackageLoop); loop != nil && loop.Module != "" {
+			continue
+		}
 		stats := TaskWaits{Wait: report.WaitKind(key.wait.String()), Site: sp.Site(key.site), Call: sp.Syms.String(key.call), Waits: int(sum.waits), Queued: int(sum.queued),
 			WaitNS: sum.waitNS, OtherNS: sum.otherNS, Workers: len(sum.workers)}
 		entryNS := map[tracefmt.StringID]taskTime{}

@@ -27,7 +27,56 @@ func TestTaskBegin(t *testing.T) {
 		ending := addStack(symbols, "runtime.closechan", "dep.org/pool.(*Pool).SubmitWait.func1", "dep.org/pool.worker")
 		syms := symbols.Snapshot()
 		p := &workerSum{stage: path.New(win, &syms, path.Options{})}
-		begin, otherNS, depth := p.taskBegin(&critpath.FollowedWait{Waker: worker, Start: origin + 50, End: origin + 700, WakerStack: ending})
-		check.True(t, begin == origin+400 && otherNS == want && depth == 1, "%s: task from %d, others for %d, loop of %d frames", earlier, begin-origin, otherNS, depth)
+		begin, otherNS, loop := p.taskBegin(&critpath.FollowedWait{Waker: worker, Start: origin + 50, End: origin + 700, WakerStack: ending})
+		check.True(t, begin == origin+400 && otherNS == want && loop == workerLoop{frames: 1}, "%s: task from %d, others for %d, loop of %d frames", earlier, begin-origin, otherNS, loop.frames)
+	}
+}
+
+// TestListTaskBegin: the worker's loop takes tasks from a list, so it waits between two of them only while the list is empty. A task ends where the
+// next one, of another function, waits first, or where the same line ends the wait for it. Several waits that end together are one task.
+func TestListTaskBegin(t *testing.T) {
+	const worker, other, origin = 1, 2, tracetext.Origin
+	ending := []string{"runtime.closechan", "dep.org/pool.resolve", "dep.org/pool.worker"}
+	ownEnding := []string{"runtime.closechan", "main.price", "main.worker"}
+	for name, test := range map[string]struct {
+		review, idle, price, end []string
+		endsEarlier              int64 // a wake that ends an earlier task; 0: none
+		begin, other             int64
+	}{
+		"another task":         {[]string{"main.ask", "main.review", "dep.org/pool.worker"}, nil, []string{"main.ask", "main.price", "dep.org/pool.worker"}, ending, 0, 280, 230},
+		"the same task":        {[]string{"main.ask", "main.price", "dep.org/pool.worker"}, nil, []string{"main.ask", "main.price", "dep.org/pool.worker"}, ending, 400, 400, 350},
+		"perhaps one task":     {[]string{"main.ask", "main.price", "dep.org/pool.worker"}, nil, []string{"main.ask", "main.price", "dep.org/pool.worker"}, ending, 0, 0, 0},
+		"several waits at end": {[]string{"main.ask", "main.price", "dep.org/pool.worker"}, nil, []string{"main.ask", "main.price", "dep.org/pool.worker"}, ending, 690, 0, 0},
+		"in its own package":   {[]string{"main.ask", "main.review", "main.worker"}, nil, []string{"main.ask", "main.price", "main.worker"}, ownEnding, 0, 280, 230},
+		"a reader":             {[]string{"dep.org/frame.read", "dep.org/pool.worker"}, nil, []string{"dep.org/frame.read", "dep.org/pool.worker"}, ending, 400, 0, 0},
+		"idle":                 {[]string{"main.ask", "main.review", "main.worker"}, []string{"sync.(*Cond).Wait", "main.next", "main.worker"}, []string{"main.ask", "main.price", "main.worker"}, ownEnding, 0, 400, 250},
+	} {
+		win, symbols := timelinetest.BuildWindow(t, func(b *tracetext.Builder) {
+			m := b.Thread(worker)
+			b.Waiting(other)
+			peer := b.Thread(4)
+			m.Block(100, "sleep", append([]string{"time.Sleep"}, test.review...)...)
+			peer.Unblock(280, worker, "main.peer")
+			m.Start(300, worker)
+			if test.idle != nil {
+				m.Block(300, "sync", test.idle...)
+				peer.Unblock(400, worker, "main.peer")
+				m.Start(400, worker)
+			}
+			if test.endsEarlier != 0 && test.endsEarlier < 500 {
+				m.Unblock(test.endsEarlier, other, test.end...)
+			}
+			m.Block(500, "sleep", append([]string{"time.Sleep"}, test.price...)...)
+			peer.Unblock(600, worker, "main.peer")
+			m.Start(600, worker)
+			if test.endsEarlier >= 500 {
+				m.Unblock(test.endsEarlier, other, test.end...)
+			}
+		})
+		stack, waiter := addStack(symbols, test.end...), addStack(symbols, "runtime.chanrecv1", "dep.org/pool.(*Task).Wait", "main.price")
+		syms := symbols.Snapshot()
+		p := &workerSum{stage: path.New(win, &syms, path.Options{})}
+		begin, otherNS, _ := p.taskBegin(&critpath.FollowedWait{Waker: worker, Start: origin + 50, End: origin + 700, Stack: waiter, WakerStack: stack})
+		check.True(t, max(0, begin-origin) == test.begin && otherNS == test.other, "%s: task from %d, others for %d", name, begin-origin, otherNS)
 	}
 }
