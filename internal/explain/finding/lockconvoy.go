@@ -211,6 +211,8 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix lock-for-slot", "awaited", held.awaited, "holder", held.holder, "site", top.nonStdSite())
 	case held.awaited != "":
 		v.Fix = textOf("fix lock-for-goroutine", "holder", held.holder)
+	case isClientWait(top.Cause) && !knowledge.Has(top.Cause.Call, knowledge.ConnectionWrite):
+		v.Fix = textOf("fix lock-reads-client", "site", attr.movableWork(cand, top).OwnLine())
 	case cand.wait.kind == report.WaitOnce:
 		v.Fix = textOf("fix lock-once", "site", top.nonStdSite())
 	case attr.sharedWork(cand, top) != nil:
@@ -275,10 +277,10 @@ func (a *attribution) setConvoyChanges(v *Verdict, cand *candidate, top *causeRo
 
 // sharedWork returns the line of the work under a lock if waiters need the result of that work, as in a cache that is filled on
 // demand: the function that takes the lock does the work, and fewer than half of the waiters repeat it once they have the lock.
-// It returns nil for other locks.
+// It returns nil for other locks, and for work that ends when the holder's client does its part.
 func (a *attribution) sharedWork(cand *candidate, top *causeRoute) *report.Site {
 	work := a.holderLine(cand, top)
-	if work == nil || a.in.RepeatShare == nil || work.Line.Func != cand.wait.site.Func || top.Cause.Cause == report.CauseCPU {
+	if work == nil || a.in.RepeatShare == nil || work.Line.Func != cand.wait.site.Func || top.Cause.Cause == report.CauseCPU || isClientWait(top.Cause) {
 		return nil
 	}
 	if share, ok := a.in.RepeatShare(a.group.ID, predict.Remove("", predict.SiteText(work.Line, ""))); !ok || share >= threshold.HalfShare {

@@ -423,7 +423,8 @@ func callsOtherPeer(cand *candidate, top *causeRoute) bool {
 }
 
 // isPeerWait reports whether a cause is a wait for a peer, whose work no line of the service can shorten.
-func isPeerWait(c *report.Cause) bool { return c.Cause == report.CauseNetwork && c.Kind != "inbound" }
+func isPeerWait(c *report.Cause) bool   { return c.Cause == report.CauseNetwork && c.Kind != "inbound" }
+func isClientWait(c *report.Cause) bool { return c.Cause == report.CauseNetwork && c.Kind == "inbound" }
 
 // slotAdvice returns the fix of a pool: more slots, with a number where it is known, or a shorter or earlier use of a slot,
 // depending on what its holders do.
