@@ -390,8 +390,8 @@ func (in *Input) otherTailEvidence(v *Verdict) report.Evidence {
 
 // discountRareHandler treats named groups of few requests next to a group of the same protocol with ten times as many requests
 // without a handler: the few show their handler only because they waited. It returns true if the verdict's time is below 2 % of
-// the time of both groups. If the group is too small for a band of slow requests, it marks the losses as rare, which raises the
-// thresholds.
+// the time of both groups. If the group is too small for a band of slow requests, it marks the losses as rare, which raises the thresholds,
+// unless enough requests of all handlers wait at that line: then they are the slow ones of all. A collection may hit any request anywhere.
 func (in *Input) discountRareHandler(v *Verdict) (negligible bool) {
 	const manyTimes, negligibleShare = 10, 0.02
 	group := in.Report.Group(v.Group)
@@ -405,10 +405,28 @@ func (in *Input) discountRareHandler(v *Verdict) (negligible bool) {
 		}
 		if group.Count < report.TailRequests {
 			v.Gain.Slow.IsRare, v.Gain.All.IsRare, v.Gain.OtherTail.IsRare = true, true, true
+			if waiting, meanNS, all := in.requestsOfKind(group.Kind, v); v.Code[2] == '2' && !areTooRare(waiting, all) {
+				v.Gain.Slow = Loss{v.Gain.All.Share, min(meanNS, v.Gain.All.NS), false}
+			}
 		}
 		negligible = negligible || float64(v.Gain.TotalNS) < negligibleShare*float64(other.TotalNS+group.TotalNS)
 	}
 	return negligible
+}
+
+// requestsOfKind returns how many requests of a kind wait for what a verdict is about, for how long on average, and how many there are.
+func (in *Input) requestsOfKind(kind report.Kind, v *Verdict) (waiting int, meanNS int64, all int) {
+	for i := range in.Report.Groups {
+		g := &in.Report.Groups[i]
+		if g.Kind != kind {
+			continue
+		}
+		all += g.Count
+		if c := firstMatch(g.All().Causes, func(c *report.Cause) bool { return c.Cause == v.Cause && c.Site.Equal(v.Site) }); c != nil {
+			waiting, meanNS = waiting+c.Requests, meanNS+c.TotalNS
+		}
+	}
+	return waiting, meanNS / int64(max(waiting, 1)), all
 }
 
 // findingID returns an id that depends only on the rule, the group and the site, so that the same fault has the same id in each

@@ -156,6 +156,26 @@ func TestRareNamedHandler(t *testing.T) {
 	}
 }
 
+// TestSlowNamedHandlers: five requests of a handler and three of another one wait for the same, and show their handlers because of that. They are a
+// hundredth of all requests, most of which show no handler, and so the slow ones.
+func TestSlowNamedHandlers(t *testing.T) {
+	wait := report.Cause{Cause: report.CauseCPU, Site: &report.Site{Func: "dep.org/cache.sweep", File: "/src/cache.go", Line: 9}}
+	handler := func(id string, n int) report.Group {
+		cause := wait
+		cause.Requests, cause.TotalNS = n, int64(n)*5e6
+		return report.Group{ID: id, Kind: report.KindHTTP1, Named: true, Count: n, TotalNS: cause.TotalNS, Bands: []report.Band{{Band: report.BandAll, Count: n, Causes: []report.Cause{cause}}}}
+	}
+	for _, c := range []struct {
+		code    report.RuleCode
+		unnamed int
+		want    report.Severity
+	}{{report.RuleLockConvoy, 790, report.SeverityMedium}, {report.RuleLockConvoy, 800, ""}, {report.RuleStoppedWorld, 790, ""}} {
+		in := &Input{Report: &report.Report{Groups: []report.Group{handler("a", 5), handler("b", 3), {ID: "unnamed", Kind: report.KindHTTP1, Count: c.unnamed, TotalNS: 80e6, Bands: []report.Band{{Band: report.BandAll}}}}}}
+		v := Verdict{Finding: report.Finding{Code: c.code, Group: "a", Cause: wait.Cause, Site: wait.Site, Confidence: 0.9}, Gain: Gain{All: Loss{Share: 0.9, NS: 5e6}, TotalNS: 25e6}}
+		check.True(t, in.completeVerdict(&v) == (c.want != "") && v.Severity == c.want, "%s, 8 of %d requests: %q", c.code, c.unnamed+8, v.Severity)
+	}
+}
+
 // TestReplaceSlowEvidence: if all requests decide the severity and slow ones lost nothing, no evidence is 0 s.
 func TestReplaceSlowEvidence(t *testing.T) {
 	v := Verdict{Gain: Gain{All: Loss{Share: 0.4, NS: 2e6}}, Finding: report.Finding{Decided: &report.Decided{Requests: report.DecidedByAll}}}
