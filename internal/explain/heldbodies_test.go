@@ -79,3 +79,60 @@ func TestHeldMessage(t *testing.T) {
 	must.True(t, len(rep.Findings) != 0, "no findings")
 	check.True(t, strings.Contains(rep.Findings[0].Title, "reads more of their bodies") && strings.Contains(rep.Findings[0].Fix, "InitialWindowSize"), "%+v", rep.Findings[0])
 }
+
+// TestWindowRounds: an answer comes in five parts, of which the caller of gRPC allows the next one when it has read one, a round trip of 18 ms
+// before that comes. It fails if the report does not name the window; or names it although the caller allows nothing, or the header of an answer
+// comes within 2 ms.
+func TestWindowRounds(t *testing.T) {
+	const reader, writer, module = uint64(20), uint64(21), "/mod/google.golang.org/grpc@v1.85.0/"
+	read := []string{"internal/poll.(*FD).RawRead", "google.golang.org/grpc/internal/transport/readyreader.(*nonBlockingReader).ReadOnReady@" + module + "internal/transport/readyreader/ready_reader.go:114", "google.golang.org/grpc/internal/transport.(*http2Client).reader@" + module + "internal/transport/http2_client.go:1791"}
+	receive := []string{"google.golang.org/grpc.(*clientStream).RecvMsg@" + module + "stream.go:1143", "main.fetch@/src/main.go:20", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", connFunc}
+	header := append([]string{"runtime.selectgo", "google.golang.org/grpc/internal/transport.(*ClientStream).waitOnHeader@" + module + "internal/transport/client_stream.go:129"}, receive...)
+	part := append([]string{"runtime.selectgo", "google.golang.org/grpc/internal/transport.(*recvBufferReader).readClient@" + module + "internal/transport/transport.go:331"}, receive...)
+	update := append([]string{"google.golang.org/grpc/internal/transport.(*http2Client).updateWindow@" + module + "internal/transport/http2_client.go:1194"}, receive...)
+	get := []string{"runtime.selectgo", "google.golang.org/grpc/internal/transport.(*controlBuffer).get@" + module + "internal/transport/controlbuf.go:496", "google.golang.org/grpc/internal/transport.NewHTTP2Client.func6@" + module + "internal/transport/http2_client.go:492"}
+	for _, c := range []struct {
+		name     string
+		headerNS int64
+		allows   bool
+	}{{"window", 18 * ms, true}, {"nothing allowed", 18 * ms, false}, {"header sooner", 2 * ms, true}} {
+		s := newServer()
+		s.builder.Waiting(reader)
+		s.builder.Waiting(writer)
+		s.wake(ms, reader)
+		s.thread.Block(ms+2*us, "network", read...)
+		s.wake(2*ms, writer)
+		s.thread.Block(2*ms+2*us, "select", get...)
+		for clock := int64(10 * ms); clock < 3000*ms; clock += 100 * ms {
+			s.begin(clock, firstConn, "select", header...)
+			for i := range int64(5) {
+				at := clock + c.headerNS + i*18*ms
+				s.wake(at, reader)
+				s.thread.Unblock(at+2*us, firstConn, "google.golang.org/grpc/internal/transport.(*http2Client).handleData", "google.golang.org/grpc/internal/transport.(*http2Client).reader@"+module+"internal/transport/http2_client.go:1791")
+				s.thread.Block(at+3*us, "network", read...)
+				s.thread.Start(at+4*us, firstConn)
+				if i == 4 {
+					s.awaitRequest(at+10*us, firstConn)
+					break
+				}
+				if c.allows {
+					s.thread.Unblock(at+5*us, writer, update...)
+				}
+				s.thread.Block(at+6*us, "select", part...)
+				if c.allows {
+					s.thread.Start(at+7*us, writer)
+					s.thread.Block(at+8*us, "select", get...)
+				}
+			}
+		}
+		rep := s.explain(t)
+		must.True(t, len(rep.Findings) != 0, "%s: no findings", c.name)
+		first := rep.Findings[0]
+		if c.name != "window" {
+			check.False(t, strings.Contains(first.Title, "window"), "%s: %s", c.name, first.Title)
+			continue
+		}
+		check.True(t, strings.Contains(first.Title, "wait 5 round trips of 18ms") && strings.Contains(first.Fix, "WithInitialWindowSize"), "%s: %s", first.Title, first.Fix)
+		check.True(t, first.Predicted != nil && first.Predicted.P50NS.Est > 12e6 && first.Predicted.P50NS.Est < 20e6, "%+v", first.Predicted)
+	}
+}

@@ -142,6 +142,7 @@ const (
 	ContinueWait
 	DialFallback
 	FlowControlWait
+	WindowUpdate
 	BodyWrite
 	BatchInterval
 	Pause

@@ -1,9 +1,13 @@
 package finding
 
 import (
+	"math"
+	"net/netip"
+
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -31,4 +35,53 @@ func flowVerdict(attr *attribution, cand *candidate) Verdict {
 	v.addEvidence(evidenceOf("evidence held-together", held.WithShare, "share", "with", held.With))
 	v.Title, v.Fix = textOf("title flow-control-behind", "site", v.Site, "with", held.With), textOf("fix flow-control-behind", "with", held.With)
 	return v
+}
+
+// rewriteForWindowRounds rewrites a verdict on answers of which the window of HTTP/2 lets through a part in each round trip. The prediction is
+// one round trip for each answer, which a wait for the header may contain. It returns false if they do not come like that, or no connection has so long a round trip.
+func (a *attribution) rewriteForWindowRounds(v *Verdict, cand *candidate, top *causeRoute, calls *queues.PeerCalls) bool {
+	rounds := &calls.WindowRounds
+	if rounds.PerCall < threshold.HalfShare {
+		return false
+	}
+	tripNS, isKnown := a.in.longestRoundTrip()
+	n, left := float64(cand.gain.All.NS)/float64(rounds.RoundNS)*float64(calls.Requests)/float64(calls.Calls), 0.0
+	if rounds.OwnHeader {
+		n++
+	} else {
+		left = 1 / n
+	}
+	if n < 2 || isKnown && 2*tripNS < rounds.RoundNS {
+		return false
+	}
+	v.Title, v.Fix, v.InService = textOf("title window-rounds", "n", words.Figure(math.Round(n)), "time", words.Brief(rounds.RoundNS), "site", v.Site), textOf("fix window-rounds"), true
+	if l := libraryOfRoute(top); l != nil && l.windowAdvice != "" {
+		v.Fix = l.fix(l.windowAdvice)
+	}
+	v.prependEvidence(evidenceOf("evidence window-rounds", rounds.PerCall, "count"), evidenceOf("evidence window-round-trip", rounds.RoundNS, "ns"))
+	if !isKnown {
+		v.doubt(0.65, textOf("phrase doubt-window-rounds"))
+	}
+	v.Gain = cand.gain.scaled(1 - left)
+	v.Share = v.Gain.All.Share
+	v.scaleTo(left)
+	v.ChangeText = textOf("phrase change-one-round")
+	return true
+}
+
+// longestRoundTrip returns the longest of the shortest round trips to peers. It is not known without host samples, nor if a peer is on this
+// host: behind it is perhaps another network.
+func (in *Input) longestRoundTrip() (ns int64, isKnown bool) {
+	if in.Report.Host == nil {
+		return 0, false
+	}
+	for _, peer := range in.Report.Host.Network.Peers {
+		s := firstMatch(in.Report.Host.Network.Sockets, func(s *report.HostSocket) bool { return s.Remote == peer && s.MinRTTNS > 0 })
+		addr, err := netip.ParseAddrPort(peer)
+		if s == nil || err != nil || addr.Addr().Unmap().IsLoopback() {
+			return 0, false
+		}
+		ns = max(ns, s.MinRTTNS)
+	}
+	return ns, ns > 0
 }

@@ -49,8 +49,9 @@ func TestKeptAnswers(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for _, start := range random.Perm(2 * maxAnswers) {
 		answer := interval{int64(start), int64(start) + 10}
-		one.addAnswer(answer)
-		shared[random.IntN(workers)].addAnswer(answer)
+		one.answers = addEarliest(one.answers, answer)
+		worker := &shared[random.IntN(workers)]
+		worker.answers = addEarliest(worker.answers, answer)
 	}
 	merged := new(peerCallSum)
 	for i := range shared {

@@ -59,8 +59,10 @@ type PeerCalls struct {
 	LoadDependence  LoadDependence // of walked requests, like the following
 	Serial          SerialAnswers
 	TickPeriodNS    int64 // see tickPeriodOf
+	WindowRounds    WindowRounds
 	Lock            PeerLock
 	answers         []interval // see peerCallSum
+	shortestNS      int64
 }
 
 // SequentialShare returns the share of the calls that requests make one after the other in the time of all answers there: a
@@ -92,6 +94,9 @@ type peerCallSum struct {
 	checks                               connCheckSum
 	hedges                               hedgeSum
 	answers                              *sample.TopN[interval] // the earliest ones, from a call's wait to the end of the first part of its answer; nil for none
+	roundCount                           int64
+	shortestNS                           int64                  // of the waits for an answer's header, on HTTP/2; 0: none
+	rounds                               *sample.TopN[interval] // see addWindowRound; nil for none
 }
 
 // A repeatSum adds up calls that repeat an earlier one after a pause. The fields are those of PeerCalls.
@@ -132,17 +137,23 @@ func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
 	s.cacheLoads, s.cache = s.cacheLoads+addend.cacheLoads*weight, max(s.cache, addend.cache)
 	s.checks.add(&addend.checks, weight)
 	s.hedges.add(&addend.hedges, weight)
-	for _, answer := range addend.answers.Sorted() {
-		s.addAnswer(answer)
+	s.roundCount += addend.roundCount * weight
+	if s.shortestNS == 0 || addend.shortestNS > 0 && addend.shortestNS < s.shortestNS {
+		s.shortestNS = addend.shortestNS
 	}
+	s.answers = addEarliest(s.answers, addend.answers.Sorted()...)
+	s.rounds = addEarliest(s.rounds, addend.rounds.Sorted()...)
 }
 
-// addAnswer adds the time of one call's answer.
-func (s *peerCallSum) addAnswer(answer interval) {
-	if s.answers == nil {
-		s.answers = sample.New(maxAnswers, func(a, b interval) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end)) })
+// addEarliest adds intervals to the earliest ones, nil for none, and returns these.
+func addEarliest(earliest *sample.TopN[interval], added ...interval) *sample.TopN[interval] {
+	for _, a := range added {
+		if earliest == nil {
+			earliest = sample.New(maxAnswers, func(a, b interval) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end)) })
+		}
+		earliest.Add(a)
 	}
-	s.answers.Add(answer)
+	return earliest
 }
 
 // requestCalls are the calls that one request makes with the same stack.
@@ -202,6 +213,9 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 				wait, previousEnd := &waits[call.wait], calls.waitEnd
 				if call.caller != calls.caller {
 					previousEnd = w.Req.Start
+				}
+				if first < 0 {
+					p.addWindowRound(&calls.peerCallSum, wait)
 				}
 				sent = calls.calls > 0 && call.wait != calls.wait && (p.beginsCall(call.stack) || p.hasSentRequest(call.caller, previousEnd, wait))
 				calls.wait, calls.waitEnd, calls.caller = call.wait, wait.End, call.caller
@@ -283,7 +297,7 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 		stored.add(&sum, w.Weight)
 		for _, a := range p.answerScratch {
 			if a.site == call.site && a.via == call.via {
-				stored.addAnswer(a.interval)
+				stored.answers = addEarliest(stored.answers, a.interval)
 			}
 		}
 	}
@@ -446,9 +460,9 @@ func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 				LaterParts: o.laterParts.waits, AckDelays: o.laterParts.ackDelays, ShortAckDelays: o.laterParts.shortAckDelays, AckDelayNS: o.laterParts.ackDelayNS,
 				SplitCalls: o.splitCalls.calls, SplitDelays: o.splitCalls.delays, SplitDelayNS: o.splitCalls.delayNS,
 				TotalNS: o.totalNS, ConnOpenNS: o.connOpens.ns,
-				ConnOpenRequests: o.connOpens.requests, ConnOpenFunc: sp.Syms.String(o.connOpens.longestFunc), LoadDependence: loadDependenceOf(answers), Serial: serialAnswersOf(answers), TickPeriodNS: tickPeriodOf(answers),
+				ConnOpenRequests: o.connOpens.requests, ConnOpenFunc: sp.Syms.String(o.connOpens.longestFunc), LoadDependence: loadDependenceOf(answers), WindowRounds: windowRoundsOf(o.rounds.Sorted(), float64(o.roundCount)/float64(max(o.calls, 1))), Serial: serialAnswersOf(answers), TickPeriodNS: tickPeriodOf(answers),
 				Repeats: o.repeats.calls, RepeatRequests: o.repeats.requests, RepeatNS: o.repeats.ns, Pause: sp.Site(o.repeats.pause), Transaction: sp.Site(o.repeats.transaction),
-				CacheLoads: o.cacheLoads, Cache: sp.Site(o.cache), Checks: o.checks.requests, CheckNS: o.checks.ns, CheckSite: sp.Site(o.checks.site), Hedges: o.hedges.spell(sp), answers: answers,
+				CacheLoads: o.cacheLoads, Cache: sp.Site(o.cache), Checks: o.checks.requests, CheckNS: o.checks.ns, CheckSite: sp.Site(o.checks.site), Hedges: o.hedges.spell(sp), answers: answers, shortestNS: o.shortestNS,
 			})
 		}
 	}
@@ -456,5 +470,6 @@ func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 		return cmp.Or(cmp.Compare(b.AnswerNS, a.AnswerNS), a.Site.Compare(b.Site), a.Via.Compare(b.Via))
 	})
 	setPeerLocks(out)
+	checkWindowRounds(out)
 	return out
 }

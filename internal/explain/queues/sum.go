@@ -25,6 +25,7 @@
 //	limiters.go     the rate at which a limiter lets requests through
 //	transactions.go transactions during which requests wait for a locked database
 //	heldbodies.go   requests whose bodies wait for HTTP/2's flow control, and what else is sent on that connection
+//	windowrounds.go answers of which a window of HTTP/2 lets through a part in each round trip
 //	heldanswers.go  messages of clients whose answers are written when a timer fires
 //	lateruns.go     goroutines that run late while many requests wait for them
 //
