@@ -270,7 +270,7 @@ func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 	d.gatherLists(g, sc)
 	d.threadLists = nil
 	for _, w := range d.workers {
-		w.pieces, w.tallies = pieceList{}, nil // they have most of the decoder's memory, and until the next generation other work can use it
+		w.pieces = pieceList{} // they have most of the decoder's memory, and until the next generation other work can use it
 	}
 	d.Orphans += orphans
 	d.LateTimes += late

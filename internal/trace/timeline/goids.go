@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/whylate/whylate/internal/explain/entry"
 )
 
 // A goidPage holds the dense numbers of 256 consecutive goroutine ids. The ids of a generation are nearly dense,
@@ -13,23 +15,37 @@ type goidPage [256]atomic.Uint32
 
 // A goids assigns dense numbers, from 1 on, to the goroutine ids of a generation, so that columns can be indexed by them.
 type goids struct {
-	mu    sync.Mutex
+	mu    sync.Mutex    // guards pages, spare and sparse
+	last  atomic.Uint32 // the last number that was assigned
 	pages map[uint64]*goidPage
-	ids   []uint64 // by dense number; ids[0] is unused
 	spare []*goidPage
 	// Sparse ids, which the runtime does not assign, must not cost a page each: beyond maxPages, which is
 	// derived from the size of the generation, they are in a map.
 	maxPages int
 	sparse   map[uint64]uint32
-	// After seal: the pages from number firstPage on, for lookups without a map.
+	// After seal: the ids by dense number, where ids[0] is unused, and the pages from number firstPage on, for lookups without a map.
+	ids       []uint64
 	firstPage uint64
 	pageRow   []*goidPage
 }
 
-// seal prepares lookups after the last assignment: it puts the pages with close ids, which are all except those of the oldest
-// goroutines, into a row that is indexed by page number.
+// seal prepares lookups after the last assignment: it lists the ids by number, and puts the pages with close ids, which are all except
+// those of the oldest goroutines, into a row that is indexed by page number.
 func (t *goids) seal() {
 	keys := slices.Sorted(maps.Keys(t.pages))
+	t.ids = entry.Resize(t.ids, int(t.last.Load())+1)
+	t.ids[0] = 0
+	for _, key := range keys {
+		page := t.pages[key]
+		for i := range page {
+			if number := page[i].Load(); number != 0 {
+				t.ids[number] = key<<8 + uint64(i)
+			}
+		}
+	}
+	for id, number := range t.sparse {
+		t.ids[number] = id
+	}
 	// Use the longest tail of the pages in which at least one number in four is used.
 	i := 0
 	for i < len(keys) && keys[len(keys)-1]-keys[i] > 4*uint64(len(keys)-i)+64 {
@@ -60,8 +76,8 @@ func (t *goids) reset(bytes int64) {
 	if t.pages == nil {
 		t.pages = make(map[uint64]*goidPage)
 	}
-	t.ids = append(t.ids[:0], 0)
-	t.firstPage, t.pageRow = 0, t.pageRow[:0]
+	t.last.Store(0)
+	t.ids, t.firstPage, t.pageRow = t.ids[:0], 0, t.pageRow[:0]
 }
 
 // page returns the page with number key, creating it on demand; nil if there are too many pages.
@@ -80,17 +96,19 @@ func (t *goids) page(key uint64) *goidPage {
 	return p
 }
 
-// assign returns the dense number of an id that belongs to page p, assigning one to a new id.
-func (t *goids) assign(p *goidPage, id uint64) uint32 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if v := p[id&255].Load(); v != 0 {
-		return v
+// pendingNumber is in a page while a worker assigns the number.
+const pendingNumber = ^uint32(0)
+
+// assign returns the dense number of an id, which is in an entry of its page, assigning one to a new id.
+func (t *goids) assign(entry *atomic.Uint32) uint32 {
+	for !entry.CompareAndSwap(0, pendingNumber) {
+		if number := entry.Load(); number != pendingNumber {
+			return number
+		}
 	}
-	v := uint32(len(t.ids))
-	t.ids = appendDoubling(t.ids, id)
-	p[id&255].Store(v)
-	return v
+	number := t.last.Add(1)
+	entry.Store(number)
+	return number
 }
 
 // lookup returns the dense number of a goroutine id; 0 if the generation does not contain it. It must not run concurrently with
@@ -137,8 +155,7 @@ func (t *goids) assignSparse(id uint64) uint32 {
 		if t.sparse == nil {
 			t.sparse = make(map[uint64]uint32)
 		}
-		v = uint32(len(t.ids))
-		t.ids = append(t.ids, id)
+		v = t.last.Add(1)
 		t.sparse[id] = v
 	}
 	return v
@@ -157,8 +174,8 @@ func (w *worker) denseID(id uint64) uint32 {
 		}
 		e.key, e.page = id>>8+1, p
 	}
-	if v := e.page[id&255].Load(); v != 0 {
+	if v := e.page[id&255].Load(); v != 0 && v != pendingNumber {
 		return v
 	}
-	return w.ids.assign(e.page, id)
+	return w.ids.assign(&e.page[id&255])
 }

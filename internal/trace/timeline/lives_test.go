@@ -42,6 +42,7 @@ func TestEachInOrder(t *testing.T) {
 		w.denseID(id)
 		want = append(want, id)
 	}
+	g.ids.seal()
 	slices.Sort(want)
 	var got []uint64
 	g.EachInOrder(func(id uint64, number uint32) {

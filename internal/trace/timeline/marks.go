@@ -20,15 +20,20 @@ type Mark struct {
 // gatherMarks sets g.Marks: the marks (events whose stack has flags) of all threads, ordered by goroutine (counting sort), then
 // by time.
 func (d *Decoder) gatherMarks(g *Gen) {
+	total := 0
+	for _, st := range d.threadLists {
+		total += len(st.marks)
+	}
+	if total == 0 {
+		return
+	}
 	n := len(g.ids.ids)
 	g.markBase = entry.Resize(g.markBase, n+1)
 	clear(g.markBase)
-	total := 0
 	for _, st := range d.threadLists {
 		for i := range st.marks {
 			g.markBase[st.marks[i].g]++
 		}
-		total += len(st.marks)
 	}
 	sum := uint32(0)
 	for i, c := range g.markBase {

@@ -20,17 +20,16 @@ func (d *Decoder) placePieces(g *Gen) {
 	g.startStacks = entry.Resize(g.startStacks, n)
 	clear(g.startStacks)
 	clear(g.slotBase)
-	total := uint32(0)
-	for first := 0; first < n; first += tallyChunk {
-		for _, w := range d.workers {
-			if k := first / tallyChunk; k < len(w.tallies) && w.tallies[k] != nil {
-				for i, tally := range w.tallies[k][:min(n-first, tallyChunk)] {
-					g.slotBase[first+i+1] += tally.count
-					g.startStacks[first+i] = max(g.startStacks[first+i], tally.start)
-				}
+	d.onEachWorker(func(w *worker) {
+		for p := range w.pieces.all() {
+			atomic.AddUint32(&g.slotBase[p.g+1], 1)
+			if p.seq&createdBit != 0 {
+				raise(&g.startStacks[p.g], p.seq&seqMask)
+				p.seq = 0
 			}
 		}
-	}
+	})
+	total := uint32(0)
 	for i := range g.slotBase {
 		total += g.slotBase[i]
 		g.slotBase[i] = total
@@ -40,6 +39,15 @@ func (d *Decoder) placePieces(g *Gen) {
 	g.irregular = irregular
 	if len(irregular) > 0 {
 		d.placeByTime(g, irregular)
+	}
+}
+
+// raise sets *v to at least n.
+func raise(v *uint32, n uint32) {
+	for {
+		if old := atomic.LoadUint32(v); n <= old || atomic.CompareAndSwapUint32(v, old, n) {
+			return
+		}
 	}
 }
 

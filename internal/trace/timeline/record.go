@@ -176,10 +176,15 @@ type ref uint32
 // A piece is one part of a goroutine's life, as a worker found it in a thread's stream: a run, or one event about the goroutine
 // in another goroutine's run.
 type piece struct {
-	g, seq    uint32
+	g, seq    uint32 // of a creation seq is createdBit and the local id of the start function's stack, until placePieces sets it to 0
 	rec       ref
 	ownerBits uint32 // see slot
 }
+
+const (
+	createdBit = 1 << 31
+	seqMask    = createdBit - 1
+)
 
 // pieceChunk is the number of pieces in one allocation. The numbers of pieces differ between workers and from
 // generation to generation; one growing slice for each worker would hold twice as much memory.

@@ -21,7 +21,6 @@ type worker struct {
 	nextWord uint32 // offset of the next free word in slab
 
 	threadLists
-	tallies     []*[tallyChunk]tally // for each dense goroutine; nil without pieces
 	tracked     []trackedStack
 	trackedOpen bool // the next event of the run may extend the last element of tracked
 	pageCache   [512]struct {
@@ -68,12 +67,6 @@ func (f *threadLists) reset() {
 	}
 }
 
-// A tally counts the pieces of a goroutine. start is the local stack id of its start function if it was created, else 0.
-type tally struct{ count, start uint32 }
-
-// tallyChunk is the number of tallies in one allocation: a growing list would take up to twice as much memory.
-const tallyChunk = 1 << 12
-
 // beginGeneration prepares the worker to decode streams of generation g. flags has the stack flags by local stack id, layout
 // the format of records. Memory of the worker's last generation is reused.
 func (w *worker) beginGeneration(g *Gen, flags []uint8, layout layout) {
@@ -83,7 +76,6 @@ func (w *worker) beginGeneration(g *Gen, flags []uint8, layout layout) {
 		w.tracked = trackedMemory[w.id][:0] // reuse the memory of an earlier generation
 	}
 	w.reset()
-	w.tallies = nil
 	clear(w.pageCache[:])
 	w.events, w.last, w.orphans, w.lateTimes, w.unknownTypes = 0, 0, 0, 0, 0
 }
@@ -171,8 +163,8 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 			rec := ref(slabID | n)
 			switch ev := tracefmt.EventType(typ); ev {
 			case tracefmt.EvGoStart:
-				cur, curSeq = w.denseID(x), uint32(y)
-				run = w.addPiece(cur, uint32(y), rec, 0)
+				cur, curSeq = w.denseID(x), uint32(y)&seqMask
+				run = w.addPiece(cur, curSeq, rec, 0)
 				words[n] = w.encodeRecord(head, tooLate, t, uint64(cur), 0)
 				n++
 			case tracefmt.EvGoUnblock:
@@ -181,7 +173,7 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 				if cur == 0 {
 					waker = noWaker | uint32(min(z, 1))
 				}
-				w.addPiece(g, uint32(y), rec, waker)
+				w.addPiece(g, uint32(y)&seqMask, rec, waker)
 				if cur != 0 && z < nStack && flags[z] != 0 {
 					w.storeFlagged(cur, flags[z], ev, t, run, uint32(z))
 				}
@@ -236,9 +228,7 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 				}
 			case tracefmt.EvGoCreate, tracefmt.EvGoCreateBlocked:
 				g := w.denseID(x)
-				w.addPiece(g, 0, rec, cur)
-				tally := w.tallyOf(g)
-				tally.start = max(tally.start, uint32(y))
+				w.addPiece(g, createdBit|uint32(y), rec, cur)
 				if z < nStack && flags[z] != 0 && cur != 0 {
 					w.storeFlagged(cur, flags[z], ev, t, run, uint32(z))
 				}
@@ -286,11 +276,11 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 					words[n] = w.encodeRecord(head, tooLate, t, uint64(g), 0)
 					n++
 				}
-				run = w.addPiece(g, uint32(y), ref(slabID|n), 0)
+				run = w.addPiece(g, uint32(y)&seqMask, ref(slabID|n), 0)
 				head = uint64(t)>>(unit&63)<<tickShift | uint64(kindSwitched)<<kindShift
 				words[n] = w.encodeRecord(head, tooLate, t, uint64(cur), 0)
 				n++
-				cur, curSeq = g, uint32(y)
+				cur, curSeq = g, uint32(y)&seqMask
 			case tracefmt.EvProcStart:
 				curP, pSeq = uint32(x), uint32(y)
 				w.procs = append(w.procs, ProcEvent{base + t, m, curP, pSeq, ProcTaken})
@@ -392,25 +382,7 @@ func (w *worker) addPiece(g, seq uint32, rec ref, ownerBits uint32) *piece {
 	l.end++
 	p := &l.chunks[len(l.chunks)-1][k]
 	*p = piece{g, seq, rec, ownerBits}
-	w.tallyOf(g).count++
 	return p
-}
-
-// tallyOf returns the tally of goroutine number g.
-func (w *worker) tallyOf(g uint32) *tally {
-	k := int(g / tallyChunk)
-	if k >= len(w.tallies) || w.tallies[k] == nil {
-		w.addTallies(k)
-	}
-	return &w.tallies[k][g%tallyChunk]
-}
-
-// addTallies adds chunk number k of the tallies.
-func (w *worker) addTallies(k int) {
-	for len(w.tallies) <= k {
-		w.tallies = append(w.tallies, nil)
-	}
-	w.tallies[k] = new([tallyChunk]tally)
 }
 
 // readNumbers reads n varints from b[i:] into v, and sets the rest of v to 0. It returns the index after the last one. b must
