@@ -284,7 +284,7 @@ func (a *attribution) candidateKeyOf(c *report.Cause, via []report.Via) candidat
 	}
 	switch code := report.RuleCode(""); c.Cause {
 	case report.CauseSleep:
-		if call := a.hedgedCall(c); call != nil {
+		if call := a.hedgedCall(waitSite); call != nil {
 			return candidateKey{code: report.RuleSlowPeer, causeSite: causeSiteOf(call)}
 		}
 		if a.fixedSleeps[c.Site.Key()] {

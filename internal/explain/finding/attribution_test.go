@@ -98,6 +98,18 @@ func findingTexts(found []report.Finding) []string {
 	return out
 }
 
+// TestHedgedCall: requests make the same call again when a wheel of timers ends their wait. That time is the first answer's.
+func TestHedgedCall(t *testing.T) {
+	causes := []report.Cause{
+		{Cause: "network", Kind: "outbound", Site: site("ask@5"), Via: via("select free@3"), TotalNS: ms(1000)},
+		{Cause: "sleep", Site: site("turn@9"), Via: via("select free@3"), TotalNS: ms(900)}}
+	for _, c := range []struct{ waitsAt, want string }{{"free@3", "[WL2005 ask@5 1.00]"}, {"other@3", "[WL2001 turn@9 0.47 WL2005 ask@5 0.53]"}} {
+		in := &Input{Report: oneGroup(slices.Clone(causes)...)}
+		in.PeerCalls = map[string][]queues.PeerCalls{"g": {{Site: site("ask@5"), Hedges: queues.Hedges{Requests: 5, Calls: 5, Pause: site(c.waitsAt)}}}}
+		check.Equal(t, fmt.Sprint(findingTexts(findAll(t, in, rulesWithPrefix("WL2")))), c.want, "a call again after the wait at %s", c.waitsAt)
+	}
+}
+
 func TestWaitingRules(t *testing.T) {
 	// service describes goroutines at a site: the share of their time in other requests, the requests that wait for one, and
 	// those it serves at once.

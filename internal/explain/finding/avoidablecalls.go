@@ -125,10 +125,10 @@ func (a *attribution) rewriteForHedges(v *Verdict, cand *candidate, calls *queue
 	return true
 }
 
-// hedgedCall returns the cause of the call for whose answer requests wait at the site of a cause, until they make the same call again; nil
-// if they make none there. The time is that of the answer.
-func (a *attribution) hedgedCall(pause *report.Cause) *report.Cause {
-	calls := firstMatch(a.in.PeerCalls[a.group.ID], func(o *queues.PeerCalls) bool { return o.Hedges.Calls > 0 && o.Hedges.Pause.Matches(pause.Site) })
+// hedgedCall returns the cause of the call for whose answer requests wait at a site, until they make the same call again; nil if they make
+// none there. The time is that of the answer.
+func (a *attribution) hedgedCall(pause *report.Site) *report.Cause {
+	calls := firstMatch(a.in.PeerCalls[a.group.ID], func(o *queues.PeerCalls) bool { return o.Hedges.Calls > 0 && o.Hedges.Pause.Matches(pause) })
 	if calls == nil {
 		return nil
 	}

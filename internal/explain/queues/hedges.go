@@ -37,8 +37,8 @@ func (s *hedgeSum) spell(sp *spell.Speller) Hedges {
 }
 
 // findHedges finds the hedges of the call whose answer ended a wait on a request's path: the waiter started the goroutine that ended
-// the wait, and others with the same statement, each after a timer had ended its select. An earlier one was then under way, and at least
-// one of them still waits when the first answer comes: else the request waits for all of them. The sum is empty if there are none.
+// the wait, and others in the same function, each after a timer had ended its select. An earlier one was then under way, and at least one
+// of them still waits in the same call when the first answer comes: else the request waits for all of them. The sum is empty if there are none.
 func (p *workerSum) findHedges(w *path.WalkResult, wait *critpath.FollowedWait) (sum hedgeSum) {
 	win := p.stage.Win
 	winner, ok := win.BirthBefore(wait.Waker, wait.End)
@@ -50,11 +50,11 @@ func (p *workerSum) findHedges(w *path.WalkResult, wait *critpath.FollowedWait) 
 		if children++; children > 4*maxRequestWaits {
 			return false
 		}
-		if birth, ok := win.BirthBefore(child, born+1); !ok || birth.Stack != winner.Stack {
+		if birth, ok := win.BirthBefore(child, born+1); !ok || birth.Stack != winner.Stack && !p.isInSameFunction(birth.Stack, winner.Stack) {
 			return true
 		}
 		count++
-		othersWait = othersWait || child != wait.Waker && p.waitsAt(child, wait.End)
+		othersWait = othersWait || child != wait.Waker && p.isInFunctionOf(p.waitAt(child, wait.End), p.stage.Syms.Stack(wait.WakerStack), 1)
 		if count == 1 {
 			first = born
 		} else if pause := p.timerBefore(wait.G, latest, born); pause != 0 {
@@ -73,21 +73,42 @@ func (p *workerSum) findHedges(w *path.WalkResult, wait *critpath.FollowedWait) 
 	return sum
 }
 
-// waitsAt reports whether a goroutine waits at a time.
-func (p *workerSum) waitsAt(g uint64, time int64) bool {
-	p.spans = p.stage.Win.SpansCoarse(g, time, time+1, p.spans[:0])
-	return len(p.spans) > 0 && p.spans[0].State == timeline.Waiting
+// isInSameFunction reports whether two stacks differ only in their lines. Functions of the standard library do not count: net.Dialer dials the
+// addresses of one host after the other.
+func (p *workerSum) isInSameFunction(first, second tracefmt.StackID) bool {
+	frames := p.withoutStdlib(first)
+	return len(frames) == len(p.stage.Syms.Stack(first)) && len(frames) == len(p.stage.Syms.Stack(second)) && p.isInFunctionOf(frames, p.stage.Syms.Stack(second), len(frames))
 }
 
-// timerBefore returns the stack of a goroutine's latest wait in [from, to), if that is a select that a timer ended; else 0.
+// waitAt returns the stack of a goroutine that waits at a time, nil if it does not.
+func (p *workerSum) waitAt(g uint64, time int64) []tracefmt.FrameID {
+	if p.spans = p.stage.Win.SpansCoarse(g, time, time+1, p.spans[:0]); len(p.spans) > 0 && p.spans[0].State == timeline.Waiting {
+		return p.stage.Syms.Stack(p.spans[0].Stack)
+	}
+	return nil
+}
+
+// timerBefore returns the stack of a goroutine's latest wait in [from, to), if that is a select that a timer ended, or a goroutine that keeps
+// many timers by a ticker, as a timing wheel does; else 0. If a tick is half of the wait or more, the wait is for the tick.
 func (p *workerSum) timerBefore(g uint64, from, to int64) (stack tracefmt.StackID) {
 	p.spans = p.stage.Win.SpansCoarse(g, from, to, p.spans[:0])
 	for i := range p.spans {
 		if span := &p.spans[i]; span.State == timeline.Waiting && span.Start >= from {
-			if stack = 0; span.Woken && span.Waker == 0 && p.stage.Syms.String(span.Reason) == "select" {
+			isSelect := span.Woken && p.stage.Syms.String(span.Reason) == "select"
+			if stack = 0; isSelect && (span.Waker == 0 || p.isKeptByTicks(span)) {
 				stack = span.Stack
 			}
 		}
 	}
 	return stack
+}
+
+// isKeptByTicks reports whether the goroutine that ended a wait had itself waited for a timer just before, for less than half of that wait.
+func (p *workerSum) isKeptByTicks(wait *timeline.Span) (ok bool) {
+	for _, span := range p.stage.Win.SpansCoarse(wait.Waker, wait.Start, wait.End, nil) {
+		if span.State == timeline.Waiting && span.End <= wait.End {
+			ok = span.Woken && span.Waker == 0 && 2*(span.End-span.Start) < wait.End-wait.Start
+		}
+	}
+	return ok
 }

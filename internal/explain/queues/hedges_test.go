@@ -12,20 +12,24 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// TestHedges: a goroutine starts another call each time a timer ends its select, and continues with the first answer. It is no hedge if
-// another goroutine ends the select, if the other calls have ended, or if another statement starts them.
+// TestHedges: a goroutine starts another call each time a timer ends its select, or a goroutine that itself waits for short ticks, and continues
+// with the first answer. It is no hedge if another goroutine ends the select, if the other calls have ended, or if another function starts them.
 func TestHedges(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		waker      uint64 // of the first select; 0: a timer
+		tick       int64  // for how long that goroutine waits for a ticker before; 0: for none
 		start      string // the statement of the second call
 		firstEnded bool
 		want       hedgeSum
 	}{
-		{"after a delay", 0, "main.ask:7", false, hedgeSum{requests: 1, calls: 1, delayNS: 8000, answerNS: 19800}},
-		{"after a result", 4, "main.ask:7", false, hedgeSum{}},
-		{"another statement", 0, "main.ask:9", false, hedgeSum{}},
-		{"for the last answer", 0, "main.ask:7", true, hedgeSum{}},
+		{"after a delay", 0, 0, "main.ask:7", false, hedgeSum{requests: 1, calls: 1, delayNS: 8000, answerNS: 19800}},
+		{"after some ticks", 4, 1000, "main.ask:7", false, hedgeSum{requests: 1, calls: 1, delayNS: 8000, answerNS: 19800}},
+		{"after a tick", 4, 4000, "main.ask:7", false, hedgeSum{}},
+		{"after a result", 4, 0, "main.ask:7", false, hedgeSum{}},
+		{"another statement", 0, 0, "main.ask:9", false, hedgeSum{requests: 1, calls: 1, delayNS: 8000, answerNS: 19800}},
+		{"another function", 0, 0, "main.other:9", false, hedgeSum{}},
+		{"for the last answer", 0, 0, "main.ask:7", true, hedgeSum{}},
 	} {
 		win, symbols := timelinetest.BuildWindow(t, func(b *tracetext.Builder) {
 			asker, timer := b.Thread(1), b.Thread()
@@ -37,6 +41,11 @@ func TestHedges(t *testing.T) {
 			asker.Block(2000, "select", "runtime.selectgo", "main.ask:8")
 			idle.Start(2000, 2)
 			idle.Block(3000, "select", "runtime.selectgo", "main.call:3")
+			if c.tick != 0 {
+				timer.Block(7900-c.tick, "chan receive", "runtime.chanrecv1", "main.wheel")
+				b.Thread().Unblock(7900, c.waker)
+				timer.Start(7950, c.waker)
+			}
 			timer.Unblock(8000, 1)
 			asker.Start(8500, 1)
 			asker.Create(9000, 3, "main.call", c.start)
@@ -55,11 +64,12 @@ func TestHedges(t *testing.T) {
 			asker.Start(22000, 1)
 			asker.Block(23000, "select", "runtime.selectgo", "main.idle")
 		})
+		ending := addStack(symbols, "runtime.chansend1", "main.call")
 		syms := symbols.Snapshot()
 		p := New().NewAdder(path.New(win, &syms, path.Options{})).(*workerSum)
 		p.stage.Sites = cause.NewSites(&syms)
 		const origin = tracetext.Origin
-		got := p.findHedges(&path.WalkResult{Req: &request.Request{G: 1, Start: origin}}, &critpath.FollowedWait{G: 1, Waker: 3, Start: origin + 10000, End: origin + 20800})
+		got := p.findHedges(&path.WalkResult{Req: &request.Request{G: 1, Start: origin}}, &critpath.FollowedWait{G: 1, Waker: 3, Start: origin + 10000, End: origin + 20800, WakerStack: ending})
 		check.Equal(t, got.pause != 0, c.want.calls > 0, "%s: where it waits", c.name)
 		got.pause = 0
 		check.Equal(t, got, c.want, "%s", c.name)
