@@ -136,3 +136,73 @@ func TestWindowRounds(t *testing.T) {
 		check.True(t, first.Predicted != nil && first.Predicted.P50NS.Est > 12e6 && first.Predicted.P50NS.Est < 20e6, "%+v", first.Predicted)
 	}
 }
+
+// TestHeldAnswer: the answers of main.item wait until the client allows more bytes, before any part of them is sent, because it reads an answer of
+// main.export on the same connection slowly; or the server writes a part of them at once. It fails if the report calls only the client slow, or
+// blames main.export although a part is sent.
+func TestHeldAnswer(t *testing.T) {
+	const reader, serve, export, h2 = uint64(20), uint64(21), uint64(22), "net/http.(*http2serverConn)."
+	handler := func(line string) []string {
+		return []string{"runtime.selectgo", h2 + "writeDataFromHandler", "net/http.(*http2responseWriterState).writeChunk", "net/http.(*http2responseWriter).Write", line, "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", h2 + "runHandler"}
+	}
+	read := []string{"internal/poll.runtime_pollWait", "net.(*conn).Read", "net/http.(*http2Framer).ReadFrame", h2 + "readFrames"}
+	loop := []string{"runtime.selectgo", h2 + "serve", "net/http.(*conn).serve"}
+	write := []string{"syscall.write", "net.(*conn).Write", "net/http.(*http2bufferedWriter).Write", "net/http.(*http2Framer).endWrite", h2 + "writeFrameAsync"}
+	begin := []string{h2 + "scheduleHandler", h2 + "serve", "net/http.(*conn).serve"}
+	for _, sent := range []bool{false, true} {
+		s := newServer()
+		s.builder.Waiting(reader)
+		s.builder.Waiting(serve)
+		s.wake(ms, reader)
+		s.thread.Unblock(ms+2*us, serve, h2+"readFrames")
+		s.thread.Block(ms+3*us, "network", read...)
+		s.thread.Start(ms+4*us, serve)
+		s.thread.Create(ms+5*us, export, h2+"runHandler", begin...)
+		s.thread.Block(ms+6*us, "select", loop...)
+		s.thread.Start(ms+7*us, export)
+		s.thread.Block(ms+8*us, "select", handler("main.export@/src/main.go:40")...)
+		for clock := int64(10 * ms); clock < 400*ms; clock += 10 * ms {
+			item, writer := uint64(clock), uint64(clock)+1
+			s.wake(clock, reader)
+			s.thread.Unblock(clock+2*us, serve, h2+"readFrames")
+			s.thread.Block(clock+3*us, "network", read...)
+			s.thread.Start(clock+4*us, serve)
+			s.thread.Create(clock+5*us, item, h2+"runHandler", begin...)
+			s.thread.Block(clock+6*us, "select", loop...)
+			s.thread.Start(clock+7*us, item)
+			s.thread.Unblock(clock+8*us, serve, append([]string{h2 + "writeFrameFromHandler"}, handler("main.item@/src/main.go:20")[1:]...)...)
+			s.thread.Block(clock+9*us, "select", handler("main.item@/src/main.go:20")...)
+			s.thread.Start(clock+10*us, serve)
+			if sent {
+				s.thread.Create(clock+11*us, writer, h2+"writeFrameAsync", h2+"startFrameWrite", h2+"serve", "net/http.(*conn).serve")
+			}
+			s.thread.Block(clock+12*us, "select", loop...)
+			if sent {
+				s.thread.Start(clock+13*us, writer)
+				s.thread.Syscall(clock+14*us, write...)
+				s.thread.SyscallEnd(clock + 15*us)
+				s.thread.Destroy(clock + 16*us)
+			}
+			s.wake(clock+5*ms, reader)
+			s.thread.Unblock(clock+5*ms+2*us, serve, h2+"readFrames")
+			s.thread.Block(clock+5*ms+3*us, "network", read...)
+			s.thread.Start(clock+5*ms+4*us, serve)
+			s.thread.Unblock(clock+5*ms+5*us, export, h2+"wroteFrame", h2+"serve", "net/http.(*conn).serve")
+			s.thread.Unblock(clock+5*ms+6*us, item, h2+"wroteFrame", h2+"serve", "net/http.(*conn).serve")
+			s.thread.Block(clock+5*ms+7*us, "select", loop...)
+			s.thread.Start(clock+5*ms+8*us, export)
+			s.thread.Block(clock+5*ms+9*us, "select", handler("main.export@/src/main.go:40")...)
+			s.thread.Start(clock+5*ms+10*us, item)
+			s.thread.Destroy(clock + 5*ms + 11*us)
+		}
+		rep := s.explain(t)
+		must.True(t, len(rep.Findings) != 0, "no findings")
+		first := rep.Findings[0]
+		if sent {
+			check.True(t, strings.Contains(first.Title, "waits for its client to read the answer"), "%s: %s", first.Title, first.Fix)
+		} else {
+			check.True(t, strings.Contains(first.Title, "which main.export (main.go:40) uses up, at main.item (main.go:20)") && strings.Contains(first.Fix, "address of its own"), "%s: %s", first.Title, first.Fix)
+			check.True(t, first.Predicted != nil && first.Predicted.P50NS.Est < 1e6, "%+v", first.Predicted)
+		}
+	}
+}

@@ -143,6 +143,7 @@ const (
 	DialFallback
 	FlowControlWait
 	WindowUpdate
+	FrameWrite
 	BodyWrite
 	BatchInterval
 	Pause

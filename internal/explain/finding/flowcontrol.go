@@ -22,8 +22,8 @@ func flowVerdict(attr *attribution, cand *candidate) Verdict {
 	v.Changes = []predict.Change{predict.Remove(report.CauseNetwork, predict.SiteText(top.Site.LineKey().Site(), report.CauseNetwork))}
 	v.Title, v.Fix, v.ChangeText = textOf("title flow-control", "site", v.Site), textOf("fix flow-control"), textOf("phrase change-no-flow-control")
 	attr.addSlowMean(&v, "evidence slow-wait-on", cand, top, top.via)
-	held := firstMatch(attr.in.HeldBodies, func(h *queues.HeldBody) bool { return len(top.via) > 0 && h.Site.Matches(top.via[0].Site) })
-	if held == nil || held.FirstShare < threshold.HalfShare {
+	held := attr.heldFirstBodyAt(top)
+	if held == nil {
 		return v
 	}
 	v.InService = true // it can send over other connections
@@ -37,6 +37,31 @@ func flowVerdict(attr *attribution, cand *candidate) Verdict {
 	return v
 }
 
+// heldFirstBodyAt returns the waits at a route for flow control, if most of their time is before any part of a body is sent; else nil.
+func (a *attribution) heldFirstBodyAt(route *causeRoute) *queues.HeldBody {
+	return firstMatch(a.in.HeldBodies, func(h *queues.HeldBody) bool {
+		return len(route.via) > 0 && h.Site.Matches(route.via[0].Site) && h.FirstShare >= threshold.HalfShare
+	})
+}
+
+// rewriteForHeldAnswer rewrites a verdict on answers of which no part is sent until the client allows more bytes: other answers
+// have used up the window of its connection. It returns false if parts of them are sent before.
+func (a *attribution) rewriteForHeldAnswer(v *Verdict, top *causeRoute) bool {
+	held := a.heldFirstBodyAt(top)
+	if held == nil {
+		return false
+	}
+	v.InService = true // it can send the others over other connections, or less of them
+	v.addEvidence(evidenceOf("evidence answer-unsent", held.FirstShare, "share"))
+	if held.With == nil || held.WithShare < threshold.MajorShare {
+		v.Title, v.Fix = textOf("title answer-held", "site", v.Site), textOf("fix answer-held")
+		return true
+	}
+	v.addEvidence(evidenceOf("evidence answers-held-together", held.WithShare, "share", "with", held.With))
+	v.Title, v.Fix = textOf("title answer-held-behind", "site", v.Site, "with", held.With), textOf("fix answer-held-behind", "with", held.With)
+	return true
+}
+
 // rewriteForWindowRounds rewrites a verdict on answers of which the window of HTTP/2 lets through a part in each round trip. The prediction is
 // one round trip for each answer, which a wait for the header may contain. It returns false if they do not come like that, or no connection has so long a round trip.
 func (a *attribution) rewriteForWindowRounds(v *Verdict, cand *candidate, top *causeRoute, calls *queues.PeerCalls) bool {
@@ -45,11 +70,11 @@ func (a *attribution) rewriteForWindowRounds(v *Verdict, cand *candidate, top *c
 		return false
 	}
 	tripNS, isKnown := a.in.longestRoundTrip()
-	n, left := float64(cand.gain.All.NS)/float64(rounds.RoundNS)*float64(calls.Requests)/float64(calls.Calls), 0.0
+	n, remainingShare := float64(cand.gain.All.NS)/float64(rounds.RoundNS)*float64(calls.Requests)/float64(calls.Calls), 0.0
 	if rounds.OwnHeader {
 		n++
 	} else {
-		left = 1 / n
+		remainingShare = 1 / n
 	}
 	if n < 2 || isKnown && 2*tripNS < rounds.RoundNS {
 		return false
@@ -62,9 +87,9 @@ func (a *attribution) rewriteForWindowRounds(v *Verdict, cand *candidate, top *c
 	if !isKnown {
 		v.doubt(0.65, textOf("phrase doubt-window-rounds"))
 	}
-	v.Gain = cand.gain.scaled(1 - left)
+	v.Gain = cand.gain.scaled(1 - remainingShare)
 	v.Share = v.Gain.All.Share
-	v.scaleTo(left)
+	v.scaleTo(remainingShare)
 	v.ChangeText = textOf("phrase change-one-round")
 	return true
 }

@@ -69,8 +69,9 @@ func (a *attribution) findLongPolls() {
 		case len(r.Via) > 0 && r.Via[0].Site != nil && isHandoverWait(r.Via[0].Wait):
 			wait := waitKeyOf(&r.Via[0])
 			slotWaits := a.in.slotWaitsAt(wait)
-			// A library's timer (a batch's, a polling interval) delays what it does for these requests; it is no event.
-			if isSlotPool(slotWaits) || isSemaphoreWait(wait) || cause.Cause == report.CauseSleep && cause.Site.Module != "" {
+			// A library's timer (a batch's, a polling interval) delays its work for these requests; it is no event. Neither is a client that
+			// reads.
+			if isSlotPool(slotWaits) || isFlowControlWait(&causeRoute{Cause: cause, via: r.Via}) || isSemaphoreWait(wait) || cause.Cause == report.CauseSleep && cause.Site.Module != "" {
 				continue
 			}
 			poll := pollAt(r.Via[0].Site)

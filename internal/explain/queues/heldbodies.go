@@ -14,7 +14,8 @@ import (
 )
 
 // On a connection of HTTP/2, a peer allows a number of bytes for each request and one for all of them together. A request that has
-// sent nothing of its body and must wait cannot have used its own: others have used that of the connection. The reader of the
+// sent nothing of its body and must wait cannot have used its own: others have used that of the connection. The same holds for a server's
+// answers. The reader of the
 // connection wakes all that wait there when the peer allows more (sync.Cond.Broadcast), so those woken together share it.
 
 // senderLines are the sites at which the goroutine that sends a request was created, then its creator, and so on; 0 where no stack
@@ -37,31 +38,96 @@ func (s *heldBodySum) plus(addend *heldBodySum) *heldBodySum {
 	return s
 }
 
-// addHeldBodies records the waits of a request for flow control.
+// addHeldBodies records the waits of a request for flow control: until the body of a call to a peer is sent, or the body of its answer.
 func (p *workerSum) addHeldBodies(w *path.WalkResult, waits []critpath.FollowedWait) {
+	answer, isFirst := int32(-1), false // the latest wait of a handler, and whether it had sent nothing before
 	for i := range w.Steps {
 		step := &w.Steps[i]
-		if step.Kind != critpath.FlowControl {
-			continue
-		}
 		if step.FollowedWait < 0 {
 			continue // no request waits for it
 		}
-		line := p.stage.Sites.SiteOf(waits[outermostWait(waits, step.FollowedWait)].Stack)
-		sum := p.heldBodies[line]
+		outermost := outermostWait(waits, step.FollowedWait)
+		wait := &waits[outermost]
+		var with []senderLines
+		switch {
+		case step.Kind == critpath.FlowControl:
+			isFirst, with = !p.hasSentBody(step.G, step.Start), p.wokenTogether(step.G, step.End)
+		case !step.Inbound || !p.stage.Sites.HasRole(step.Stack, knowledge.HTTP2Reader) || !p.isHeldAnswer(wait.Stack):
+			continue
+		case outermost != answer:
+			answer, isFirst, with = outermost, !p.hasSentAnswer(wait, step.End), p.heldAnswersWith(wait)
+		}
+		sum := p.heldBodies[p.stage.Sites.SiteOf(wait.Stack)]
 		if sum == nil {
 			sum = &heldBodySum{with: make(map[senderLines]int64)}
-			p.heldBodies[line] = sum
+			p.heldBodies[p.stage.Sites.SiteOf(wait.Stack)] = sum
 		}
 		ns := (step.End - step.Start) * w.Weight
-		sum.waits, sum.ns = sum.waits+w.Weight, sum.ns+ns
-		if !p.hasSentBody(step.G, step.Start) {
+		sum.ns += ns
+		if step.Kind == critpath.FlowControl || with != nil {
+			sum.waits += w.Weight
+		}
+		if isFirst {
 			sum.firstNS += ns
 		}
-		for _, other := range p.wokenTogether(step.G, step.End) {
+		for _, other := range with {
 			sum.with[other] += w.Weight
 		}
 	}
+}
+
+// isHeldAnswer reports whether a handler with this stack waits until its HTTP/2 server has sent a part of its answer.
+func (p *workerSum) isHeldAnswer(stack tracefmt.StackID) bool {
+	return p.stage.Sites.HasRole(stack, knowledge.FlowControlWait) && p.stage.Sites.HasRole(stack, knowledge.HTTP2Stream)
+}
+
+// hasSentAnswer reports whether a part of the answer of the handler that waits was sent before an instant: after an earlier wait, or in this
+// one, by a goroutine that the server starts to write a frame. A frame of another answer looks the same.
+func (p *workerSum) hasSentAnswer(wait *critpath.FollowedWait, before int64) (sent bool) {
+	birth, ok := p.stage.Win.BirthBefore(wait.G, wait.Start)
+	if !ok {
+		return true
+	}
+	p.spans = p.stage.Win.Spans(wait.G, birth.Time, wait.Start, p.spans[:0])
+	if slices.ContainsFunc(p.spans, func(s timeline.Span) bool { return s.State == timeline.Waiting && p.isHeldAnswer(s.Stack) }) {
+		return true
+	}
+	p.stage.Win.Children(wait.Waker, wait.Start-maxHandoverNS, before, func(child uint64, birthTime int64) bool {
+		if p.stage.Sites.HasRole(p.stage.Win.StartOf(child, birthTime), knowledge.ClientWait) {
+			p.spans = p.stage.Win.SpansCoarse(child, birthTime, wait.End, p.spans[:0])
+			isAlive := slices.ContainsFunc(p.spans, func(s timeline.Span) bool { return s.State != timeline.NotAlive && s.End > wait.Start })
+			sent = isAlive && slices.ContainsFunc(p.spans, func(s timeline.Span) bool {
+				return s.State == timeline.Syscall && p.stage.Sites.HasRole(s.Stack, knowledge.FrameWrite)
+			})
+		}
+		return !sent
+	})
+	return sent
+}
+
+// maxBurstNS is how long a server sends parts of answers after the client has allowed more bytes.
+const maxBurstNS = 1e6
+
+// heldAnswersWith returns the lines of the handlers that wait at the same time as another one until the same server has sent a part of their
+// answers, after an earlier part.
+func (p *workerSum) heldAnswersWith(wait *critpath.FollowedWait) []senderLines {
+	lines := []senderLines{}
+	p.stage.Win.EachWake(wait.Waker, wait.Start, wait.End+maxBurstNS, func(woken timeline.WokenGoroutine, _ tracefmt.StackID) bool {
+		if woken.G == wait.G {
+			return true
+		}
+		p.spans = p.stage.Win.Spans(woken.G, woken.Time-1, woken.Time, p.spans[:0])
+		if len(p.spans) == 0 || p.spans[0].State != timeline.Waiting || p.spans[0].Start >= wait.End || !p.isHeldAnswer(p.spans[0].Stack) {
+			return true
+		}
+		line, start := senderLines{p.stage.Sites.SiteOf(p.spans[0].Stack)}, p.spans[0].Start
+		p.spans = p.stage.Win.Spans(woken.G, start-maxHandoverNS, start, p.spans[:0])
+		if !slices.Contains(lines, line) && slices.ContainsFunc(p.spans, func(s timeline.Span) bool { return s.State == timeline.Waiting && p.isHeldAnswer(s.Stack) }) {
+			lines = append(lines, line)
+		}
+		return true
+	})
+	return lines
 }
 
 // hasSentBody reports whether the goroutine that sends a request has written a part of its body before a time.
