@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . .ci/need.sh
-need xz xz-utils && need jq jq && need zsh zsh && need fish fish && need man man-db && need mandoc mandoc && need rpm rpm && need unzip unzip && need ruby ruby &&
+need jq jq && need zsh zsh && need fish fish && need man man-db && need mandoc mandoc && need rpm rpm && need unzip unzip && need ruby ruby &&
 	need strace strace && { [ -e /usr/share/bash-completion/bash_completion ] || apt-get install -y -qq --no-install-recommends bash-completion >/dev/null; }
 version=0.0.1-rehearsal
 tag=v$version
@@ -28,7 +28,7 @@ go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 .github/workflows/*.ym
 GOBIN=$tmp/tools go install "github.com/google/go-containerregistry/cmd/"{registry,crane}"@$registry"
 
 git clone -q --no-hardlinks . "$tmp/clone"
-xz -dc lab/recordings/field/sql-pool.whylate.xz >"$tmp/x.whylate"
+go run ./lab/recordings -unpack lab/recordings/field/sql-pool.whylate.xz >"$tmp/x.whylate"
 cd "$tmp/clone"
 git config user.name rehearsal
 git config user.email rehearsal@example.org

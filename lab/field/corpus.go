@@ -1,11 +1,9 @@
 package main
 
 import (
-	"archive/zip"
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +19,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/experiment/load"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
@@ -497,57 +494,11 @@ func traceTimes(ctx context.Context, whylate, recording string) (from, to time.T
 	return *r.Input.Start, r.Input.Start.Add(time.Duration(r.Input.DurationNS)), nil
 }
 
-// storePacked stores a recording without internal compression and compresses the whole file.
+// storePacked stores a recording.
 func storePacked(f *testprog.FieldCase, recording, dir string) error {
 	data, err := os.ReadFile(recording)
 	if err != nil {
 		return err
 	}
-	if data, err = storeUncompressed(data); err != nil {
-		return err
-	}
 	return f.WriteRecording(dir, data)
-}
-
-// storeUncompressed rewrites a recording with uncompressed entries.
-func storeUncompressed(data []byte) ([]byte, error) {
-	in, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		return nil, err
-	}
-	var b bytes.Buffer
-	out := zip.NewWriter(&b)
-	for _, f := range in.File {
-		r, err := f.Open()
-		if err != nil {
-			return nil, err
-		}
-		data, err := io.ReadAll(r)
-		r.Close()
-		if err != nil {
-			return nil, err
-		}
-		if f.Name == bundle.NameMeta {
-			data = compact(data)
-		}
-		w, err := out.CreateHeader(&zip.FileHeader{Name: f.Name, Method: zip.Store, Modified: f.Modified})
-		if err != nil {
-			return nil, err
-		}
-		if _, err := w.Write(data); err != nil {
-			return nil, err
-		}
-	}
-	if err := out.Close(); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), nil
-}
-
-func compact(data []byte) []byte {
-	var b bytes.Buffer
-	if json.Compact(&b, data) != nil {
-		return data
-	}
-	return b.Bytes()
 }

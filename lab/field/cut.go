@@ -12,7 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// cut returns a recording of n generations after the first from, packed as the corpus packs recordings.
+// cut returns a recording of n generations after the first from.
 func cut(recording []byte, from, n int) ([]byte, error) {
 	in, err := bundle.New(bytes.NewReader(recording), int64(len(recording)))
 	if err != nil {
@@ -38,7 +38,7 @@ func cut(recording []byte, from, n int) ([]byte, error) {
 	if _, err := rewrite.Cut(&b, &rewrite.Source{Name: "the recording", Trace: trace, Bundle: in}, begins[from]-begins[0], to); err != nil {
 		return nil, err
 	}
-	return storeUncompressed(b.Bytes())
+	return b.Bytes(), nil
 }
 
 // generationsOf returns the start of each generation of a recording, by the trace's clock.

@@ -5,6 +5,7 @@
 //	go run ./lab/recordings              all, on an otherwise idle machine: about five minutes
 //	go run ./lab/recordings -only '^h2'  those with a matching name
 //	go run ./lab/recordings -truth       only the truths of the services, from today's catalog
+//	go run ./lab/recordings -pack x.whylate >lab/recordings/cases/x.whylate.xz, and the reverse: -unpack
 //
 // Each NAME.trace.xz has a NAME.json with the program and its arguments, Go version, machine, date, and the truth. A run
 // during which the machine was not quiet is repeated, up to three times. A test needs a recording that is diagnosed rightly,
@@ -33,11 +34,35 @@ import (
 func main() {
 	filter := flag.String("only", "", "record those whose name matches `regexp`")
 	truth := flag.Bool("truth", false, "record nothing; rewrite the truths of the services")
+	pack := flag.String("pack", "", "record nothing; write the recording `FILE`, packed, to the standard output")
+	unpack := flag.String("unpack", "", "the reverse of -pack")
 	flag.Parse()
-	if err := recordAll(*filter, *truth); err != nil {
+	var err error
+	switch {
+	case *pack != "":
+		err = convert(*pack, testprog.Pack)
+	case *unpack != "":
+		err = convert(*unpack, testprog.Unpack)
+	default:
+		err = recordAll(*filter, *truth)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "recordings:", err)
 		os.Exit(1)
 	}
+}
+
+// convert writes a packed or unpacked file to the standard output.
+func convert(file string, f func([]byte) ([]byte, error)) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if data, err = f(data); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	_, err = os.Stdout.Write(data)
+	return err
 }
 
 func recordAll(filter string, truth bool) error {

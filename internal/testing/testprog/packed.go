@@ -1,8 +1,11 @@
 package testprog
 
 import (
+	"archive/zip"
 	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,15 +20,23 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// Packed is the suffix of packed recordings. xz makes a trace a third smaller than gzip. To read one:
-// xz -dc FILE | whylate explain -
+// Packed is the suffix of packed recordings: xz of columns (columns.go). To read one:
+// go run ./lab/recordings -unpack FILE | whylate explain -
 const Packed = ".xz"
 
-// Pack packs a recording with the xz command. A reader allocates the dictionary size of the file's
-// header, so Pack limits it to the size of the data.
-func Pack(data []byte) ([]byte, error) {
+// Pack packs a recording with the xz command. It stores the entries of a bundle uncompressed, because xz then
+// makes them smaller. A reader allocates the dictionary size of the file's header, so Pack limits it to the
+// size of the data.
+func Pack(data []byte) (_ []byte, err error) {
+	if bytes.HasPrefix(data, []byte("PK\x03\x04")) {
+		if data, err = storeUncompressed(data); err != nil {
+			return nil, err
+		}
+	}
+	data = splitColumns(data)
 	dict := 1 << max(12, bits.Len(uint(len(data))))
-	cmd := exec.Command("xz", "--stdout", "--check=crc32", fmt.Sprintf("--lzma2=preset=9e,dict=%d", dict))
+	// lc, pb and mf are the best for a tenth of the recordings.
+	cmd := exec.Command("xz", "--stdout", "--check=crc32", fmt.Sprintf("--lzma2=preset=9e,dict=%d,lc=1,pb=0,mf=bt3", dict))
 	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(data), &stderr
 	out, err := cmd.Output()
@@ -35,13 +46,81 @@ func Pack(data []byte) ([]byte, error) {
 	return out, nil
 }
 
+// storeUncompressed rewrites a bundle with uncompressed entries and profiles, and without spaces in JSON.
+func storeUncompressed(data []byte) ([]byte, error) {
+	in, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	out := zip.NewWriter(&b)
+	for _, f := range in.File {
+		r, err := f.Open()
+		if err != nil {
+			return nil, err
+		}
+		data, err := io.ReadAll(r)
+		if err = errors.Join(err, r.Close()); err != nil {
+			return nil, err
+		}
+		switch filepath.Ext(f.Name) {
+		case ".json":
+			data, err = compactJSON(data)
+		case ".gz":
+			data, err = storeGzip(data)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Name, err)
+		}
+		w, err := out.CreateHeader(&zip.FileHeader{Name: f.Name, Method: zip.Store, Modified: f.Modified})
+		if err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(data); err != nil {
+			return nil, err
+		}
+	}
+	if err := out.Close(); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+func compactJSON(data []byte) ([]byte, error) {
+	var b bytes.Buffer
+	err := json.Compact(&b, data)
+	return b.Bytes(), err
+}
+
+// storeGzip returns a gzip file with the content of another, uncompressed.
+func storeGzip(data []byte) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	w, err := gzip.NewWriterLevel(&b, gzip.NoCompression)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := io.Copy(w, r); err != nil {
+		return nil, err
+	}
+	err = w.Close()
+	return b.Bytes(), err
+}
+
 // Unpack returns the content of a file that Pack wrote.
 func Unpack(packed []byte) ([]byte, error) {
 	r, err := xz.NewReader(bytes.NewReader(packed))
 	if err != nil {
 		return nil, err
 	}
-	return io.ReadAll(r)
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	return joinColumns(data)
 }
 
 // reduceGC makes garbage collections less frequent in tests that read recordings, whose heaps are
