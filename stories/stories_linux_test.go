@@ -137,11 +137,11 @@ func TestClaims(t *testing.T) {
 		"another line": func(r *stage.Result) {
 			r.Arms[0].Finding.Site = "github.com/bsm/sarama-cluster.(*Consumer).release consumer.go:420"
 		},
-		"not told":      func(r *stage.Result) { r.Arms[0].Loud = nil },
-		"little of it":  func(r *stage.Result) { r.Arms[0].Share = 0.1 },
-		"little is won": func(r *stage.Result) { r.Factor = 1.1 },
-		"predicted far": func(r *stage.Result) { r.Predicted = 200 },
-		"no such arm":   func(r *stage.Result) { r.Arms[0].Name = "x" },
+		"not loud":       func(r *stage.Result) { r.Arms[0].Loud = nil },
+		"small share":    func(r *stage.Result) { r.Arms[0].Share = 0.1 },
+		"small gain":     func(r *stage.Result) { r.Factor = 1.1 },
+		"wrong estimate": func(r *stage.Result) { r.Predicted = 200 },
+		"no such arm":    func(r *stage.Result) { r.Arms[0].Name = "x" },
 	} {
 		r := right()
 		if change(r); len(c.problems(r)) == 0 {
