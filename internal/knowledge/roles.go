@@ -160,6 +160,7 @@ const (
 	MarkWorker
 	GCMark
 	ForcedGC
+	Yield
 	Scheduler
 	Tracing
 

@@ -100,7 +100,7 @@ func isSerialCaller(service *queues.ServiceStats, c *report.Cause) bool {
 // isUnevenlyDivided reports whether nearly all other workers are idle while requests queue for one. If work is divided at random, so few
 // are at work only while no request queues.
 func isUnevenlyDivided(service *queues.ServiceStats) bool {
-	return service != nil && service.Workers > 1 && float64(service.IdleWorkers) >= threshold.MostShare*float64(service.Workers-1)
+	return service != nil && service.Workers >= threshold.SmallSample && float64(service.IdleWorkers) >= threshold.MostShare*float64(service.Workers-1)
 }
 
 // isFanOutLimit reports whether a request waits because a limit bounds the number of goroutines that it may start itself, as

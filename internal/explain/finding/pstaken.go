@@ -1,6 +1,9 @@
 package finding
 
 import (
+	"math"
+
+	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -36,6 +39,9 @@ func checkPsTaken(in *Input, wait *runQueueWait) []Verdict {
 			v.Fix = textOf("fix ps-idle-in-run", "function", words.FuncName(t.site.Func))
 		}
 	}
+	if wait.rewriteForManyRuns(in, &v) {
+		return []Verdict{v}
+	}
 	if wait.isBurst(in) {
 		v.MaxSeverity = report.SeverityLow
 		v.Title, v.Fix = textOf("title burst"), textOf("fix burst")
@@ -44,6 +50,45 @@ func checkPsTaken(in *Input, wait *runQueueWait) []Verdict {
 		}
 	}
 	return []Verdict{v}
+}
+
+// A goroutine that ends after less than smallWorkNS works for hardly longer than it takes to start and to schedule it. What yields
+// after less than spinNS, again and again, only looks whether something happened.
+const (
+	smallWorkNS    = 10_000
+	spinNS         = 100_000
+	manyGoroutines = 100 // started for one request
+)
+
+// rewriteForManyRuns rewrites a verdict on occupants that only look whether something happened, or are many goroutines with little
+// work each. It returns false, and changes nothing, for other occupants.
+func (q *runQueueWait) rewriteForManyRuns(in *Input, v *Verdict) bool {
+	for i := range q.occupants {
+		t := &q.occupants[i]
+		runs, function, requests := t.runsIn(in.Process), words.FuncName(t.site.Func), max(1, int64(q.group.Count))
+		switch isMost := func(n int64) bool { return float64(n) >= threshold.MostShare*float64(runs.Count) }; {
+		case t.share < threshold.MajorShare:
+		case isMost(runs.Yields) && runs.NS < spinNS*runs.Count:
+			v.Title = textOf("title ps-taken-spins", "function", function, "n", words.Figure(math.Round(float64(runs.Yields)/(float64(in.Process.SpanNS)/1e9))))
+			v.Fix = textOf("fix ps-taken-spins", "site", t.site)
+			return true
+		case isMost(runs.Ends) && runs.NS < smallWorkNS*runs.Count && runs.Ends >= manyGoroutines*requests:
+			v.Title = textOf("title ps-taken-small-goroutines", "function", function, "n", words.Figure(math.Round(float64(runs.Ends)/float64(requests))), "time", words.Brief(runs.NS/runs.Count))
+			v.Fix = textOf("fix ps-taken-small-goroutines", "function", function)
+			return true
+		}
+	}
+	return false
+}
+
+// runsIn returns the sum of the runs that ended in the occupant's function.
+func (t *occupant) runsIn(stats *process.Stats) (sum process.RunningTime) {
+	for i := range stats.RunningTimes {
+		if r := &stats.RunningTimes[i]; r.Site != nil && r.Site.Func == t.site.Func {
+			sum.Add(r)
+		}
+	}
+	return sum
 }
 
 // isBurst reports whether requests waited for a P behind other requests while the Ps were idle most of the time: clients sent

@@ -63,6 +63,26 @@ func findCodes(t *testing.T, in *Input) (faults, facts []string, all []report.Fi
 	return faults, facts, all
 }
 
+// TestManyShortRuns checks what is said about occupants whose runs are short: a loop that only looks whether something happened, and more
+// goroutines than their work is worth.
+func TestManyShortRuns(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		runs  process.RunningTime
+		title string
+	}{
+		{"a spin loop", process.RunningTime{NS: 9e9, Count: 1e6, Yields: 99e4}, "spins: it yields 99,000 times a second"},
+		{"a loop that does something between yields", process.RunningTime{NS: 9e9, Count: 8e4, Yields: 8e4}, "occupies the CPUs"},
+		{"a goroutine for each small thing", process.RunningTime{NS: 9e9, Count: 1e6, Ends: 1e6}, "5,000 goroutines for each request run main.work, for 9µs each"},
+		{"goroutines with more work", process.RunningTime{NS: 19e9, Count: 1e6, Ends: 1e6}, "occupies the CPUs"},
+		{"few goroutines", process.RunningTime{NS: 9e7, Count: 1e4, Ends: 1e4}, "occupies the CPUs"},
+	} {
+		c.runs.Start, c.runs.Site = "main.work", siteOf("main.work")
+		_, _, all := findCodes(t, newInput(process.Stats{BusyNS: 19e9, RunningTimes: []process.RunningTime{c.runs}}, groupWith(waitingForP(6e6, ranAt("main.work", 0.8)))))
+		check.True(t, len(all) > 0 && strings.Contains(all[0].Title, c.title), "%s: %+v", c.name, all)
+	}
+}
+
 func waitingForP(ns int64, concurrent ...report.Share) report.Cause {
 	return report.Cause{Cause: "sched", Site: siteOf("main.handle"), TotalNS: ns, RanMeanwhile: concurrent}
 }

@@ -26,6 +26,9 @@ func (a *attribution) rewriteForUnevenCalls(v *Verdict, cand *candidate, counts 
 	usual := max(1, math.Round(counts.UsualCalls))
 	slowText, usualText := words.Figure(math.Round(counts.SlowCalls)), words.Figure(usual)
 	v.Title, v.Fix, v.InService = textOf("title uneven-calls", "n", slowText, "site", v.Site, "usual", usualText), textOf("fix uneven-calls", "n", slowText), true
+	if usual == 1 {
+		v.Fix = textOf("fix repeats-of-one-call")
+	}
 	if l := libraryAt(counts.Drain); l != nil && l.drainAdvice != "" {
 		v.Title = textOf("title drained-calls", "n", slowText, "site", v.Site, "usual", usualText, "library", l.name)
 		v.Fix = l.fix(l.drainAdvice)

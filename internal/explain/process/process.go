@@ -44,16 +44,20 @@ type RunningTime struct {
 	Site  *report.Site
 	NS    int64 // in total
 	Count int64
+	// Ends counts those that ended with the goroutine, Yields those that runtime.Gosched ended.
+	Ends, Yields int64
 	// LongCount is the number of runs of at least LongNS without yielding, LongNS their total time, and LongestNS the longest.
 	LongCount int64
 	LongNS    int64
 	LongestNS int64
 }
 
-// add adds the runs of another site or part.
-func (r *RunningTime) add(o *RunningTime) {
+// Add adds the runs of another site or part.
+func (r *RunningTime) Add(o *RunningTime) {
 	r.NS += o.NS
 	r.Count += o.Count
+	r.Ends += o.Ends
+	r.Yields += o.Yields
 	r.LongCount += o.LongCount
 	r.LongNS += o.LongNS
 	r.LongestNS = max(r.LongestNS, o.LongestNS)

@@ -90,15 +90,19 @@ func runSiteOf(sp *spell.Speller, id tracefmt.StackID) runSite {
 func (c *Collector) runningTimes(sp *spell.Speller, out *Stats) []RunningTime {
 	bySite := make(map[runSite]*RunningTime)
 	add := func(id tracefmt.StackID, s *RunningTime) {
-		entry.GetOrAdd(bySite, runSiteOf(sp, id)).add(s)
+		entry.GetOrAdd(bySite, runSiteOf(sp, id)).Add(s)
 		out.BusyNS += s.NS
 	}
 	for id := range c.timesByStack {
 		if s := &c.timesByStack[id]; s.Count > 0 || s.LongCount > 0 {
+			if s.Yields = 0; sp.Sites.HasRole(tracefmt.StackID(id), knowledge.Yield) {
+				s.Yields = s.Count
+			}
 			add(tracefmt.StackID(id), s)
 		}
 	}
 	for id, s := range c.timesByStart {
+		s.Ends = s.Count
 		add(id, s)
 	}
 	rows := make([]RunningTime, 0, len(bySite))

@@ -116,7 +116,7 @@ func (s *Sum) addIdleSamples() {
 	})
 	for atOnce := range entry.EqualRuns(list, func(a, b idleSample) bool { return a.worker == b.worker && a.time == b.time && a.key == b.key }) {
 		if sum := s.services[atOnce[0].key]; len(atOnce) > 1 && sum != nil {
-			sum.idleSamples, sum.idleWorkers, sum.workers = sum.idleSamples+1, sum.idleWorkers+atOnce[0].idle, max(sum.workers, atOnce[0].workers)
+			sum.idleSamples, sum.idleWorkers, sum.workers = sum.idleSamples+1, sum.idleWorkers+atOnce[0].idle, sum.workers+atOnce[0].workers
 		}
 	}
 }

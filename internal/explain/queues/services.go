@@ -22,8 +22,9 @@ import (
 // one after the other. The services in a slice of every generation show it: which requests waited for which goroutine, and
 // when.
 
-// maxRequestServices bounds the services that are recorded of one request.
-const maxRequestServices = 32
+// maxRequestServices bounds the services that are recorded of one request. More, up to maxRequestWaiting, are recorded of servers that
+// themselves wait for so large a part of the request: one that waits behind many others has so many.
+const maxRequestServices, maxRequestWaiting = 32, 128
 
 // A serviceKey identifies services that are added up together: for requests of one kind, with one cause, at one site. A running
 // goroutine's stack is known only where a CPU sample hit it, so for cause.CPU the site is that of the wait that leads to the
@@ -61,7 +62,7 @@ type serviceSum struct {
 	endInstants    int64 // instants at which last services ended; fewer than requests if several end together
 	servers        map[uint64]struct{}
 	maxServers     int // largest number of servers at the same time, each counted from its first service to its last
-	// Of the samples in which several requests wait for one server: their number, the sum of the idle workers, and the most workers.
+	// Of the samples in which several requests wait for one server: their number, and the sums of idle and of all workers.
 	idleSamples, idleWorkers, workers int
 	order                             orderSum
 	afterRuns                         map[tracefmt.StringID]int64 // by loop: answers that follow its iterations
@@ -123,8 +124,10 @@ func (p *workerSum) addServices(w *path.WalkResult) {
 			p.services[n-1].start, p.services[n-1].alreadyRunning = segment.Start, alreadyRunning
 			continue
 		}
-		if len(p.services)-first >= maxRequestServices {
+		if recorded, c := len(p.services)-first, segment.Code.Cause(); recorded >= maxRequestWaiting {
 			break // what remains is earlier on the path; the last services are recorded
+		} else if recorded >= maxRequestServices && (c != cause.Network || segment.End-segment.Start < (r.End-r.Start)/maxRequestWaiting) {
+			continue
 		}
 		isLast := !slices.ContainsFunc(p.services[first:], func(later service) bool { return later.key == keyOf(segment) })
 		p.services = append(p.services, service{
@@ -361,7 +364,7 @@ type ServiceStats struct {
 	// Servers counts the servers, up to 1024, and MaxServers those at the same time. The former is larger if workers end and
 	// others replace them.
 	Servers, MaxServers int
-	// IdleWorkers is the mean number of servers' siblings that are idle while several requests wait for one server, of Workers in all:
+	// IdleWorkers is the mean number of servers' siblings that are idle while several requests wait for one server, of Workers on average:
 	// work is divided among them before they are free. Both are 0 if that was seen too rarely.
 	IdleWorkers, Workers int
 	// AheadShare is the share of the waiting time in which a server reads the answers to earlier calls of others; 0 unless answers come
@@ -409,7 +412,7 @@ func (s *Sum) Services(sp *spell.Speller, kinds func(request.Kind) bool) []Servi
 			ServiceNS:           sum.busyNS / sum.endInstants, PeriodNS: tickerPeriod(sum.endMarks), AheadShare: sum.order.aheadShare(), Worker: s.ownWorker(sum, sp),
 		}
 		if sum.idleSamples >= threshold.SmallSample {
-			stats.IdleWorkers, stats.Workers = sum.idleWorkers/sum.idleSamples, sum.workers
+			stats.IdleWorkers, stats.Workers = sum.idleWorkers/sum.idleSamples, sum.workers/sum.idleSamples
 		}
 		if sleeps := s.workers[0].sleeps[key]; sleeps.sleeps > 0 {
 			stats.Sleeps, stats.BegunEarlyShare = int(sleeps.sleeps), float64(sleeps.begunEarly)/float64(sleeps.sleeps)
