@@ -161,6 +161,7 @@ const (
 	GCMark
 	ForcedGC
 	Yield
+	FinalizerLoop
 	Scheduler
 	Tracing
 

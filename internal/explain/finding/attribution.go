@@ -201,7 +201,7 @@ func attributableRoutes(b *report.Band) iter.Seq2[*report.Cause, *report.Route] 
 	return func(yield func(*report.Cause, *report.Route) bool) {
 		for i := range b.Causes {
 			c := &b.Causes[i]
-			if !isAttributable(c.Cause) {
+			if !isAttributable(c) {
 				continue
 			}
 			routes := c.AllRoutes()
@@ -216,12 +216,18 @@ func attributableRoutes(b *report.Band) iter.Seq2[*report.Cause, *report.Route] 
 
 // isAttributable reports whether the rules about waiting (WL2) report time of a cause: waits, and computing, because other
 // requests may wait for it.
-func isAttributable(cause report.CauseName) bool {
-	switch cause {
+func isAttributable(c *report.Cause) bool {
+	switch c.Cause {
 	case report.CauseCPU, report.CauseSleep, report.CauseNetwork, report.CauseSyscall, report.CauseDisk, report.CauseLock, report.CauseChan:
 		return true
 	}
-	return false
+	return isFinalizerWait(c)
+}
+
+// isFinalizerWait reports whether a cause is the time in which the goroutine that runs finalizers or cleanups has none to run: the next
+// ones come with a garbage collection.
+func isFinalizerWait(c *report.Cause) bool {
+	return c.Cause == report.CauseGCWait && c.Site != nil && knowledge.Has(c.Site.Func, knowledge.FinalizerLoop)
 }
 
 // canonicalWait returns the wait that represents all contended waits with the same work behind them, so that they become one
@@ -249,7 +255,7 @@ func (a *attribution) contendedWait(via []report.Via) (first waitKey, ok bool) {
 // to. The comment at the top of this file has the rules of precedence. An empty code means that it belongs to no rule about
 // waiting.
 func (a *attribution) candidateKeyOf(c *report.Cause, via []report.Via) candidateKey {
-	if !isAttributable(c.Cause) || a.isInHerd(c, via) {
+	if !isAttributable(c) || a.isInHerd(c, via) {
 		return candidateKey{}
 	}
 	via, peerAnswers := verdict.AfterLastAnswer(via)

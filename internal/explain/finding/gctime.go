@@ -24,7 +24,7 @@ import (
 func collectorPart(c *report.Cause) float64 {
 	switch c.Cause {
 	case report.CauseGCAssist, report.CauseGCWait:
-		if isForcedWait(c) {
+		if isForcedWait(c) || isFinalizerWait(c) {
 			return 0
 		}
 		return 1
@@ -105,7 +105,7 @@ func collectorEvidence(group *report.Group) []report.Evidence {
 	}{
 		{"evidence assists", func(c *report.Cause) float64 { return oneIf(c.Cause == report.CauseGCAssist) }},
 		{"evidence collector-stops", func(c *report.Cause) float64 { return oneIf(c.Cause == report.CauseSTW && isGCStop(c.Kind)) }},
-		{"evidence collector-waits", func(c *report.Cause) float64 { return oneIf(c.Cause == report.CauseGCWait && !isForcedWait(c)) }},
+		{"evidence collector-waits", func(c *report.Cause) float64 { return oneIf(c.Cause == report.CauseGCWait && collectorPart(c) > 0) }},
 		{"evidence mark-worker-waits", ranWorkerPart},
 		{"evidence mark-help-waits", ranAssistPart},
 	} {

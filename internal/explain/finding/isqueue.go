@@ -36,7 +36,7 @@ func (a *attribution) findQueueWaits() {
 				if isNotification(wait, slots) {
 					break
 				}
-				if service := a.in.serviceAt(cause, route.Via); isFanOutLimit(wait, slots) || isSemaphoreWait(wait) || stdPool(wait.call).slotWait == neverOpens || a.isFullPool(&causeRoute{cause, route.Via, route.TotalNS}, wait, slots) || isSlotPool(slots) || service != nil && isQueue(service, cause, v) || isTaskQueue {
+				if service := a.in.serviceAt(cause, route.Via); isFinalizerWait(cause) || isFanOutLimit(wait, slots) || isSemaphoreWait(wait) || stdPool(wait.call).slotWait == neverOpens || a.isFullPool(&causeRoute{cause, route.Via, route.TotalNS}, wait, slots) || isSlotPool(slots) || service != nil && isQueue(service, cause, v) || isTaskQueue {
 					queuedNS[wait] += route.TotalNS
 				}
 				break

@@ -5,7 +5,7 @@ import "github.com/whylate/whylate/report"
 // assistPart returns the part of a cause that WL3001 explains: marking by the requests' goroutines, waits for the collector, and
 // waits for a P on which goroutines help to mark.
 func assistPart(c *report.Cause) float64 {
-	return oneIf(c.Cause == report.CauseGCAssist || c.Cause == report.CauseGCWait && !isForcedWait(c)) + ranAssistPart(c)
+	return oneIf((c.Cause == report.CauseGCAssist || c.Cause == report.CauseGCWait) && collectorPart(c) > 0) + ranAssistPart(c)
 }
 
 // assistOrWorkerPart returns the part of a cause that WL3001 or WL3002 explains.

@@ -288,6 +288,10 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	})
 	v.Queue = attr.reportQueue(cand, facts.kind.nameWithoutSite)
 	v.Changes, v.ChangeText = attr.slotChanges(cand, top, facts, v.Queue)
+	if isFinalizerWait(top.Cause) {
+		v.Title, v.Fix, v.Site = textOf("title pool-finalized", "pool", facts.kind.nameWithoutSite), textOf("fix pool-finalized", "site", lineOfWait(cand, top)), lineOfWait(cand, top)
+		v.ChangeText = textOf("phrase change-released")
+	}
 	if v.Queue.OwnNS = facts.serviceNS; facts.tasks != nil {
 		v.Gain = v.Gain.beyond(facts.serviceNS)
 	}
@@ -311,7 +315,7 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 		return changes, ""
 	}
 	isOwnPool := facts.otherTask() != nil || isHeldInBackground(facts.slots) && facts.slots.MaxWaiters <= facts.slots.BackgroundHolders // then no request waits
-	isSizeUnknown := isOwnPool || facts.isBursty || facts.isHandover || !facts.isSizeKnown() || facts.wideHolder() != nil
+	isSizeUnknown := isFinalizerWait(top.Cause) || isOwnPool || facts.isBursty || facts.isHandover || !facts.isSizeKnown() || facts.wideHolder() != nil
 	if isSizeUnknown && facts.holdersCompute {
 		return changes, ""
 	}
