@@ -53,7 +53,7 @@ func checkPsTaken(in *Input, wait *runQueueWait) []Verdict {
 }
 
 // A goroutine that ends after less than smallWorkNS works for hardly longer than it takes to start and to schedule it. What yields
-// after less than spinNS, again and again, only looks whether something happened.
+// repeatedly, each time after less than spinNS, only looks whether something happened.
 const (
 	smallWorkNS    = 10_000
 	spinNS         = 100_000
