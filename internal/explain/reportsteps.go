@@ -326,7 +326,7 @@ func (r *reading) ruleInput(joined *report.Report, table *groupTable, sums detai
 		// Queues and their servers.
 		Services: sums.queues.Services(sp, work.isJudged), SlotWaits: sums.queues.SlotWaits(sp), TaskWaits: sums.queues.TaskWaits(sp), LongWaits: sums.queues.LongWaits(sp),
 		Streams: sums.queues.Streams(sp), SiblingShares: sums.queues.SiblingShares(sp),
-		HolderLines: sums.queues.HolderLines(sp), LockedWaits: sums.queues.LockedWaits(sp), HeldBodies: sums.queues.HeldBodies(sp), Limiters: sums.queues.Limiters(sp), HeldAnswers: heldAnswers(table, sums.queues, sp), Hubs: sums.queues.Hubs(sp), PeerCalls: peerCalls(table, sums.queues, sp), CallCounts: callCounts(table, sums.queues, sp), ConnOpens: connOpens(table, sums.queues, sp), FindHolder: lockHolderFinder(&r.pass.Window, sp),
+		HolderLines: sums.queues.HolderLines(sp), LockedWaits: sums.queues.LockedWaits(sp), HeldBodies: sums.queues.HeldBodies(sp), Limiters: sums.queues.Limiters(sp), HeldAnswers: heldAnswers(table, sums.queues, sp), Hubs: sums.queues.Hubs(sp), PeerCalls: peerCalls(table, sums.queues, sp), CallCounts: callCounts(table, sums.queues, sp), SyscallCounts: syscallCounts(table, sums.queues), ConnOpens: connOpens(table, sums.queues, sp), FindHolder: lockHolderFinder(&r.pass.Window, sp),
 		NoSelfConnections: r.peers.IsRefuted(),
 		// Groups and start functions.
 		OutlierMoments: outlierIntervals(table, sums.moments), HerdOverlap: herdOverlap(table, sums.moments, stats, r.pass), BacklogShares: table.queuedShares,

@@ -35,6 +35,15 @@ func callCounts(table *groupTable, sum *queues.Sum, sp *spell.Speller) map[strin
 	return out
 }
 
+// syscallCounts returns, by group id, the system calls of the group's requests.
+func syscallCounts(table *groupTable, sum *queues.Sum) map[string]*queues.SyscallCount {
+	out := map[string]*queues.SyscallCount{}
+	for i, id := range table.pathIDs {
+		out[table.groups[i].ID] = sum.SyscallCount(id)
+	}
+	return out
+}
+
 // connOpens returns, by group id, the connections that requests of the group open.
 func connOpens(table *groupTable, sum *queues.Sum, sp *spell.Speller) map[string]queues.ConnOpens {
 	out := map[string]queues.ConnOpens{}

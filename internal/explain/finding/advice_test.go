@@ -167,3 +167,24 @@ func TestCallsBesideParallelOnes(t *testing.T) {
 		}
 	}
 }
+
+// TestSmallSystemCalls: a write to a socket does not block, but thousands of small ones are a large part of a request.
+func TestSmallSystemCalls(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		count *queues.SyscallCount
+		found bool
+	}{
+		{"not counted", nil, false},
+		{"many small calls", &queues.SyscallCount{Requests: 100, Calls: 300_000, CallNS: 1e9, LatencyNS: 2e9}, true},
+		{"few calls", &queues.SyscallCount{Requests: 100, Calls: 9_000, CallNS: 5e8, LatencyNS: 2e9}, false},
+		{"long calls: the thread had no CPU", &queues.SyscallCount{Requests: 100, Calls: 10_000, CallNS: 1e9, LatencyNS: 2e9}, false},
+		{"a small part of the requests", &queues.SyscallCount{Requests: 100, Calls: 300_000, CallNS: 3e8, LatencyNS: 2e9}, false},
+	} {
+		in := &Input{Process: &process.Stats{}, SyscallCounts: map[string]*queues.SyscallCount{"g": c.count},
+			Report: oneGroup(report.Cause{Cause: "syscall", Call: "net.(*netFD).Write", Site: siteOf("main.export"), TotalNS: 6e9, Requests: 100})}
+		found := findAll(t, in, rulesByCode(report.RuleBlockingSyscall))
+		isSaid := len(found) > 0 && strings.Contains(found[0].Title, "at least 3,000 small system calls, together 10ms") && strings.Contains(found[0].Fix, "bufio.Writer")
+		check.True(t, isSaid == c.found && (len(found) > 0) == c.found, "%s: %+v", c.name, found)
+	}
+}

@@ -318,7 +318,7 @@ func (a *attribution) candidateKeyOf(c *report.Cause, via []report.Via) candidat
 	case report.CauseDisk:
 		return candidateKey{code: report.RuleBlockingSyscall, causeSite: site}
 	case report.CauseSyscall:
-		if knowledge.Has(c.Call, knowledge.Socket) {
+		if knowledge.Has(c.Call, knowledge.Socket) && !a.in.SyscallCounts[a.group.ID].AreMany() {
 			return candidateKey{} // calls on sockets do not block: the thread had no CPU
 		}
 		if a.isSharedWrite(c) {

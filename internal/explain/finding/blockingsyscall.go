@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -134,6 +135,12 @@ func checkBlockingSyscall(attr *attribution, cand *candidate) Verdict {
 			return (c.Cause == v.Cause || c.Cause == report.CauseCPU) && len(via) == 0 && c.Site != nil && c.Site.OwnLine().LineKey() == line
 		})
 		v.Changes = []predict.Change{predict.Remove("", predict.SiteText(line.Site(), ""))}
+	}
+	if n := attr.in.SyscallCounts[attr.group.ID]; n.AreMany() && k != diskSync && k != fileLock && k != directoryRead && v.Cause == report.CauseSyscall {
+		v.Title = textOf("title small-system-calls", "n", words.Figure(math.Round(float64(n.Calls)/float64(n.Requests))), "time", words.Brief(n.CallNS/n.Requests), "site", v.Site)
+		v.Fix = textOf("fix small-system-calls")
+		v.Changes = []predict.Change{predict.Remove("", predict.SiteText(top.Site.LineKey().Site(), ""))} // with what is computed for each
+		return v
 	}
 	if k == otherSystemCall {
 		v.doubt(0.6, textOf("phrase doubt-system-call"))

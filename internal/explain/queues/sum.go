@@ -81,19 +81,20 @@ type workerSum struct {
 	lateRuns          lateRuns
 
 	// Of all slices:
-	sleeps       map[serviceKey]sleepSum
-	longWaits    map[tracefmt.FrameID]longWaitSum // by the site of the wait
-	streams      map[tracefmt.FrameID]streamSum   // by the site of the wait
-	siblingLocks map[tracefmt.FrameID]siblingSum  // by the site that waits for the lock
-	holderLines  map[holderLineKey]int64          // in ns
-	taskWaits    map[slotKey]*taskWaitSum
-	peerCalls    map[peerCallKey]*peerCallSum
-	callCounts   map[callCountKey]*callCountSum
-	connOpens    map[path.GroupID]*groupOpenSum
-	lockedWaits  map[lockedKey]*lockedSum
-	heldBodies   map[tracefmt.FrameID]*heldBodySum // by the line of the wait for the answer
-	messages     map[path.GroupID]*messageSum
-	ticks        map[path.GroupID]*tickSum
+	sleeps        map[serviceKey]sleepSum
+	longWaits     map[tracefmt.FrameID]longWaitSum // by the site of the wait
+	streams       map[tracefmt.FrameID]streamSum   // by the site of the wait
+	siblingLocks  map[tracefmt.FrameID]siblingSum  // by the site that waits for the lock
+	holderLines   map[holderLineKey]int64          // in ns
+	taskWaits     map[slotKey]*taskWaitSum
+	peerCalls     map[peerCallKey]*peerCallSum
+	callCounts    map[callCountKey]*callCountSum
+	syscallCounts map[path.GroupID]*SyscallCount
+	connOpens     map[path.GroupID]*groupOpenSum
+	lockedWaits   map[lockedKey]*lockedSum
+	heldBodies    map[tracefmt.FrameID]*heldBodySum // by the line of the wait for the answer
+	messages      map[path.GroupID]*messageSum
+	ticks         map[path.GroupID]*tickSum
 
 	// The transactions of the window, if they were searched for in this generation.
 	transactions     []transaction
@@ -126,7 +127,7 @@ func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 		lateRuns: lateRuns{runs: make(map[lateRunKey]lateRun), maxNSByG: make(map[uint64]int64)},
 		sleeps:   make(map[serviceKey]sleepSum), longWaits: make(map[tracefmt.FrameID]longWaitSum),
 		streams: make(map[tracefmt.FrameID]streamSum), siblingLocks: make(map[tracefmt.FrameID]siblingSum),
-		holderLines: make(map[holderLineKey]int64), taskWaits: make(map[slotKey]*taskWaitSum), peerCalls: make(map[peerCallKey]*peerCallSum), callCounts: make(map[callCountKey]*callCountSum), connOpens: make(map[path.GroupID]*groupOpenSum), lockedWaits: make(map[lockedKey]*lockedSum), heldBodies: make(map[tracefmt.FrameID]*heldBodySum),
+		holderLines: make(map[holderLineKey]int64), taskWaits: make(map[slotKey]*taskWaitSum), peerCalls: make(map[peerCallKey]*peerCallSum), callCounts: make(map[callCountKey]*callCountSum), syscallCounts: make(map[path.GroupID]*SyscallCount), connOpens: make(map[path.GroupID]*groupOpenSum), lockedWaits: make(map[lockedKey]*lockedSum), heldBodies: make(map[tracefmt.FrameID]*heldBodySum),
 		messages: make(map[path.GroupID]*messageSum), ticks: make(map[path.GroupID]*tickSum),
 		holderSamples: make(map[sampleKey]*holderSample), goroutineSamples: make(map[int64]goroutineSample), divergingPositions: make(map[[2]tracefmt.StackID]holderPosition),
 	}
@@ -190,6 +191,7 @@ func (p *workerSum) Add(w *path.WalkResult) {
 	p.addTaskWaits(w)
 	p.addPeerCalls(w, w.FollowedWaits())
 	p.addCallCounts(w)
+	p.addSyscallCount(w)
 	p.addConnOpens(w, w.FollowedWaits())
 	p.addHolderLines(w, w.FollowedWaits())
 	p.addSharedLockLines(w, w.FollowedWaits())
@@ -223,6 +225,7 @@ func (s *Sum) Merge(ts []path.Translation) {
 	s.aggregation.Wait()
 	s.mergePeerCalls(ts)
 	s.mergeCallCounts(ts)
+	s.mergeSyscallCounts(ts)
 	s.mergeHeldAnswers(ts)
 	all := s.workers[0]
 	for _, p := range s.workers[1:] {
