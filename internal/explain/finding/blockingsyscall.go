@@ -139,7 +139,7 @@ func checkBlockingSyscall(attr *attribution, cand *candidate) Verdict {
 	if n := attr.in.SyscallCounts[attr.group.ID]; n.AreMany() && k != diskSync && k != fileLock && k != directoryRead && v.Cause == report.CauseSyscall {
 		v.Title = textOf("title small-system-calls", "n", words.Figure(math.Round(float64(n.Calls)/float64(n.Requests))), "time", words.Brief(n.CallNS/n.Requests), "site", v.Site)
 		v.Fix = textOf("fix small-system-calls")
-		v.Changes = []predict.Change{predict.Remove("", predict.SiteText(top.Site.LineKey().Site(), ""))} // with what is computed for each
+		v.Changes = []predict.Change{predict.Remove("", predict.SiteText(top.Site.LineKey().Site(), ""))} // with the computing around each
 		return v
 	}
 	if k == otherSystemCall {

@@ -9,8 +9,8 @@ import (
 	"github.com/whylate/whylate/internal/explain/threshold"
 )
 
-// A SyscallCount adds up the system calls on the paths of a group's requests. A call that takes some microseconds pays for entering the
-// kernel rather than for what it does there, so that many of them, each with a few bytes, take far longer than a few with all.
+// A SyscallCount adds up the system calls on the paths of a group's requests. A call of some microseconds mostly pays for
+// entering the kernel, so that many of them, each with a few bytes, take far longer than a few with all.
 type SyscallCount struct {
 	Requests, Calls   int64
 	CallNS, LatencyNS int64
@@ -56,4 +56,6 @@ func (s *Sum) mergeSyscallCounts(ts []path.Translation) {
 }
 
 // SyscallCount returns the system calls of a group; nil if none of its requests was walked. Merge must have been called.
-func (s *Sum) SyscallCount(group path.GroupID) *SyscallCount { return s.workers[0].syscallCounts[group] }
+func (s *Sum) SyscallCount(group path.GroupID) *SyscallCount {
+	return s.workers[0].syscallCounts[group]
+}
