@@ -33,6 +33,7 @@ type library struct {
 	setUpAdvice  string  // how to do its set-up work once
 	purpose      string  // how to serve requests in spite of computing that is slow on purpose
 	lockAdvice   string  // how to avoid waits for its own lock
+	repeatAdvice string  // the same where most waiters do what the holder does once more
 	shareAdvice  string  // how to avoid waits for a call of another request
 	orderAdvice  string  // how to avoid waits for the answers to earlier calls on one connection
 	drainAdvice  string  // how to avoid that requests do the work of others
@@ -74,7 +75,7 @@ var libraries = sync.OnceValue(func() (out []library) {
 	for _, s := range sections {
 		l := library{name: s.Title}
 		fields := map[string]*string{
-			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "slot": &l.slotNoun, "peer": &l.peerAdvice, "answer": &l.answerAdvice, "batches": &l.batchCalls, "pause": &l.pauseAdvice, "retry": &l.retryAdvice, "pause length": &l.pauseLength, "server": &l.server, "burst": &l.burstOption, "rate": &l.rateOption, "set-up": &l.setUpAdvice, "purpose": &l.purpose, "lock": &l.lockAdvice, "share": &l.shareAdvice, "order": &l.orderAdvice, "drain": &l.drainAdvice, "tick": &l.tickAdvice, "large": &l.largeAdvice, "window": &l.windowAdvice, "cost": &l.costAdvice, "work": &l.costlyWork, "costly": &l.costlyCalls, "slot function": &l.slotFunc,
+			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "slot": &l.slotNoun, "peer": &l.peerAdvice, "answer": &l.answerAdvice, "batches": &l.batchCalls, "pause": &l.pauseAdvice, "retry": &l.retryAdvice, "pause length": &l.pauseLength, "server": &l.server, "burst": &l.burstOption, "rate": &l.rateOption, "set-up": &l.setUpAdvice, "purpose": &l.purpose, "lock": &l.lockAdvice, "repeated": &l.repeatAdvice, "share": &l.shareAdvice, "order": &l.orderAdvice, "drain": &l.drainAdvice, "tick": &l.tickAdvice, "large": &l.largeAdvice, "window": &l.windowAdvice, "cost": &l.costAdvice, "work": &l.costlyWork, "costly": &l.costlyCalls, "slot function": &l.slotFunc,
 			"slot wait": &l.slotWait, "pool name": &l.poolName, "size": &l.sizeAdvice, "reuse": &l.reuseAdvice, "expiry": &l.expiryAdvice, "unused": &l.unusedAdvice, "leak": &l.leakAdvice,
 		}
 		for _, line := range strings.Split(strings.ReplaceAll(s.Text, "\n  ", " "), "\n") {

@@ -192,11 +192,18 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.addEvidence(evidenceOf("evidence lock-waiters", siteTime.WaitersPerServer, "count"))
 	}
 	adviser := lockAdviserOf(cand, top)
+	costly, isCost := attr.costlyHolders(cand, top)
 	switch {
+	case costly != nil:
+		v.Fix = costly.fix(costly.costAdvice)
+	case adviser != nil && adviser.repeatAdvice != "" && attr.areRepeating(v.Site):
+		v.Fix = adviser.fix(adviser.repeatAdvice)
 	case adviser != nil:
 		v.Fix = adviser.fix(adviser.lockAdvice)
 	case isInDependency(top.nonStdSite(), lock) && knowledge.Has(top.Cause.Call, knowledge.FileWrite):
 		v.Fix = textOf("fix lock-writes-file-in-dependency")
+	case isInDependency(top.nonStdSite(), lock) && top.Cause.Cause == report.CauseSleep:
+		v.Fix = textOf("fix lock-paused-in-dependency", "site", lock.OwnLine(), "module", lock.Module)
 	case isInDependency(top.nonStdSite(), lock):
 		v.Fix = textOf("fix lock-in-dependency", "module", lock.Module)
 	case lock != nil:
@@ -237,7 +244,12 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	default:
 		v.Fix = textOf("fix lock-move-work", "lock", lockWithLine(cand, top), "site", attr.movableWork(cand, top))
 	}
-	attr.setConvoyChanges(&v, cand, top, held)
+	if costly != nil {
+		v.Changes = removalOf(attr.group, isCost)
+		v.scaleTo(costly.costLeft)
+	} else {
+		attr.setConvoyChanges(&v, cand, top, held)
+	}
 	v.Queue = attr.reportQueue(cand, lockName)
 	return v
 }
@@ -280,13 +292,39 @@ func (a *attribution) setConvoyChanges(v *Verdict, cand *candidate, top *causeRo
 // It returns nil for other locks, and for work that ends when the holder's client does its part.
 func (a *attribution) sharedWork(cand *candidate, top *causeRoute) *report.Site {
 	work := a.holderLine(cand, top)
-	if work == nil || a.in.RepeatShare == nil || work.Line.Func != cand.wait.site.Func || top.Cause.Cause == report.CauseCPU || isClientWait(top.Cause) {
+	if work == nil || work.Line.Func != cand.wait.site.Func || top.Cause.Cause == report.CauseCPU || isClientWait(top.Cause) {
 		return nil
 	}
-	if share, ok := a.in.RepeatShare(a.group.ID, predict.Remove("", predict.SiteText(work.Line, ""))); !ok || share >= threshold.HalfShare {
+	if share, ok := a.repeatShare(work.Line); !ok || share >= threshold.HalfShare {
 		return nil
 	}
 	return work.Line
+}
+
+// repeatShare returns the share of the requests which wait for others' work at a line that then do the same work; ok is false if that is
+// not known.
+func (a *attribution) repeatShare(line *report.Site) (share float64, ok bool) {
+	if a.in.RepeatShare == nil {
+		return 0, false
+	}
+	return a.in.RepeatShare(a.group.ID, predict.Remove("", predict.SiteText(line, "")))
+}
+
+// areRepeating reports whether half of the requests which wait for others' work at a line, or more, then do the same work: its result
+// serves one request.
+func (a *attribution) areRepeating(line *report.Site) bool {
+	share, ok := a.repeatShare(line)
+	return ok && share >= threshold.HalfShare
+}
+
+// costlyHolders returns the library in whose needless work (costlyLibrary) the holders of a candidate's lock compute, and which causes are
+// that work; nil if they do anything else.
+func (a *attribution) costlyHolders(cand *candidate, top *causeRoute) (costly *library, isCost func(*report.Cause) bool) {
+	costly, isCost = costlyLibrary(a.group, func(c *report.Cause) bool { return c.Cause == report.CauseCPU })
+	if costly == nil || !isCost(top.Cause) {
+		return nil, nil
+	}
+	return costly, isCost
 }
 
 // A lockHold describes what the holder of a lock does while others wait for the lock.

@@ -102,6 +102,37 @@ func TestLockOfDependency(t *testing.T) {
 	}
 }
 
+// TestAdviceForHolders: advice about a library's lock depends on whether waiters repeat the holder's work, on pauses, and on needless work.
+func TestAdviceForHolders(t *testing.T) {
+	in := func(fn, module string) *report.Site {
+		return &report.Site{Func: fn, Line: 9, Module: module, CalledFrom: &report.Caller{Func: "main.use", File: "/src/main.go", Line: 3, Calls: fn}}
+	}
+	token, own := in("golang.org/x/oauth2.(*reuseTokenSource).Token", "golang.org/x/oauth2"), site("use@2")
+	next := in("github.com/syndtr/goleveldb/leveldb.(*dbIter).Next", "github.com/syndtr/goleveldb")
+	pausing := in("example.org/ids.(*Source).Next", "example.org/ids")
+	for _, c := range []struct {
+		lock   *report.Site
+		holder report.Cause
+		repeat float64
+		fix    string
+		change predict.Change
+	}{
+		{token, report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Site: token}, 0.9, "in x/oauth2: make the early expiry", predict.Remove("", token.Func+":9")},
+		{token, report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Site: token}, 0.1, "in x/oauth2: renew the token before", predict.Remove("", token.Func+":9")},
+		{pausing, report.Cause{Cause: report.CauseSleep, Call: "time.Sleep", Site: pausing}, 0.9, "call the library less often at main.use (main.go:3), such as once for all items", predict.Remove("", pausing.Func+":9")},
+		{own, report.Cause{Cause: report.CauseCPU, Site: next}, 0.9, "in goleveldb's iterators: begin the iterator behind what is deleted", predict.Change{Cause: report.CauseCPU, Site: predict.PackageText(next.Func, "main.use"), Relative: true, Scale: 0.05}},
+		{own, report.Cause{Cause: report.CauseCPU, Site: site("work@4")}, 0.9, "do not compute at main.work", predict.Unlock("main.work")},
+	} {
+		c.holder.Via, c.holder.TotalNS = []report.Via{{Wait: report.WaitLock, Call: "sync.(*Mutex).Lock", Site: c.lock}}, ms(3000)
+		input := &Input{
+			Report: oneGroup(c.holder), RepeatShare: func(string, predict.Change) (float64, bool) { return c.repeat, true },
+			Predict: func(string, []predict.Change) *report.Predicted { return new(report.Predicted) },
+		}
+		got := rulesByCode(report.RuleLockConvoy)[0].Run(input)
+		check.True(t, len(got) == 1 && strings.HasPrefix(got[0].Fix, c.fix) && slices.Equal(got[0].Changes, []predict.Change{c.change}), "%s: %+v", c.fix, got)
+	}
+}
+
 // TestHolderEvidence: it fails if kinds of work are listed by their longest route, so that one of many short routes is left out.
 func TestHolderEvidence(t *testing.T) {
 	var causes []report.Cause
