@@ -110,6 +110,12 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 		if v.chargeCollections(in, group, isPart, 1); v.allocShare > 0 {
 			v.Title = textOf(allocatesTitle, "function", funcText)
 		}
+		if readsFile := func(c *report.Cause) bool {
+			return c.Cause == report.CauseSyscall && c.Site != nil && c.Site.Module == "" && c.Site.OwnLine().Func == site.OwnLine().Func && knowledge.Has(c.Call, knowledge.File) && !knowledge.Has(c.Call, knowledge.FileWrite) &&
+				float64(c.Requests) >= threshold.NearlyAllShare*float64(group.Count)
+		}; firstMatch(group.All().Causes, readsFile) != nil {
+			v.Title, v.Fix = textOf("title computes-from-file", "function", funcText), textOf("fix computes-from-file", "function", ownFunc)
+		}
 		v.MaxSeverity, v.MinSeverity, v.Gain.All, v.Gain.OtherTail, v.Gain.ThresholdFactor = report.SeverityLow, report.SeverityInfo, Loss{}, Loss{}, threshold.Repeats
 	}
 	return []Verdict{v}

@@ -252,3 +252,20 @@ func TestComputingAllocates(t *testing.T) {
 		check.True(t, slices.Equal(codes, c.codes) && found[0].Severity == c.severity && found[1].Severity == report.SeverityLow, "%s: %v %+v", c.allocates, codes, found)
 	}
 }
+
+// TestComputesFromFile: what each request reads from a file and decodes can be kept; what few requests read, or a library, cannot.
+func TestComputesFromFile(t *testing.T) {
+	library := inModule("dep.org/db.read@7", "dep.org/db")
+	library.CalledFrom = &report.Caller{Func: "main.load", File: "/src/main.go", Line: 5}
+	for _, c := range []struct {
+		read     *report.Site
+		requests int
+		isSaid   bool
+	}{{site("load@4"), 100, true}, {site("load@4"), 20, false}, {site("store@4"), 100, false}, {library, 100, false}} {
+		rep := oneGroup(
+			report.Cause{Cause: report.CauseCPU, Site: site("load@5"), SiteFrom: "sample", TotalNS: ms(1700), Samples: 170, Requests: 100},
+			report.Cause{Cause: report.CauseSyscall, Site: c.read, Call: "os.(*File).Read", TotalNS: ms(20), Requests: c.requests})
+		found := findAll(t, &Input{Report: rep, Process: &process.Stats{}}, rulesByCode(report.RuleComputes))
+		check.True(t, len(found) == 1 && strings.Contains(found[0].Title, "reads a file") == c.isSaid, "%v: %+v", c, found)
+	}
+}
