@@ -23,9 +23,12 @@ func (hs *hangingSource) finishTrace(c *collector, end int64) {
 		return
 	}
 	g := c.window.Gens[len(c.window.Gens)-1]
-	g.Goroutines(func(id uint64) {
+	g.EachStart(func(id uint64, start tracefmt.StackID, _ int) {
+		if start != 0 {
+			return // it began in the generation: the stack belongs to the creator until the goroutine runs
+		}
 		_, dead := g.Death(id)
-		_, hasBirth := g.BirthOf(id) // the stack belongs to the creator until the goroutine runs
+		_, hasBirth := g.BirthOf(id)
 		if dead || hasBirth || c.openAtEnd[id] || hs.messages.serves(id) || hs.longStreams.serves(id) {
 			return
 		}

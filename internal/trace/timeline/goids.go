@@ -135,8 +135,9 @@ func (g *Gen) EachInOrder(f func(id uint64, number uint32)) {
 			f(sparse[0], g.ids.sparse[sparse[0]])
 			sparse = sparse[1:]
 		}
-		for i := range g.ids.pages[key] {
-			if number := g.ids.pages[key][i].Load(); number != 0 {
+		page := g.ids.pages[key]
+		for i := range page {
+			if number := page[i].Load(); number != 0 {
 				f(key<<8+uint64(i), number)
 			}
 		}

@@ -351,11 +351,12 @@ func (e *expander) expandPieces(g *Gen, d, lo, hi uint32) bool {
 // waits for all of them no longer than for one.
 const recordsAhead = 16
 
-// preloadRecords reads the records of slots, so that they are in the CPU's cache. The sum only keeps the compiler from removing the
-// reads.
+// preloadRecords reads the records of slots and those on the next line of the CPU's cache, so that they are in the cache. The sum
+// only keeps the compiler from removing the reads.
 func (g *Gen) preloadRecords(slots []slot) (sum uint64) {
 	for i := range slots {
-		sum += g.slabs[slots[i].rec>>slabBits].words[slots[i].rec&slabMask]
+		s := g.slabs[slots[i].rec>>slabBits]
+		sum += s.words[slots[i].rec&slabMask] + s.words[(slots[i].rec+8)&slabMask]
 	}
 	return sum
 }
