@@ -30,11 +30,10 @@ func Main(extraVerbs ...command.Verb) int {
 	// net/http's client writes a server's unsolicited data to the standard logger, which would overwrite the screen.
 	log.SetOutput(io.Discard)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	patient := isPatient(os.Args[1:], extraVerbs...)
 	done := make(chan struct{})
 	dismiss := context.AfterFunc(ctx, func() {
 		stop() // from now on a signal has its default effect again
-		if patient {
+		if isPatient(os.Args[1:], extraVerbs...) {
 			return
 		}
 		select {
