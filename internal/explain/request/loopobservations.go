@@ -10,7 +10,7 @@ import (
 )
 
 // An observation is a state of a goroutine that may loop. All waits and system calls are observations. Between two
-// waits each other stack is one only once, and the stack of the wait before is none.
+// waits each other stack is one only once, and neither the stack of the wait before nor, after the first run, of a system call is one.
 type observation struct {
 	observedState
 	observedWait // if the state is a wait
@@ -79,9 +79,12 @@ func (x *observationCollector) add(c *collector, spans []timeline.Span) {
 			if (span.State != timeline.Running || x.hasRun) && slices.Contains(x.recentStacks[:], stack) {
 				continue
 			}
-			x.hasRun = x.hasRun || span.State == timeline.Running
 			x.recentCount++
 			x.recentStacks[x.recentCount%len(x.recentStacks)] = stack
+			if x.hasRun && i+1 < len(spans) && spans[i+1].State == timeline.Syscall && spans[i+1].Stack == span.Stack {
+				continue
+			}
+			x.hasRun = x.hasRun || span.State == timeline.Running
 		}
 		// Elements are filled in place: to copy a fresh struct, the CPU waits until the stores to its fields are done.
 		state := x.states.append()
