@@ -78,8 +78,12 @@ func (w *Walker) emitRemoteAnswer(frame walkFrame, v *waitVerdict, start int64, 
 // WithoutRemotes joins the steps of each remote answer to the one network wait that they were divided from. It changes and
 // returns the slice.
 func WithoutRemotes(steps []Step) []Step {
-	out := steps[:0]
-	for i := range steps {
+	first := 0
+	for first < len(steps) && steps[first].Remote == nil {
+		first++
+	}
+	out := steps[:first]
+	for i := first; i < len(steps); i++ {
 		if n := len(out); n > 0 && steps[i].Remote != nil && out[n-1].Remote == steps[i].Remote && out[n-1].End == steps[i].Start {
 			out[n-1].End = steps[i].End
 			continue
