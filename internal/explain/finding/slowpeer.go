@@ -181,6 +181,8 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 	case calls != nil && calls.Lock.Release != nil:
 		attr.rewriteForPeerLock(&v, cand, &calls.Lock)
 		return v, true
+	case calls != nil && attr.rewriteForCallHolder(&v, cand, calls):
+		return v, true
 	case calls != nil && calls.Serial.CallsAtOnce > 0:
 		attr.rewriteForSerialAnswers(&v, cand, &calls.Serial)
 	case calls != nil && calls.LoadDependence.CallsAtOnce > 0:
@@ -514,6 +516,30 @@ func (a *attribution) rewriteForPeerLock(v *Verdict, cand *candidate, lock *queu
 	v.doubt(0.65, textOf("phrase doubt-row-lock"))
 	v.Gain = cand.gain
 	v.shortenTo(time.Duration(lock.AloneNS).Round(10*time.Microsecond), textOf("phrase change-unlocked", "time", words.Brief(lock.AloneNS)))
+}
+
+// rewriteForCallHolder rewrites a verdict on answers that are late while the peer works for another call of this process, as the change of
+// that call. An answer then takes at most as long as nearly all to calls at other times. It returns false if there is no such call.
+func (a *attribution) rewriteForCallHolder(v *Verdict, cand *candidate, calls *queues.PeerCalls) bool {
+	var candidates []queues.PeerCalls
+	for group, lines := range a.in.PeerCalls {
+		if group != a.group.ID {
+			candidates = append(candidates, lines...)
+		}
+	}
+	holder := calls.HolderAmong(candidates)
+	if holder.Line == nil {
+		return false
+	}
+	v.Title = textOf("title call-holder", "site", v.Site, "call", holder.Line)
+	v.Fix, v.InService = textOf("fix call-holder", "call", holder.Line), true
+	v.prependEvidence(
+		evidenceOf("evidence held-answers", holder.During, "count", "n", holder.Late),
+		evidenceOf("evidence held-by-chance", holder.UsualShare, "share"))
+	v.doubt(0.8, textOf("phrase doubt-call-holder"))
+	v.Gain, v.Predicted = cand.gain.beyond(holder.UsualNS), nil
+	v.shortenTo(time.Duration(holder.UsualNS).Round(10*time.Microsecond), textOf("phrase change-unheld", "time", words.Brief(holder.UsualNS)))
+	return true
 }
 
 // rewriteForOwnWorker rewrites a verdict on waits for answers that a loop of this process sends through a broker, one at a time. It returns

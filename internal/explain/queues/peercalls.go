@@ -61,7 +61,8 @@ type PeerCalls struct {
 	TickPeriodNS    int64 // see tickPeriodOf
 	WindowRounds    WindowRounds
 	Lock            PeerLock
-	answers         []interval // see peerCallSum
+	answers         []interval // see peerCallSum, like the following
+	wholeCalls      []interval
 	shortestNS      int64
 }
 
@@ -94,6 +95,7 @@ type peerCallSum struct {
 	checks                               connCheckSum
 	hedges                               hedgeSum
 	answers                              *sample.TopN[interval] // the earliest ones, from a call's wait to the end of the first part of its answer; nil for none
+	wholeCalls                           *sample.TopN[interval] // the same, to the end of the last part
 	roundCount                           int64
 	shortestNS                           int64                  // of the waits for an answer's header, on HTTP/2; 0: none
 	rounds                               *sample.TopN[interval] // see addWindowRound; nil for none
@@ -111,10 +113,11 @@ func (s *repeatSum) add(addend *repeatSum, weight int64) {
 	s.pause, s.transaction = max(s.pause, addend.pause), max(s.transaction, addend.transaction)
 }
 
-// A placedAnswer is the time of one call's answer.
+// A placedAnswer is the time of the first part of one call's answer, and when its last part ended.
 type placedAnswer struct {
 	site, via tracefmt.FrameID
 	interval
+	callEnd int64
 }
 
 // add adds another sum of the same sites, multiplied by a weight.
@@ -142,6 +145,7 @@ func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
 		s.shortestNS = addend.shortestNS
 	}
 	s.answers = addEarliest(s.answers, addend.answers.Sorted()...)
+	s.wholeCalls = addEarliest(s.wholeCalls, addend.wholeCalls.Sorted()...)
 	s.rounds = addEarliest(s.rounds, addend.rounds.Sorted()...)
 }
 
@@ -228,7 +232,7 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 			}
 			if calls.calls == 0 || sent {
 				calls.calls, calls.lastNS = calls.calls+1, 0
-				p.answerScratch = append(p.answerScratch, placedAnswer{call.site, call.via, interval{step.Start, step.End}})
+				p.answerScratch = append(p.answerScratch, placedAnswer{call.site, call.via, interval{step.Start, step.End}, step.End})
 				if call.root >= 0 && calls.calls <= maxRequestWaits {
 					calls.fanOut = p.findFanOut(w, waits[call.root].Waker, waits[call.root].End)
 				}
@@ -243,6 +247,12 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 				answer.parts, answer.restNS, answer.partEnd = answer.parts+1, answer.restNS+step.End-answer.partEnd, step.End
 			} else {
 				calls.partEnd = step.End
+			}
+			if n := len(p.answerScratch); n > 0 {
+				answer := &p.answerScratch[n-1]
+				if answer.callEnd = max(answer.callEnd, step.End); call.wait >= 0 {
+					answer.callEnd = max(answer.callEnd, waits[call.wait].End)
+				}
 			}
 			stepNS := step.End - step.Start
 			if isUnanswered(p, w.Steps[i:]) {
@@ -298,6 +308,7 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 		for _, a := range p.answerScratch {
 			if a.site == call.site && a.via == call.via {
 				stored.answers = addEarliest(stored.answers, a.interval)
+				stored.wholeCalls = addEarliest(stored.wholeCalls, interval{a.start, a.callEnd})
 			}
 		}
 	}
@@ -462,7 +473,7 @@ func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 				TotalNS: o.totalNS, ConnOpenNS: o.connOpens.ns,
 				ConnOpenRequests: o.connOpens.requests, ConnOpenFunc: sp.Syms.String(o.connOpens.longestFunc), LoadDependence: loadDependenceOf(answers), WindowRounds: windowRoundsOf(o.rounds.Sorted(), float64(o.roundCount)/float64(max(o.calls, 1))), Serial: serialAnswersOf(answers), TickPeriodNS: tickPeriodOf(answers),
 				Repeats: o.repeats.calls, RepeatRequests: o.repeats.requests, RepeatNS: o.repeats.ns, Pause: sp.Site(o.repeats.pause), Transaction: sp.Site(o.repeats.transaction),
-				CacheLoads: o.cacheLoads, Cache: sp.Site(o.cache), Checks: o.checks.requests, CheckNS: o.checks.ns, CheckSite: sp.Site(o.checks.site), Hedges: o.hedges.spell(sp), answers: answers, shortestNS: o.shortestNS,
+				CacheLoads: o.cacheLoads, Cache: sp.Site(o.cache), Checks: o.checks.requests, CheckNS: o.checks.ns, CheckSite: sp.Site(o.checks.site), Hedges: o.hedges.spell(sp), answers: answers, wholeCalls: o.wholeCalls.Sorted(), shortestNS: o.shortestNS,
 			})
 		}
 	}
