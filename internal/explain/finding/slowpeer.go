@@ -149,6 +149,8 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 			}
 		}
 		return v, attr.narrowToConnOpens(&v, cand, &opens, awaited)
+	case isAnswer && attr.group.Peer == nil && attr.rewriteForBlockedSender(&v, top):
+		return v, true
 	case isAnswer && !maybeClient && attr.group.Peer == nil && (attr.rewriteForConnChecks(&v, cand) || attr.rewriteForPeerSetUp(&v, cand)):
 		return v, true
 	case calls != nil && isAnswer && !maybeClient && attr.rewriteForHedges(&v, cand, calls):
@@ -539,6 +541,19 @@ func (a *attribution) rewriteForCallHolder(v *Verdict, cand *candidate, calls *q
 	v.doubt(0.8, textOf("phrase doubt-call-holder"))
 	v.Gain, v.Predicted = cand.gain.beyond(holder.UsualNS), nil
 	v.shortenTo(time.Duration(holder.UsualNS).Round(10*time.Microsecond), textOf("phrase change-unheld", "time", words.Brief(holder.UsualNS)))
+	return true
+}
+
+// rewriteForBlockedSender rewrites a verdict on calls that requests do not wait for themselves: their own messages lie behind others that a
+// goroutine cannot hand over, because the receiver makes such a call for each. It returns false if no wait chain shows that.
+func (a *attribution) rewriteForBlockedSender(v *Verdict, top *causeRoute) bool {
+	sender := slices.IndexFunc(top.via, func(via report.Via) bool { return via.Wait == report.WaitChanSend })
+	if sender < 1 || top.via[sender].Site == nil {
+		return false // the request itself sends: it queues for the receiver
+	}
+	receiver := nonStdSite(top.Cause, top.via).OwnLine()
+	v.Title = textOf("title blocked-sender", "sender", top.via[sender].Site, "receiver", receiver)
+	v.Fix, v.InService, v.ChangeText = textOf("fix blocked-sender", "receiver", receiver), true, textOf("phrase change-unblocked")
 	return true
 }
 

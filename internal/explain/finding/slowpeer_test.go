@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -37,6 +38,27 @@ func TestOwnPeer(t *testing.T) {
 		}}
 		got := findWithBounds(t, &Input{Report: r}, rulesByCode(report.RuleSlowPeer))
 		check.True(t, len(got) == 1 && got[0].Severity == c.want && strings.Contains(got[0].Fix, c.fix), "%s: %+v", c.name, got)
+	}
+}
+
+// TestBlockedSender: a request that waits for a goroutine that cannot hand over a message needs another receiver, not another peer. One that
+// itself cannot hand over a message queues for the receiver.
+func TestBlockedSender(t *testing.T) {
+	for _, c := range []struct {
+		waits []report.WaitKind
+		title string
+	}{
+		{[]report.WaitKind{report.WaitSelect, report.WaitChanSend, report.WaitSelect}, "requests wait behind messages that main.wait1 (x.go:7) cannot hand over: their receiver waits for a peer's answer at main.call"},
+		{[]report.WaitKind{report.WaitChanSend, report.WaitSelect}, "requests wait for a peer's answer"},
+	} {
+		var via []report.Via
+		for i, wait := range c.waits {
+			via = append(via, report.Via{Wait: wait, Site: siteOf(fmt.Sprintf("main.wait%d", i))})
+		}
+		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.rate", Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
+			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Site: siteOf("main.call"), Via: via, TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}}}
+		got := findAll(t, &Input{Report: r}, rulesByCode(report.RuleSlowPeer))
+		check.True(t, len(got) == 1 && strings.HasPrefix(got[0].Title, c.title), "%v: %+v", c.waits, got)
 	}
 }
 
