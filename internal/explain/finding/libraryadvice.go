@@ -33,7 +33,7 @@ type library struct {
 	setUpAdvice  string  // how to do its set-up work once
 	purpose      string  // how to serve requests in spite of computing that is slow on purpose
 	lockAdvice   string  // how to avoid waits for its own lock
-	repeatAdvice string  // the same where most waiters do what the holder does once more
+	repeatAdvice string  // the same where most waiters do what the holder does again
 	shareAdvice  string  // how to avoid waits for a call of another request
 	orderAdvice  string  // how to avoid waits for the answers to earlier calls on one connection
 	drainAdvice  string  // how to avoid that requests do the work of others

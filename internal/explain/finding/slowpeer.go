@@ -178,6 +178,9 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 		attr.rewriteForSequentialCalls(&v, cand, sequential)
 		v.isSequence = true
 		return v, true
+	case !isParallel && isAnswer && calls != nil && attr.rewriteForSeveralCalls(&v, cand, calls):
+		v.isSequence = true
+		return v, true
 	case attr.rewriteForTimeLimit(&v):
 		return v, true
 	case calls != nil && calls.Lock.Release != nil:
@@ -754,6 +757,24 @@ func (a *attribution) rewriteForSequentialCalls(v *Verdict, cand *candidate, cal
 	if p := a.in.predict(a.group.ID, predict.Parallel(site)); p != nil {
 		v.addEvidence(evidenceOf("evidence all-in-parallel", p.P50NS.Est, "ns"))
 	}
+}
+
+// rewriteForSeveralCalls rewrites a verdict on different calls over HTTP, each from another line through the same function, that
+// requests make one after another. It returns false, and changes nothing, if they are too few, or if most of their time is that of one.
+// Whether a call needs the answer to another one cannot be seen.
+func (a *attribution) rewriteForSeveralCalls(v *Verdict, cand *candidate, calls *queues.PeerCalls) bool {
+	top, n := &cand.routes[0], float64(calls.TotalCalls)/float64(max(1, calls.Requests))
+	if n < threshold.Repeats-threshold.NoticeableShare || calls.SequentialShare() > threshold.HalfShare || protocolOf(top) != "HTTP" || a.group.Peer != nil {
+		return false
+	}
+	times := words.Figure(math.Round(n))
+	v.Title, v.Fix, v.MaxSeverity = textOf("title several-calls", "n", times, "site", v.Site), textOf("fix several-calls"), report.SeverityLow
+	v.prependEvidence(evidenceOf("evidence sequential-answers", n, "count"))
+	v.InService = true
+	v.doubt(0.6, textOf("phrase doubt-several-calls"))
+	v.Changes, v.Gain = []predict.Change{predict.Parallel(predict.SiteText(top.Site, report.CauseNetwork))}, cand.gain.scaled(1-calls.SequentialShare())
+	a.predictAs(v, "phrase change-parallel")
+	return true
 }
 
 // largestCause returns the largest cause, with 20 % or more, of the slow requests of the group with an id; nil if there is none.

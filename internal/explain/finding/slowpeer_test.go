@@ -214,6 +214,28 @@ func TestCallPatterns(t *testing.T) {
 	}
 }
 
+// TestSeveralCalls: different calls over HTTP through one function, one after the other. A database's statements depend on each other.
+func TestSeveralCalls(t *testing.T) {
+	for _, c := range []struct {
+		call       string
+		totalCalls int64
+		answerNS   int64 // of the calls with one stack
+		isSaid     bool
+	}{
+		{"net/http.(*persistConn).roundTrip", 299, 7e8, true},
+		{"net/http.(*persistConn).roundTrip", 200, 1e9, false},
+		{"net/http.(*persistConn).roundTrip", 300, 18e8, false}, // the others take hardly any time
+		{"net.(*conn).Read", 300, 7e8, false},
+	} {
+		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
+			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: c.call, Site: siteOf("main.fetch"), TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}}}
+		calls := queues.PeerCalls{Site: siteOf("main.fetch"), Requests: 100, Calls: 100, TotalCalls: c.totalCalls, AnswerNS: c.answerNS, TotalNS: 2e9}
+		got := findWithBounds(t, &Input{Report: r, PeerCalls: map[string][]queues.PeerCalls{"a": {calls}}}, rulesByCode(report.RuleSlowPeer))
+		isSaid := len(got) == 1 && strings.Contains(got[0].Title, "3 different calls one after the other through main.fetch") && got[0].Severity == report.SeverityLow
+		check.True(t, isSaid == c.isSaid, "%+v: %+v", c, got)
+	}
+}
+
 // TestUnansweredOpening: an address or a name server does not answer. The advice must not be to keep connections or addresses alone.
 func TestUnansweredOpening(t *testing.T) {
 	for _, c := range [][2]string{{"net.(*Dialer).DialContext", "stop calling a peer that did not answer"}, {"net.(*Resolver).lookupIPAddr", "the name server that does not answer"}} {

@@ -42,6 +42,7 @@ type PeerCalls struct {
 	// TotalNS is the time of all answers there, for all stacks. ConnOpenNS is the part in which ConnOpenRequests requests
 	// opened a connection. ConnOpenFunc is the standard-library function in which that took longest; "" if no stack shows it.
 	TotalNS, ConnOpenNS, ConnOpenRequests int64
+	TotalCalls                            int64 // for all stacks
 	ConnOpenFunc                          string
 	// Repeats counts the calls that follow an earlier one after a pause of the caller, RepeatRequests the requests with such calls, and
 	// RepeatNS is the time of their answers. Pause is where the caller pauses, and Transaction where the service begins the transaction in
@@ -86,7 +87,7 @@ type peerCallSum struct {
 	laterParts                           laterPartSum
 	parts, restNS                        int64
 	splitCalls                           splitCallSum
-	totalNS                              int64
+	totalNS, totalCalls                  int64
 	fanOut                               fanOutSum
 	connOpens                            connOpenSum
 	repeats                              repeatSum
@@ -131,7 +132,7 @@ func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
 	s.laterParts.merge(&addend.laterParts, weight)
 	s.parts, s.restNS = s.parts+addend.parts*weight, s.restNS+addend.restNS*weight
 	s.splitCalls.merge(&addend.splitCalls, weight)
-	s.totalNS += addend.totalNS * weight
+	s.totalNS, s.totalCalls = s.totalNS+addend.totalNS*weight, s.totalCalls+addend.totalCalls*weight
 	s.fanOut.goroutines += addend.fanOut.goroutines * weight
 	s.fanOut.lastNS += addend.fanOut.lastNS * weight
 	s.fanOut.othersNS += addend.fanOut.othersNS * weight
@@ -286,7 +287,7 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 		sum.requests, sum.connOpens, sum.laterParts = 1, connOpenSum{}, laterPartSum{}
 		for _, o := range p.callScratch[i:] {
 			if isSamePlace(o) {
-				sum.totalNS += o.answerNS
+				sum.totalNS, sum.totalCalls = sum.totalNS+o.answerNS, sum.totalCalls+o.calls
 				sum.laterParts.merge(&o.laterParts, 1)
 				sum.connOpens.add(&o.connOpens, 1)
 				if usesPeer {
@@ -470,7 +471,7 @@ func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 				Parts: o.parts, RestNS: o.restNS,
 				LaterParts: o.laterParts.waits, AckDelays: o.laterParts.ackDelays, ShortAckDelays: o.laterParts.shortAckDelays, AckDelayNS: o.laterParts.ackDelayNS,
 				SplitCalls: o.splitCalls.calls, SplitDelays: o.splitCalls.delays, SplitDelayNS: o.splitCalls.delayNS,
-				TotalNS: o.totalNS, ConnOpenNS: o.connOpens.ns,
+				TotalNS: o.totalNS, TotalCalls: o.totalCalls, ConnOpenNS: o.connOpens.ns,
 				ConnOpenRequests: o.connOpens.requests, ConnOpenFunc: sp.Syms.String(o.connOpens.longestFunc), LoadDependence: loadDependenceOf(answers), WindowRounds: windowRoundsOf(o.rounds.Sorted(), float64(o.roundCount)/float64(max(o.calls, 1))), Serial: serialAnswersOf(answers), TickPeriodNS: tickPeriodOf(answers),
 				Repeats: o.repeats.calls, RepeatRequests: o.repeats.requests, RepeatNS: o.repeats.ns, Pause: sp.Site(o.repeats.pause), Transaction: sp.Site(o.repeats.transaction),
 				CacheLoads: o.cacheLoads, Cache: sp.Site(o.cache), Checks: o.checks.requests, CheckNS: o.checks.ns, CheckSite: sp.Site(o.checks.site), Hedges: o.hedges.spell(sp), answers: answers, wholeCalls: o.wholeCalls.Sorted(), shortestNS: o.shortestNS,
