@@ -2,12 +2,11 @@ package explain_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -90,18 +89,11 @@ func checkAgainstLog(t *testing.T, trace []byte, facts map[string]int64) {
 
 // TestMarksEqualServerLog compares a recorded trace of a marked server with the server's log.
 func TestMarksEqualServerLog(t *testing.T) {
-	f, err := os.Open("testdata/marked.trace.gz")
-	must.Do(t, err)
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	must.Do(t, err)
-	trace, err := io.ReadAll(z)
-	must.Do(t, err)
-	text, err := os.ReadFile("testdata/marked.json")
-	must.Do(t, err)
-	var facts testprog.Facts
-	must.Do(t, json.Unmarshal(text, &facts))
-	checkAgainstLog(t, trace, facts.Facts)
+	trace := must.Have(os.ReadFile(testprog.Recording(t, "programs/marked.trace")))(t)
+	text := must.Have(os.ReadFile(filepath.Join(testprog.RecordingsDir(t), "programs/marked.json")))(t)
+	var metadata testprog.Metadata
+	must.Do(t, json.Unmarshal(text, &metadata))
+	checkAgainstLog(t, trace, metadata.Facts.Facts)
 
 	// The id that the client sent selects one request.
 	rep, err := whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{TraceID: [16]byte{15: 48}})
