@@ -230,3 +230,51 @@ func TestWorkerOfSeveralFunctions(t *testing.T) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
+
+// TestStreamOfUnknownServer: a connection's goroutine writes each part that a goroutine with pauses passes to it, so the pauses pace a
+// stream. If it calls a peer's library between its waits instead, the pauses delay the answer.
+func TestStreamOfUnknownServer(t *testing.T) {
+	const ms, us = int64(1e6), int64(1e3)
+	loop := []string{"example.com/web/server.serveConn"}
+	read := append([]string{"net.(*netFD).Read"}, loop...)
+	for name, writes := range map[string][]string{
+		"stream": {"net.(*netFD).Write", "example.com/web/server.writeChunk"},
+		"peer":   {"net.(*netFD).Write", "example.net/stats.(*Client).Count", "main.(*scores).play"},
+	} {
+		builder := tracetext.New(26)
+		th, poller := builder.Thread(), builder.Thread()
+		poller.Create(500, 99, "main.main")
+		poller.Start(600, 99)
+		poller.Block(700, "network", "net.(*TCPListener).Accept", "main.main")
+		th.Create(1*us, 7, loop[0])
+		th.Create(2*us, 8, "main.(*scores).play.func1", "main.(*scores).play")
+		th.Start(10*us, 7)
+		th.Block(20*us, "network", read...)
+		th.Start(30*us, 8)
+		th.Block(40*us, "sleep", "time.Sleep", "main.(*scores).play.func1")
+		clock := ms
+		for range 20 {
+			poller.Unblock(clock, 7)
+			th.Start(clock+10*us, 7)
+			for range 6 {
+				th.Block(clock+20*us, "select", append([]string{"example.com/web/pipe.(*Conn).Read"}, loop...)...)
+				clock += 20 * ms
+				poller.Unblock(clock, 8)
+				th.Start(clock+10*us, 8)
+				th.Unblock(clock+20*us, 7, "example.com/web/pipe.(*Conn).Write", "main.(*scores).play.func1")
+				th.Block(clock+30*us, "sleep", "time.Sleep", "main.(*scores).play.func1")
+				th.Start(clock+40*us, 7)
+				clock += 50 * us
+				th.Syscall(clock, append(append([]string{"syscall.write"}, writes...), loop...)...)
+				th.SyscallEnd(clock + 10*us)
+			}
+			th.Syscall(clock+20*us, append([]string{"syscall.write", "net.(*netFD).Write"}, loop...)...)
+			th.SyscallEnd(clock + 30*us)
+			th.Block(clock+40*us, "network", read...)
+			clock += ms
+		}
+		rep := explainBuilt(t, builder, whylate.Options{})
+		isLoud := slices.ContainsFunc(rep.Findings, func(f report.Finding) bool { return f.Severity.IsMajor() })
+		check.Equal(t, isLoud, name == "peer", "%s: %+v", name, rep.Findings)
+	}
+}

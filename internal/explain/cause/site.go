@@ -56,18 +56,45 @@ func (s *Sites) CallerOf(id tracefmt.StackID, role knowledge.Role) tracefmt.Fram
 	if !s.HasRole(id, role) {
 		return 0
 	}
-	library := "" // host and owner of the library's code
+	library := "" // its owner
 	for _, f := range s.syms.Stack(id) {
 		switch roles := s.RolesOf(f); {
 		case roles.Has(role):
-			host, path, _ := strings.Cut(s.syms.String(s.syms.Frame(f).Func), "/")
-			owner, _, _ := strings.Cut(path, "/")
-			library = host + "/" + owner + "/"
-		case library != "" && roles.Has(knowledge.NonStdlib) && !strings.HasPrefix(s.syms.String(s.syms.Frame(f).Func), library):
+			library = s.ownerOf(f)
+		case library != "" && roles.Has(knowledge.NonStdlib) && s.ownerOf(f) != library:
 			return f
 		}
 	}
 	return 0
+}
+
+// ownerOf returns the host and owner of a frame's package, as "github.com/owner"; of a package without a host, its first part.
+func (s *Sites) ownerOf(f tracefmt.FrameID) string {
+	host, path, hasHost := strings.Cut(s.syms.String(s.syms.Frame(f).Func), "/")
+	if !hasHost {
+		pkg, _, _ := strings.Cut(host, ".")
+		return pkg
+	}
+	owner, _, _ := strings.Cut(path, "/")
+	owner, _, _ = strings.Cut(owner, ".")
+	return host + "/" + owner
+}
+
+// HasOneOwner reports whether all functions on a stack outside of the standard library have one owner: no library calls the service
+// there, and the service calls no library.
+func (s *Sites) HasOneOwner(id tracefmt.StackID) bool {
+	owner := ""
+	for _, f := range s.syms.Stack(id) {
+		if !s.RolesOf(f).Has(knowledge.NonStdlib) {
+			continue
+		}
+		if o := s.ownerOf(f); owner == "" {
+			owner = o
+		} else if o != owner {
+			return false
+		}
+	}
+	return owner != ""
 }
 
 // SiteOf returns the site of a stack: the innermost frame outside of the standard library. If there is none, it is the

@@ -86,6 +86,7 @@ type attribution struct {
 	heaviestSleeps map[waitKey]*causeRoute      // by a request's first wait, the sleep behind it that took most time
 	longPolls      map[report.SiteKey]*longPoll // by the line where requests wait on purpose
 	herdLines      map[report.SiteKey]bool      // see findHerdLines
+	streamPaces    map[report.SiteKey]bool      // see findStreamPaces
 	// peersInReport means that requests wait over the network for other groups of this report: time in those groups' requests is
 	// reported there.
 	peersInReport bool
@@ -100,7 +101,7 @@ func (in *Input) attributionOf(group *report.Group) *attribution {
 		return attr
 	}
 	attr := &attribution{in: in, group: group, queueWaits: map[waitKey]bool{}, contendedSites: map[causeSite]waitKey{}, minorWaits: map[waitKey]bool{}, canonicalWaits: map[waitKey]waitKey{},
-		fixedSleeps: map[report.SiteKey]bool{}, heaviestSleeps: map[waitKey]*causeRoute{}, longPolls: map[report.SiteKey]*longPoll{}, herdLines: map[report.SiteKey]bool{}}
+		fixedSleeps: map[report.SiteKey]bool{}, heaviestSleeps: map[waitKey]*causeRoute{}, longPolls: map[report.SiteKey]*longPoll{}, herdLines: map[report.SiteKey]bool{}, streamPaces: map[report.SiteKey]bool{}}
 	attr.peersInReport = in.peerGroups(group) != nil
 	for c, r := range attr.routes(group.All()) {
 		if c.Cause == report.CauseSleep && len(r.Via) > 0 {
@@ -111,6 +112,7 @@ func (in *Input) attributionOf(group *report.Group) *attribution {
 	}
 	attr.findFixedSleeps()
 	attr.findHerdLines()
+	attr.findStreamPaces()
 	attr.findQueueWaits()
 	attr.findLongPolls()
 	attr.findContendedSites()
@@ -271,7 +273,7 @@ func (a *attribution) candidateKeyOf(c *report.Cause, via []report.Via) candidat
 	if p := a.longPollOf(c, via); p != nil {
 		return p.key()
 	}
-	if isWebSocketIdle(c) {
+	if isWebSocketIdle(c) || len(via) == 0 && c.Cause == report.CauseSleep && a.streamPaces[c.Site.Key()] {
 		return candidateKey{}
 	}
 	waitSite := c.Site

@@ -382,6 +382,15 @@ func TestPacedStream(t *testing.T) {
 		check.True(t, len(found) == 1 && found[0].Severity.IsMajor() == c.loud,
 			"a write follows a share of %g of the waits: %+v", c.wrote, found)
 	}
+	// Another goroutine paces the stream, and its iterations are a group: only requests are reported.
+	pace := report.Cause{Cause: "sleep", Site: site("play@5"), Via: via("select read@4"), TotalNS: ms(3000)}
+	rep = oneGroup(pace)
+	pace.Via = nil
+	loop := oneGroup(pace).Groups[0]
+	loop.ID, loop.Kind = "loop", report.KindLoop
+	rep.Groups = append(rep.Groups, loop)
+	found := findAll(t, &Input{Report: rep, Streams: []queues.Stream{{Site: site("read@4"), WriteShare: 1}}, Process: &process.Stats{}}, rulesWithPrefix("WL2"))
+	check.True(t, len(found) == 1 && found[0].Severity == report.SeverityInfo, "paced by a loop: %+v", found)
 }
 
 // TestPoolSize compares the advice with arithmetic done by hand: 100 requests in a second wait 30 ms each for a slot that they

@@ -18,6 +18,21 @@ func (in *Input) isStream(site *report.Site) bool {
 	return slices.ContainsFunc(in.Streams, func(s queues.Stream) bool { return s.WriteShare >= threshold.HalfShare && s.Site.Matches(site) })
 }
 
+// findStreamPaces adds to streamPaces the sleeps of other goroutines that pace a stream of requests, if the group's iterations may be
+// those of such a goroutine: it sends the parts to the requests' goroutines, which report the pace.
+func (a *attribution) findStreamPaces() {
+	if a.group.Kind != report.KindLoop || len(a.in.Streams) == 0 {
+		return
+	}
+	for i := range a.in.Report.Groups {
+		for c, r := range attributableRoutes(a.in.Report.Groups[i].All()) {
+			if c.Cause == report.CauseSleep && len(r.Via) > 0 && a.in.isStream(r.Via[0].Site) {
+				a.streamPaces[c.Site.Key()] = true
+			}
+		}
+	}
+}
+
 // streamRule returns the rule that reports a cause, reached by the wait chain via, when requests wait for it between the parts
 // of a stream that they write to their client, which the caller has checked by Input.isStream: WL2001 for the pace of a timer,
 // WL2005 for the parts of a peer's answer, whichever goroutine reads them. It returns "" for other causes, and for requests that

@@ -7,6 +7,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
@@ -70,7 +71,7 @@ func (p *workerSum) addStream(w *path.WalkResult, waits []ownWait) {
 		}
 		if count > 0 && count < maxStreamGaps {
 			sum.gaps++
-			if p.hasWrittenAnswer(w.Req.G, lastEnd, wait.start) {
+			if p.hasWrittenAnswer(w.Req, lastEnd, wait.start) {
 				sum.written++
 			}
 		}
@@ -86,21 +87,26 @@ func (s streamSum) plus(addend streamSum) streamSum {
 	return streamSum{s.gaps + addend.gaps, s.written + addend.written}
 }
 
-// hasWrittenAnswer reports whether goroutine g wrote to its request's client in [from, to): by its own system call, or by a
-// hand-over to the goroutine that writes for all streams of the connection.
-func (p *workerSum) hasWrittenAnswer(g uint64, from, to int64) bool {
-	p.spans = p.stage.Win.SpansCoarse(g, from, to, p.spans[:0])
+// hasWrittenAnswer reports whether a request's goroutine wrote to its client in [from, to): by its own system call, or by a
+// hand-over to the goroutine that writes for all streams of the connection. Of a server for which no function has the role
+// AnswerWrite, a write by code of one owner counts: the client library of a peer has another one than the handler that calls it.
+func (p *workerSum) hasWrittenAnswer(r *request.Request, from, to int64) bool {
+	sites := p.stage.Sites
+	p.spans = p.stage.Win.SpansCoarse(r.G, from, to, p.spans[:0])
 	for i := range p.spans {
-		s := &p.spans[i]
-		switch {
-		case s.Start < from || !p.stage.Sites.HasRole(s.Stack, knowledge.AnswerWrite):
-		case s.State == timeline.Waiting, s.State == timeline.Syscall && p.stage.Sites.HasRole(s.Stack, knowledge.SocketWrite): // not a read from the peer
+		switch s := &p.spans[i]; {
+		case s.Start < from:
+		case s.State == timeline.Waiting && sites.HasRole(s.Stack, knowledge.AnswerWrite):
 			return true
+		case s.State == timeline.Syscall && sites.HasRole(s.Stack, knowledge.SocketWrite): // not a read from the peer
+			if sites.HasRole(s.Stack, knowledge.AnswerWrite) || r.AnswersClient && sites.HasOneOwner(s.Stack) {
+				return true
+			}
 		}
 	}
 	wrote := false
-	p.stage.Win.EachWoken(g, from, to, func(_ uint64, stack tracefmt.StackID) bool {
-		wrote = p.stage.Sites.HasRole(stack, knowledge.AnswerWrite)
+	p.stage.Win.EachWoken(r.G, from, to, func(_ uint64, stack tracefmt.StackID) bool {
+		wrote = sites.HasRole(stack, knowledge.AnswerWrite)
 		return !wrote
 	})
 	return wrote
