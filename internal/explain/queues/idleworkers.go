@@ -5,21 +5,23 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/entry"
+	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
 // Workers that take from one channel are all at work while requests queue: an idle one would take the next message. If some are idle
-// nevertheless, each has its own channel, and the work is divided unevenly.
+// nevertheless, each has its own channel, and the work is divided unevenly, unless each gets every message.
 
 // An idleSample is an instant at which a request waits for a worker, with the worker's siblings: goroutines in the same function.
 type idleSample struct {
 	key     serviceKey
 	worker  uint64
 	time    int64
-	idle    int // siblings that wait for a message in that function, at another line than the worker's
-	workers int // the worker and all siblings
+	idle    int  // siblings that wait for a message in that function, at another line than the worker's
+	workers int  // the worker and all siblings
+	toAll   bool // the request hands over to several of them: each gets every message
 }
 
 // A goroutineState is what a goroutine does at a sampled instant.
@@ -38,8 +40,8 @@ type goroutineSample struct {
 // maxWorkers bounds the goroutines of one start function that are compared.
 const maxWorkers = 256
 
-// sampleIdleWorkers records the siblings of a service's server, if a sampled instant is within the service.
-func (p *workerSum) sampleIdleWorkers(svc *service) {
+// sampleIdleWorkers records the siblings of a service's server, if a sampled instant is within the service. w is the request's path.
+func (p *workerSum) sampleIdleWorkers(w *path.WalkResult, svc *service) {
 	sample := idleSample{key: svc.key, worker: svc.server, time: (svc.end - 1) / sampleEveryNS * sampleEveryNS}
 	if sample.time <= svc.start {
 		return
@@ -71,6 +73,10 @@ func (p *workerSum) sampleIdleWorkers(svc *service) {
 			sample.workers++
 		}
 	}
+	p.stage.Win.EachWoken(w.Req.G, w.Req.Start, w.Req.End, func(g uint64, _ tracefmt.StackID) bool {
+		sample.toAll = sample.toAll || g != svc.server && goroutines.startOf[g] == start
+		return !sample.toAll
+	})
 	p.idleSamples = append(p.idleSamples, sample)
 }
 
@@ -115,7 +121,7 @@ func (s *Sum) addIdleSamples() {
 			cmp.Compare(a.key.cause, b.key.cause), cmp.Compare(a.key.site, b.key.site), cmp.Compare(a.idle, b.idle))
 	})
 	for atOnce := range entry.EqualRuns(list, func(a, b idleSample) bool { return a.worker == b.worker && a.time == b.time && a.key == b.key }) {
-		if sum := s.services[atOnce[0].key]; len(atOnce) > 1 && sum != nil {
+		if sum := s.services[atOnce[0].key]; len(atOnce) > 1 && sum != nil && !slices.ContainsFunc(atOnce, func(a idleSample) bool { return a.toAll }) {
 			sum.idleSamples, sum.idleWorkers, sum.workers = sum.idleSamples+1, sum.idleWorkers+atOnce[0].idle, sum.workers+atOnce[0].workers
 		}
 	}

@@ -151,7 +151,7 @@ func (p *workerSum) addServices(w *path.WalkResult) {
 			}
 		}
 		svc.serverWrote = svc.isLast && svc.key.cause == cause.Network && (svc.serverWrote || p.hasServerWritten(w, svc))
-		p.sampleIdleWorkers(svc)
+		p.sampleIdleWorkers(w, svc)
 	}
 	if w.Sampled && len(w.LongPWaits) < path.MaxLongPWaits {
 		for i := range services {
