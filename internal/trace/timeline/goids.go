@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -99,15 +100,16 @@ func (t *goids) page(key uint64) *goidPage {
 // pendingNumber is in a page while a worker assigns the number.
 const pendingNumber = ^uint32(0)
 
-// assign returns the dense number of an id, which is in an entry of its page, assigning one to a new id.
-func (t *goids) assign(entry *atomic.Uint32) uint32 {
-	for !entry.CompareAndSwap(0, pendingNumber) {
-		if number := entry.Load(); number != pendingNumber {
+// assign returns the dense number of an id, which is stored in its page, assigning one to a new id.
+func (t *goids) assign(stored *atomic.Uint32) uint32 {
+	for !stored.CompareAndSwap(0, pendingNumber) {
+		if number := stored.Load(); number != pendingNumber {
 			return number
 		}
+		runtime.Gosched()
 	}
 	number := t.last.Add(1)
-	entry.Store(number)
+	stored.Store(number)
 	return number
 }
 
