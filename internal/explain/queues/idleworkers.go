@@ -38,7 +38,7 @@ type goroutineSample struct {
 }
 
 // maxWorkers bounds the goroutines of one start function that are compared.
-const maxWorkers = 256
+const maxWorkers = 1024
 
 // sampleIdleWorkers records the siblings of a service's server, if a sampled instant is within the service. w is the request's path.
 func (p *workerSum) sampleIdleWorkers(w *path.WalkResult, svc *service) {

@@ -16,6 +16,7 @@
 //	streams.go      requests that write parts of the answer between their waits
 //	peercalls.go    calls to a peer from one line, one after the other
 //	callcounts.go   calls to a peer from one line, by slow requests and by others
+//	syscallcounts.go system calls of requests
 //	fanout.go       calls to peers on goroutines that a request starts in parallel
 //	connopens.go    connections that requests open
 //	delayedacks.go  answers that wait for a delayed acknowledgement
