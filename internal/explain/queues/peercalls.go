@@ -62,8 +62,10 @@ type PeerCalls struct {
 	TickPeriodNS    int64 // see tickPeriodOf
 	WindowRounds    WindowRounds
 	Lock            PeerLock
+	Deadlocks       Deadlocks
 	answers         []interval // see peerCallSum, like the following
 	wholeCalls      []interval
+	beforePauses    []interval
 	shortestNS      int64
 }
 
@@ -97,6 +99,7 @@ type peerCallSum struct {
 	hedges                               hedgeSum
 	answers                              *sample.TopN[interval] // the earliest ones, from a call's wait to the end of the first part of its answer; nil for none
 	wholeCalls                           *sample.TopN[interval] // the same, to the end of the last part
+	beforePauses                         *sample.TopN[interval] // of answers, those after which the caller pauses and calls again; nil for none
 	roundCount                           int64
 	shortestNS                           int64                  // of the waits for an answer's header, on HTTP/2; 0: none
 	rounds                               *sample.TopN[interval] // see addWindowRound; nil for none
@@ -147,6 +150,7 @@ func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
 	}
 	s.answers = addEarliest(s.answers, addend.answers.Sorted()...)
 	s.wholeCalls = addEarliest(s.wholeCalls, addend.wholeCalls.Sorted()...)
+	s.beforePauses = addEarliest(s.beforePauses, addend.beforePauses.Sorted()...)
 	s.rounds = addEarliest(s.rounds, addend.rounds.Sorted()...)
 }
 
@@ -230,6 +234,7 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 			reader = call.caller
 			if pause != nil && sent && calls.calls > 0 && pause.G == call.caller && pause.Start >= calls.lastEnd {
 				calls.repeats.calls, calls.repeats.pause = calls.repeats.calls+1, p.stage.Sites.SiteOf(pause.Stack)
+				calls.beforePauses = addEarliest(calls.beforePauses, interval{calls.lastEnd - calls.lastNS, calls.lastEnd})
 			}
 			if calls.calls == 0 || sent {
 				calls.calls, calls.lastNS = calls.calls+1, 0
@@ -474,7 +479,7 @@ func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 				TotalNS: o.totalNS, TotalCalls: o.totalCalls, ConnOpenNS: o.connOpens.ns,
 				ConnOpenRequests: o.connOpens.requests, ConnOpenFunc: sp.Syms.String(o.connOpens.longestFunc), LoadDependence: loadDependenceOf(answers), WindowRounds: windowRoundsOf(o.rounds.Sorted(), float64(o.roundCount)/float64(max(o.calls, 1))), Serial: serialAnswersOf(answers), TickPeriodNS: tickPeriodOf(answers),
 				Repeats: o.repeats.calls, RepeatRequests: o.repeats.requests, RepeatNS: o.repeats.ns, Pause: sp.Site(o.repeats.pause), Transaction: sp.Site(o.repeats.transaction),
-				CacheLoads: o.cacheLoads, Cache: sp.Site(o.cache), Checks: o.checks.requests, CheckNS: o.checks.ns, CheckSite: sp.Site(o.checks.site), Hedges: o.hedges.spell(sp), answers: answers, wholeCalls: o.wholeCalls.Sorted(), shortestNS: o.shortestNS,
+				CacheLoads: o.cacheLoads, Cache: sp.Site(o.cache), Checks: o.checks.requests, CheckNS: o.checks.ns, CheckSite: sp.Site(o.checks.site), Hedges: o.hedges.spell(sp), answers: answers, wholeCalls: o.wholeCalls.Sorted(), beforePauses: o.beforePauses.Sorted(), shortestNS: o.shortestNS,
 			})
 		}
 	}
@@ -482,6 +487,7 @@ func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 		return cmp.Or(cmp.Compare(b.AnswerNS, a.AnswerNS), a.Site.Compare(b.Site), a.Via.Compare(b.Via))
 	})
 	setPeerLocks(out)
+	setDeadlocks(out)
 	checkWindowRounds(out)
 	return out
 }

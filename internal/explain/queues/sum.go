@@ -22,6 +22,7 @@
 //	delayedacks.go  answers that wait for a delayed acknowledgement
 //	peerlocks.go    locks of a peer that transactions of other requests hold
 //	callholders.go  calls of others during which a peer's answers are late
+//	deadlocks.go    transactions that wait for each other's locks at a peer
 //	siblings.go     locks that goroutines of one and the same request hold
 //	holderlines.go  the line below which the holder of a lock works
 //	limiters.go     the rate at which a limiter lets requests through
