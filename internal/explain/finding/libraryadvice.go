@@ -69,6 +69,10 @@ func (l *library) fix(advice string) string {
 // neverOpens is the slotWait of a pool where requests wait only for a slot, and never open a connection.
 const neverOpens = "never opens a connection"
 
+// permitSlot is the slotNoun of a library that limits how much it does at the same time, and guards nothing by that: as many permits do no
+// harm as requests need at once.
+const permitSlot = "permit"
+
 // libraries are searched in order: a library comes before those that it uses.
 var libraries = sync.OnceValue(func() (out []library) {
 	_, sections := readSections("libraries")

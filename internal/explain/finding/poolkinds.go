@@ -33,7 +33,7 @@ func (k *poolKind) shortName() string {
 func poolKindOf(cand *candidate, top *causeRoute, service *queues.ServiceStats, slotWaits *queues.SlotWaits) poolKind {
 	if v := firstMatch(top.via, func(v *report.Via) bool { return waitKeyOf(v) == cand.wait }); v != nil && !isStdPool(cand.wait.call) {
 		if l := libraryAt(v.Site); l != nil && l.poolAdvice != "" {
-			if isHeldInBackground(slotWaits) {
+			if isHeldInBackground(slotWaits) || l.slotNoun == permitSlot {
 				return connectionKind(l, l.poolAdvice, slotWaits)
 			}
 			kind := connectionKind(l, l.poolAdvice, nil)

@@ -137,6 +137,9 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 	}
 	if facts.slots != nil {
 		facts.sufficient = max(facts.sufficient, facts.slots.Slots+1)
+		if facts.kind.slotNoun == permitSlot {
+			facts.sufficient = max(facts.sufficient, facts.slots.Slots+facts.slots.MaxWaiters)
+		}
 	}
 	facts.isForeignWork = facts.hasServers && service.MaxServers == 1 && facts.holdersCompute && !facts.isScattered && isOwnCode(top.nonStdSite()) &&
 		float64(top.Requests) < threshold.HalfShare*float64(requests)

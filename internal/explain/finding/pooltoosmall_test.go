@@ -56,6 +56,18 @@ func TestSharedConnections(t *testing.T) {
 	}
 }
 
+// TestPermits: a library's own limit guards nothing, so each request that waits at the same time can have a permit.
+func TestPermits(t *testing.T) {
+	acquire := site("golang.org/x/sync/semaphore.(*Weighted).Acquire@80")
+	acquire.Module, acquire.CalledFrom = "golang.org/x/sync", &report.Caller{Func: "main.dim", File: "/src/main.go", Line: 64, Calls: "github.com/plgd-dev/go-coap/v3/net/client.(*Client[...]).Put"}
+	waits := []report.Via{{Wait: "select", Call: "runtime.selectgo", Site: acquire}}
+	rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("ask@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: waits, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
+	slots := queues.SlotWaits{Wait: "select", Call: "runtime.selectgo", Site: acquire, Waits: 100, BatchSize: 1, FormerWaiterShare: 1, OtherRequestShare: 1, Slots: 1, HoldNS: 10e6, QueuedShare: 0.5, MaxWaiters: 6}
+	got := findWithBounds(t, &Input{Report: rep, SlotWaits: []queues.SlotWaits{slots}}, rulesByCode(report.RulePoolTooSmall))
+	check.True(t, len(got) == 1 && strings.Contains(got[0].Title, "queue for the only permit of go-coap") && strings.Contains(got[0].Fix, "raise options.WithLimitClientParallelRequest") &&
+		strings.Contains(got[0].Fix, "from 1 to 7") && !strings.Contains(got[0].Fix, "guard data"), "%+v", got)
+}
+
 // TestScatteredComputing: if the holders of a slot compute at many lines, no line is named, and the advice is
 // to compute less at all of them. If most of it is at one line, that line is named.
 func TestScatteredComputing(t *testing.T) {

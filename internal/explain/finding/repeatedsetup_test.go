@@ -68,6 +68,17 @@ func TestNewCompressors(t *testing.T) {
 	}
 }
 
+// TestSetUpInLibrary: if another library does the set-up, because its cache is too small, the advice is that library's option.
+func TestSetUpInLibrary(t *testing.T) {
+	for calls, want := range map[string]string{"github.com/ory/ladon.(*Ladon).IsAllowed": "give ladon.NewRegexpMatcher a size", "github.com/dlclark/regexp2.Compile": "compile the expression once"} {
+		compile := site("github.com/dlclark/regexp2.Compile@56")
+		compile.CalledFrom = &report.Caller{Func: "main.check", File: "/src/main.go", Line: 38, Calls: calls}
+		rep := oneGroup(report.Cause{Cause: report.CauseCPU, Site: compile, TotalNS: ms(50), Samples: 15})
+		got := checkRepeatedSetUp(&Input{Report: rep, Process: &process.Stats{}}, &rep.Groups[0])
+		check.True(t, len(got) == 1 && strings.HasPrefix(got[0].Fix, want), "%s: %+v", calls, got)
+	}
+}
+
 // TestDataCopy: requests that mostly copy data can copy less, so their finding has no lower severity than others. It needs samples: a
 // function inferred from events is perhaps another one.
 func TestDataCopy(t *testing.T) {
