@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/predict"
@@ -141,7 +142,7 @@ func heaviestWork(group *report.Group, match func(*report.Cause) bool) (most *re
 }
 
 // costlyLibrary returns the library with the most of the slow requests' time in work for which rules/libraries.txt has a cheaper way, and
-// which causes are that work; nil if none has threshold.MajorShare. Only causes that match count.
+// which causes are that work; nil if none has threshold.MajorShare (or its least share). Only causes that match count.
 func costlyLibrary(group *report.Group, match func(*report.Cause) bool) (costly *library, isCost func(*report.Cause) bool) {
 	band, mostNS := group.Tail(), int64(0)
 	for i := range libraries() {
@@ -159,7 +160,7 @@ func costlyLibrary(group *report.Group, match func(*report.Cause) bool) (costly 
 				isCostly = isCostly || l.costlyCalls == "" || hasFunction([]*report.Site{c.Site}, l.costlyCalls)
 			}
 		}
-		if isCostly && libraryNS > mostNS && float64(libraryNS) >= threshold.MajorShare*float64(band.TotalNS()) {
+		if isCostly && libraryNS > mostNS && float64(libraryNS) >= cmp.Or(l.leastShare, threshold.MajorShare)*float64(band.TotalNS()) {
 			costly, isCost, mostNS = l, isWork, libraryNS
 		}
 	}

@@ -23,6 +23,7 @@ type library struct {
 	slotNoun     string  // what a slot of its pool is; empty: a connection
 	peerAdvice   string  // how to shorten waits for its peer
 	answerAdvice string  // the same where each request asks its peer once; empty: peerAdvice
+	seriesAdvice string  // the same where each request asks its peer several times in turn; empty: peerAdvice
 	batchCalls   string  // prefixes of the functions that send several things at once, separated by spaces; peerAdvice is to use them
 	server       string  // the kind of server that it is a client for
 	pauseAdvice  string  // which options set its intended pauses; {length} is that of the first, {shorter} a better one
@@ -43,6 +44,7 @@ type library struct {
 	costAdvice   string  // how to avoid its costly work
 	costlyWork   string  // that work, as a predicate of "requests"
 	costLeft     float64 // the share of the work that remains with the advice
+	leastShare   float64 // the share of slow requests' time that it must take; 0: threshold.MajorShare
 	costlyCalls  string  // prefixes of functions that run only for that work, for set-up those that the service itself calls, separated by spaces; empty: any
 
 	// The pool of a package of the standard library:
@@ -79,16 +81,19 @@ var libraries = sync.OnceValue(func() (out []library) {
 	for _, s := range sections {
 		l := library{name: s.Title}
 		fields := map[string]*string{
-			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "slot": &l.slotNoun, "peer": &l.peerAdvice, "answer": &l.answerAdvice, "batches": &l.batchCalls, "pause": &l.pauseAdvice, "retry": &l.retryAdvice, "pause length": &l.pauseLength, "server": &l.server, "burst": &l.burstOption, "rate": &l.rateOption, "set-up": &l.setUpAdvice, "purpose": &l.purpose, "lock": &l.lockAdvice, "repeated": &l.repeatAdvice, "share": &l.shareAdvice, "order": &l.orderAdvice, "drain": &l.drainAdvice, "tick": &l.tickAdvice, "large": &l.largeAdvice, "window": &l.windowAdvice, "cost": &l.costAdvice, "work": &l.costlyWork, "costly": &l.costlyCalls, "slot function": &l.slotFunc,
+			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "slot": &l.slotNoun, "peer": &l.peerAdvice, "answer": &l.answerAdvice, "series": &l.seriesAdvice, "batches": &l.batchCalls, "pause": &l.pauseAdvice, "retry": &l.retryAdvice, "pause length": &l.pauseLength, "server": &l.server, "burst": &l.burstOption, "rate": &l.rateOption, "set-up": &l.setUpAdvice, "purpose": &l.purpose, "lock": &l.lockAdvice, "repeated": &l.repeatAdvice, "share": &l.shareAdvice, "order": &l.orderAdvice, "drain": &l.drainAdvice, "tick": &l.tickAdvice, "large": &l.largeAdvice, "window": &l.windowAdvice, "cost": &l.costAdvice, "work": &l.costlyWork, "costly": &l.costlyCalls, "slot function": &l.slotFunc,
 			"slot wait": &l.slotWait, "pool name": &l.poolName, "size": &l.sizeAdvice, "reuse": &l.reuseAdvice, "expiry": &l.expiryAdvice, "unused": &l.unusedAdvice, "leak": &l.leakAdvice,
 		}
 		for _, line := range strings.Split(strings.ReplaceAll(s.Text, "\n  ", " "), "\n") {
 			name, value, _ := strings.Cut(line, ": ")
-			if name == "cost left" {
+			switch name {
+			case "cost left":
 				l.costLeft, _ = strconv.ParseFloat(value, 64)
-				continue
+			case "least share":
+				l.leastShare, _ = strconv.ParseFloat(value, 64)
+			default:
+				*fields[name] = value
 			}
-			*fields[name] = value
 		}
 		out = append(out, l)
 	}
@@ -188,7 +193,15 @@ func pausingLibrary(p *causeRoute) *library {
 
 // peerAdviceOf returns the library in which a route waits for a peer, if it has advice that the caller does not follow already.
 func peerAdviceOf(p *causeRoute) *library {
-	if l := libraryOfRoute(p); l != nil && l.peerAdvice != "" && !hasFunction(p.sites(), l.batchCalls) {
+	if l := seriesAdviceOf(p); l != nil && l.peerAdvice != "" {
+		return l
+	}
+	return nil
+}
+
+// seriesAdviceOf returns the same for requests that ask the peer several times in turn.
+func seriesAdviceOf(p *causeRoute) *library {
+	if l := libraryOfRoute(p); l != nil && cmp.Or(l.seriesAdvice, l.peerAdvice) != "" && !hasFunction(p.sites(), l.batchCalls) {
 		return l
 	}
 	return nil

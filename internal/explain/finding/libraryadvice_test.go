@@ -66,12 +66,24 @@ func TestLibraries(t *testing.T) {
 		{"other work with decimals",
 			report.Cause{Cause: "cpu", SiteFrom: "sample", Site: in("github.com/shopspring/decimal.Decimal.rescale", "github.com/shopspring/decimal.Decimal.Add"), TotalNS: ms(3000)},
 			nil, "make main.load cheaper", "round"},
-		{"one DNS question",
-			report.Cause{Cause: "network", Kind: "outbound", Site: in("github.com/miekg/dns.(*Conn).Read", "github.com/miekg/dns.(*Client).ExchangeContext"), TotalNS: ms(3000)},
-			nil, "in miekg/dns: ask only for the absolute name", "record the server"},
-		{"a file over SFTP",
-			report.Cause{Cause: "network", Kind: "outbound", Site: in("golang.org/x/crypto/ssh.(*gcmCipher).readCipherPacket", ""), Via: []report.Via{{Wait: "select", Site: in("github.com/pkg/sftp.(*clientConn).sendPacket", "io.ReadAll")}}, TotalNS: ms(3000)},
-			nil, "in pkg/sftp: read a file with its WriteTo", "record the server"},
+		{"most of the time in an iterator of badger",
+			report.Cause{Cause: "cpu", SiteFrom: "sample", Site: in("github.com/dgraph-io/badger/v4/table.(*Iterator).next", "github.com/dgraph-io/badger/v4.(*Iterator).Next"), TotalNS: ms(3000)},
+			nil, "begin the iterator behind what is deleted", "make"},
+		{"viper in requests",
+			report.Cause{Cause: "cpu", SiteFrom: "sample", Site: in("github.com/spf13/viper.(*Viper).find", "github.com/spf13/viper.GetString"), TotalNS: ms(3000)},
+			nil, "read the configuration once", "make"},
+		{"gopsutil measures",
+			report.Cause{Cause: "sleep", Call: "runtime.selectgo", Site: in("github.com/shirou/gopsutil/v4/internal/common.Sleep", "github.com/shirou/gopsutil/v4/cpu.Percent"), TotalNS: ms(3000)},
+			nil, "pass an interval of 0 to cpu.Percent", "retry"},
+		{"MongoDB answers",
+			report.Cause{Cause: "network", Kind: "outbound", Site: in("go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology.(*connection).read", "go.mongodb.org/mongo-driver/v2/mongo.(*Collection).FindOne"), TotalNS: ms(3000)},
+			nil, "in the MongoDB driver: ask for several documents at once", "record the server"},
+		{"a Summary with objectives",
+			report.Cause{Cause: "cpu", SiteFrom: "sample", Site: in("github.com/beorn7/perks/quantile.(*stream).merge", ""), Via: []report.Via{{Wait: "lock", Call: "sync.(*Mutex).Lock", Site: in("github.com/prometheus/client_golang/prometheus.(*summary).Observe", "github.com/prometheus/client_golang/prometheus.(*summary).Observe")}}, TotalNS: ms(3000)},
+			nil, "in a Prometheus Summary: use a Histogram", "background"},
+		{"bbolt has one writer",
+			report.Cause{Cause: "syscall", Call: "syscall.Fdatasync", Site: in("go.etcd.io/bbolt.fdatasync", "go.etcd.io/bbolt.(*DB).Update"), Via: []report.Via{{Wait: "lock", Call: "sync.(*Mutex).Lock", Site: in("go.etcd.io/bbolt.(*DB).beginRWTx", "go.etcd.io/bbolt.(*DB).Update")}}, TotalNS: ms(3000)},
+			nil, "use DB.Batch instead of Update", "background"},
 		{"regexp2 backtracks",
 			report.Cause{Cause: "cpu", SiteFrom: "sample", Site: in("github.com/dlclark/regexp2/syntax.CharSet.CharIn", "github.com/dlclark/regexp2.(*Regexp).Replace"), TotalNS: ms(3000)},
 			nil, "use package regexp", "make"},
@@ -126,6 +138,19 @@ func TestCostlyWork(t *testing.T) {
 			severity = v.Severity
 		}
 		check.Equal(t, severity, c.want, "%.2f", c.share)
+	}
+}
+
+// TestLeastShare: an iterator's work is needless only where hardly any time is left for the entries that it found.
+func TestLeastShare(t *testing.T) {
+	for share, want := range map[float64]bool{0.9: true, 0.6: false} {
+		walk := site("github.com/syndtr/goleveldb/leveldb.(*dbIter).next@223")
+		walk.Module, walk.CalledFrom = "github.com/syndtr/goleveldb", &report.Caller{Func: "main.pop", File: "/src/main.go", Line: 5, Calls: "github.com/syndtr/goleveldb/leveldb.(*dbIter).Next"}
+		rep := oneGroup(
+			report.Cause{Cause: report.CauseCPU, Site: walk, SiteFrom: "sample", TotalNS: int64(share * 4e9)},
+			report.Cause{Cause: report.CauseCPU, Site: site("decode@3"), SiteFrom: "sample", TotalNS: int64((1 - share) * 4e9)})
+		costly, _ := costlyLibrary(&rep.Groups[0], func(*report.Cause) bool { return true })
+		check.Equal(t, costly != nil, want, "%.1f", share)
 	}
 }
 

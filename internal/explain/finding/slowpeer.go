@@ -761,8 +761,10 @@ func (a *attribution) rewriteForSequentialCalls(v *Verdict, cand *candidate, cal
 	v.Title, v.Fix = textOf("title sequential-calls", "n", times, "site", v.Site), textOf("fix sequential-calls")
 	if protocolOf(top) == "HTTP" {
 		v.Fix = textOf("fix sequential-http-calls")
-	} else if l := peerAdviceOf(top); l != nil {
-		v.Fix = textOf("fix sequential-calls-in-library", "library", l.name, "advice", l.peerAdvice)
+	} else if l := seriesAdviceOf(top); l != nil {
+		v.Fix = textOf("fix sequential-calls-in-library", "library", l.name, "advice", cmp.Or(l.seriesAdvice, l.peerAdvice))
+	} else if mover := streamMover(top); mover != "" {
+		v.Fix = textOf("fix sequential-pieces", "function", mover)
 	}
 	v.prependEvidence(
 		evidenceOf("evidence sequential-answers", n, "count"),
@@ -793,6 +795,17 @@ func (a *attribution) rewriteForSeveralCalls(v *Verdict, cand *candidate, calls 
 	v.Changes, v.Gain = []predict.Change{predict.Parallel(predict.SiteText(top.Site, report.CauseNetwork))}, cand.gain.scaled(1-calls.SequentialShare())
 	a.predictAs(v, "phrase change-parallel")
 	return true
+}
+
+// streamMover returns the function of package io that the service called on a route, such as io.ReadAll: it moves a stream in pieces, so
+// several calls of a peer below it are for one thing. It returns "" if there is none.
+func streamMover(p *causeRoute) string {
+	for _, s := range p.sites() {
+		if s != nil && s.CalledFrom != nil && strings.HasPrefix(s.CalledFrom.Calls, "io.") {
+			return s.CalledFrom.Calls
+		}
+	}
+	return ""
 }
 
 // largestCause returns the largest cause, with 20 % or more, of the slow requests of the group with an id; nil if there is none.
