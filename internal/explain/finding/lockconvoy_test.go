@@ -111,11 +111,11 @@ func TestAdviceForHolders(t *testing.T) {
 	next := in("github.com/syndtr/goleveldb/leveldb.(*dbIter).Next", "github.com/syndtr/goleveldb")
 	pausing := in("example.org/ids.(*Source).Next", "example.org/ids")
 	for _, c := range []struct {
-		lock   *report.Site
-		holder report.Cause
-		repeat float64
-		fix    string
-		change predict.Change
+		lock        *report.Site
+		holder      report.Cause
+		repeatShare float64
+		fix         string
+		change      predict.Change
 	}{
 		{token, report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Site: token}, 0.9, "in x/oauth2: make the early expiry", predict.Remove("", token.Func+":9")},
 		{token, report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Site: token}, 0.1, "in x/oauth2: renew the token before", predict.Remove("", token.Func+":9")},
@@ -125,7 +125,7 @@ func TestAdviceForHolders(t *testing.T) {
 	} {
 		c.holder.Via, c.holder.TotalNS = []report.Via{{Wait: report.WaitLock, Call: "sync.(*Mutex).Lock", Site: c.lock}}, ms(3000)
 		input := &Input{
-			Report: oneGroup(c.holder), RepeatShare: func(string, predict.Change) (float64, bool) { return c.repeat, true },
+			Report: oneGroup(c.holder), RepeatShare: func(string, predict.Change) (float64, bool) { return c.repeatShare, true },
 			Predict: func(string, []predict.Change) *report.Predicted { return new(report.Predicted) },
 		}
 		got := rulesByCode(report.RuleLockConvoy)[0].Run(input)

@@ -240,20 +240,20 @@ func TestSeveralCalls(t *testing.T) {
 // TestSequenceAdvice: several calls below a function of package io are pieces of one thing. Some libraries have advice for calls in turn
 // only, of which none is about a single call.
 func TestSequenceAdvice(t *testing.T) {
-	for _, c := range []struct{ fn, calls, many, one string }{
+	for _, c := range []struct{ function, calls, seriesFix, singleFix string }{
 		{"dep.org/remote.(*File).Read", "io.ReadAll", "ask for larger pieces than io.ReadAll does", "ask the owner of the peer"},
 		{"dep.org/remote.(*File).Stat", "dep.org/remote.(*File).Stat", "ask for several in one call", "ask the owner of the peer"},
 		{"github.com/pkg/sftp.(*clientConn).sendPacket", "io.ReadAll", "in pkg/sftp: read a file with its WriteTo", "ask the owner of the peer"},
 		{"github.com/miekg/dns.(*Conn).Read", "github.com/miekg/dns.(*Client).Exchange", "in miekg/dns: ask only for the absolute name", "ask the owner of the peer"},
 		{"github.com/redis/go-redis/v9/internal/proto.(*Reader).ReadLine", "github.com/redis/go-redis/v9.cmdable.Get", "in go-redis: send several commands at once", "in go-redis: check what the server is slow at"},
 	} {
-		for n, fix := range map[int64]string{6: c.many, 1: c.one} {
-			asks := &report.Site{Func: c.fn, File: "x.go", Line: 7, Module: "dep.org/x", CalledFrom: &report.Caller{Func: "main.load", File: "/src/main.go", Line: 5, Calls: c.calls}}
+		for n, fix := range map[int64]string{6: c.seriesFix, 1: c.singleFix} {
+			asks := &report.Site{Func: c.function, File: "x.go", Line: 7, Module: "dep.org/x", CalledFrom: &report.Caller{Func: "main.load", File: "/src/main.go", Line: 5, Calls: c.calls}}
 			r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
 				Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: asks, TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}}}
 			calls := queues.PeerCalls{Site: asks, Requests: 100, Calls: 100 * n, AnswerNS: 2e9, LongestNS: 2e9 / n}
 			got := findWithBounds(t, &Input{Report: r, PeerCalls: map[string][]queues.PeerCalls{"a": {calls}}}, rulesByCode(report.RuleSlowPeer))
-			check.True(t, len(got) == 1 && strings.HasPrefix(got[0].Fix, fix), "%d calls at %s: %+v", n, c.fn, got)
+			check.True(t, len(got) == 1 && strings.HasPrefix(got[0].Fix, fix), "%d calls at %s: %+v", n, c.function, got)
 		}
 	}
 }
