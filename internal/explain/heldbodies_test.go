@@ -66,7 +66,7 @@ func TestHeldBody(t *testing.T) {
 		if sentBefore {
 			check.True(t, strings.Contains(first.Title, "reads more of their bodies") && strings.Contains(first.Fix, "MaxReceiveBufferPerStream"), "%s: %s", first.Title, first.Fix)
 		} else {
-			check.True(t, strings.Contains(first.Title, "which main.upload (main.go:40) uses up") && strings.Contains(first.Fix, "a connection, of its own"), "%s: %s", first.Title, first.Fix)
+			check.True(t, strings.Contains(first.Title, "which main.upload (main.go:40) uses up") && strings.Contains(first.Fix, "a connection of its own"), "%s: %s", first.Title, first.Fix)
 		}
 	}
 }
@@ -106,22 +106,22 @@ func TestWindowRounds(t *testing.T) {
 		for clock := int64(10 * ms); clock < 3000*ms; clock += 100 * ms {
 			s.begin(clock, firstConn, "select", header...)
 			for i := range int64(5) {
-				at := clock + c.headerNS + i*18*ms
-				s.wake(at, reader)
-				s.thread.Unblock(at+2*us, firstConn, "google.golang.org/grpc/internal/transport.(*http2Client).handleData", "google.golang.org/grpc/internal/transport.(*http2Client).reader@"+module+"internal/transport/http2_client.go:1791")
-				s.thread.Block(at+3*us, "network", read...)
-				s.thread.Start(at+4*us, firstConn)
+				arrival := clock + c.headerNS + i*18*ms
+				s.wake(arrival, reader)
+				s.thread.Unblock(arrival+2*us, firstConn, "google.golang.org/grpc/internal/transport.(*http2Client).handleData", "google.golang.org/grpc/internal/transport.(*http2Client).reader@"+module+"internal/transport/http2_client.go:1791")
+				s.thread.Block(arrival+3*us, "network", read...)
+				s.thread.Start(arrival+4*us, firstConn)
 				if i == 4 {
-					s.awaitRequest(at+10*us, firstConn)
+					s.awaitRequest(arrival+10*us, firstConn)
 					break
 				}
 				if c.allows {
-					s.thread.Unblock(at+5*us, writer, update...)
+					s.thread.Unblock(arrival+5*us, writer, update...)
 				}
-				s.thread.Block(at+6*us, "select", part...)
+				s.thread.Block(arrival+6*us, "select", part...)
 				if c.allows {
-					s.thread.Start(at+7*us, writer)
-					s.thread.Block(at+8*us, "select", get...)
+					s.thread.Start(arrival+7*us, writer)
+					s.thread.Block(arrival+8*us, "select", get...)
 				}
 			}
 		}
@@ -203,6 +203,74 @@ func TestHeldAnswer(t *testing.T) {
 		} else {
 			check.True(t, strings.Contains(first.Title, "which main.export (main.go:40) uses up, at main.item (main.go:20)") && strings.Contains(first.Fix, "address of its own"), "%s: %s", first.Title, first.Fix)
 			check.True(t, first.Predicted != nil && first.Predicted.P50NS.Est < 1e6, "%+v", first.Predicted)
+		}
+	}
+}
+
+// TestHeldCall: calls of gRPC that begin while main.upload waits for flow control on their connection are answered a millisecond after the peer
+// has allowed more bytes, or a millisecond after they begin; all others, a millisecond after they begin. It fails if the report does not name
+// main.upload in the first case, or names it in the second.
+func TestHeldCall(t *testing.T) {
+	const reader, writer, upload, transport = uint64(20), uint64(21), uint64(22), "google.golang.org/grpc/internal/transport."
+	frame := func(function, file string) string { return function + "@/mod/google.golang.org/grpc@v1.85.0/" + file }
+	read := []string{"internal/poll.(*FD).RawRead", frame("google.golang.org/grpc/internal/transport/readyreader.(*nonBlockingReader).ReadOnReady", "internal/transport/readyreader/ready_reader.go:114"), frame(transport+"(*http2Client).reader", "internal/transport/http2_client.go:1791")}
+	get := []string{"runtime.selectgo", frame(transport+"(*controlBuffer).get", "internal/transport/controlbuf.go:496"), frame(transport+"NewHTTP2Client.func6", "internal/transport/http2_client.go:492")}
+	call := []string{frame("google.golang.org/grpc.(*ClientConn).Invoke", "call.go:35"), "main.book@/src/main.go:20", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", connFunc}
+	header := append([]string{"runtime.selectgo", frame(transport+"(*ClientStream).waitOnHeader", "internal/transport/client_stream.go:129")}, call...)
+	quota := []string{"runtime.selectgo", frame(transport+"(*writeQuota).get", "internal/transport/flowcontrol.go:59"), frame("google.golang.org/grpc.(*clientStream).SendMsg", "stream.go:958"), "main.upload@/src/main.go:40"}
+	for _, isHeld := range []bool{true, false} {
+		s := newServer()
+		for _, g := range []uint64{reader, writer, upload} {
+			s.builder.Waiting(g)
+		}
+		s.wake(ms, reader)
+		s.thread.Block(ms+2*us, "network", read...)
+		s.wake(2*ms, writer)
+		s.thread.Block(2*ms+2*us, "select", get...)
+		s.wake(3*ms, upload)
+		s.thread.Block(3*ms+2*us, "select", quota...)
+		answer := func(clock int64) {
+			s.wake(clock, reader)
+			s.thread.Unblock(clock+2*us, firstConn, frame(transport+"(*http2Client).operateHeaders", "internal/transport/http2_client.go:1675"), frame(transport+"(*http2Client).reader", "internal/transport/http2_client.go:1789"))
+			s.thread.Block(clock+3*us, "network", read...)
+			s.thread.Start(clock+4*us, firstConn)
+			s.awaitRequest(clock+5*us, firstConn)
+		}
+		for clock := int64(10 * ms); clock < 900*ms; clock += 10 * ms {
+			isBlocked := clock < 450*ms
+			s.wake(clock, firstConn)
+			s.thread.Create(clock+2*us, uint64(clock), "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", connFunc)
+			s.thread.Unblock(clock+3*us, writer, append([]string{frame(transport+"(*http2Client).NewStream", "internal/transport/http2_client.go:929")}, call...)...)
+			s.thread.Block(clock+4*us, "select", header...)
+			s.thread.Start(clock+5*us, writer)
+			s.thread.Block(clock+6*us, "select", get...)
+			if !isBlocked || !isHeld {
+				answer(clock + ms)
+			}
+			if isBlocked {
+				s.wake(clock+6*ms, reader)
+				s.thread.Unblock(clock+6*ms+2*us, writer, frame(transport+"(*http2Client).handleWindowUpdate", "internal/transport/http2_client.go:1502"), frame(transport+"(*http2Client).reader", "internal/transport/http2_client.go:1802"))
+				s.thread.Block(clock+6*ms+3*us, "network", read...)
+				s.thread.Start(clock+6*ms+4*us, writer)
+				s.thread.Unblock(clock+6*ms+5*us, upload, frame(transport+"(*writeQuota).realReplenish", "internal/transport/flowcontrol.go:75"), frame(transport+"(*loopyWriter).processData", "internal/transport/controlbuf.go:1071"))
+				s.thread.Block(clock+6*ms+6*us, "select", get...)
+				s.thread.Start(clock+6*ms+7*us, upload)
+				if clock+10*ms < 450*ms {
+					s.thread.Block(clock+6*ms+8*us, "select", quota...)
+				} else {
+					s.thread.Destroy(clock + 6*ms + 8*us)
+				}
+			}
+			if isBlocked && isHeld {
+				answer(clock + 7*ms)
+			}
+		}
+		rep := s.explain(t)
+		must.True(t, len(rep.Findings) != 0, "no findings")
+		first := rep.Findings[0]
+		check.Equal(t, strings.Contains(first.Title, "which main.upload (main.go:40) uses up, at main.book (main.go:20)"), isHeld, "%s: %s", first.Title, first.Fix)
+		if isHeld {
+			check.True(t, strings.Contains(first.Fix, "a ClientConn of gRPC") && first.Predicted != nil && first.Predicted.P99NS.Est < 2e6, "%s: %+v", first.Fix, first.Predicted)
 		}
 	}
 }

@@ -143,6 +143,7 @@ const (
 	DialFallback
 	FlowControlWait
 	WindowUpdate
+	PeerWindowUpdate
 	FrameWrite
 	BodyWrite
 	BatchInterval

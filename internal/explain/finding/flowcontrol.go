@@ -3,6 +3,7 @@ package finding
 import (
 	"math"
 	"net/netip"
+	"time"
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
@@ -59,6 +60,21 @@ func (a *attribution) rewriteForHeldAnswer(v *Verdict, top *causeRoute) bool {
 	}
 	v.addEvidence(evidenceOf("evidence answers-held-together", held.WithShare, "share", "with", held.With))
 	v.Title, v.Fix = textOf("title answer-held-behind", "site", v.Site, "with", held.With), textOf("fix answer-held-behind", "with", held.With)
+	return true
+}
+
+// rewriteForHeldCalls rewrites a verdict on answers to calls whose bodies wait for the window of their connection, which another stream uses up.
+// It returns false if they do not.
+func (a *attribution) rewriteForHeldCalls(v *Verdict, cand *candidate, calls *queues.PeerCalls) bool {
+	held := &calls.Held
+	if held.With == nil {
+		return false
+	}
+	v.Title, v.Fix, v.InService = textOf("title flow-control-behind", "site", v.Site, "with", held.With), textOf("fix flow-control-behind", "with", held.With), true
+	v.prependEvidence(evidenceOf("evidence held-calls", held.Share, "share", "with", held.With), evidenceOf("evidence held-calls-time", held.HeldNS, "ns"))
+	v.doubt(0.85, textOf("phrase doubt-held-calls"))
+	v.Gain = cand.gain.beyond(held.FreeNS)
+	v.shortenTo(time.Duration(held.FreeNS).Round(10*time.Microsecond), textOf("phrase change-no-flow-control"))
 	return true
 }
 

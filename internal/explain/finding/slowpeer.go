@@ -172,7 +172,7 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 	case sharing != nil:
 		v.Gain, v.ChangeText = cand.gain, textOf("phrase change-ahead") // the service can begin the call earlier
 		return v, true
-	case attr.rewriteForOwnWorker(&v, cand, top), attr.rewriteForOrderedAnswers(&v, cand, top), calls != nil && attr.rewriteForWindowRounds(&v, cand, top, calls), calls != nil && attr.rewriteForLargeAnswers(&v, top, calls):
+	case calls != nil && attr.rewriteForHeldCalls(&v, cand, calls), attr.rewriteForOwnWorker(&v, cand, top), attr.rewriteForOrderedAnswers(&v, cand, top), calls != nil && attr.rewriteForWindowRounds(&v, cand, top, calls), calls != nil && attr.rewriteForLargeAnswers(&v, top, calls):
 		return v, true
 	case (sequential == nil || attr.callCountsAt(top).DoesOthersWork()) && !isParallel && attr.rewriteForUnevenCalls(&v, cand, attr.callCountsAt(top)):
 		v.isSequence = true

@@ -61,6 +61,7 @@ type PeerCalls struct {
 	Serial          SerialAnswers
 	TickPeriodNS    int64 // see tickPeriodOf
 	WindowRounds    WindowRounds
+	Held            HeldCalls
 	Lock            PeerLock
 	Deadlocks       Deadlocks
 	answers         []interval // see peerCallSum, like the following
@@ -101,7 +102,8 @@ type peerCallSum struct {
 	wholeCalls                           *sample.TopN[interval] // the same, to the end of the last part
 	beforePauses                         *sample.TopN[interval] // of answers, those after which the caller pauses and calls again; nil for none
 	roundCount                           int64
-	shortestNS                           int64                  // of the waits for an answer's header, on HTTP/2; 0: none
+	shortestNS                           int64 // of the waits for an answer's header, on HTTP/2; 0: none
+	held                                 heldCallSum
 	rounds                               *sample.TopN[interval] // see addWindowRound; nil for none
 }
 
@@ -152,6 +154,7 @@ func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
 	s.wholeCalls = addEarliest(s.wholeCalls, addend.wholeCalls.Sorted()...)
 	s.beforePauses = addEarliest(s.beforePauses, addend.beforePauses.Sorted()...)
 	s.rounds = addEarliest(s.rounds, addend.rounds.Sorted()...)
+	s.held.add(&addend.held, weight)
 }
 
 // addEarliest adds intervals to the earliest ones, nil for none, and returns these.
@@ -225,6 +228,7 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 				}
 				if first < 0 {
 					p.addWindowRound(&calls.peerCallSum, wait)
+					p.addHeldCall(&calls.held, wait)
 				}
 				sent = calls.calls > 0 && call.wait != calls.wait && (p.beginsCall(call.stack) || p.hasSentRequest(call.caller, previousEnd, wait))
 				calls.wait, calls.waitEnd, calls.caller = call.wait, wait.End, call.caller
@@ -479,7 +483,7 @@ func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 				TotalNS: o.totalNS, TotalCalls: o.totalCalls, ConnOpenNS: o.connOpens.ns,
 				ConnOpenRequests: o.connOpens.requests, ConnOpenFunc: sp.Syms.String(o.connOpens.longestFunc), LoadDependence: loadDependenceOf(answers), WindowRounds: windowRoundsOf(o.rounds.Sorted(), float64(o.roundCount)/float64(max(o.calls, 1))), Serial: serialAnswersOf(answers), TickPeriodNS: tickPeriodOf(answers),
 				Repeats: o.repeats.calls, RepeatRequests: o.repeats.requests, RepeatNS: o.repeats.ns, Pause: sp.Site(o.repeats.pause), Transaction: sp.Site(o.repeats.transaction),
-				CacheLoads: o.cacheLoads, Cache: sp.Site(o.cache), Checks: o.checks.requests, CheckNS: o.checks.ns, CheckSite: sp.Site(o.checks.site), Hedges: o.hedges.spell(sp), answers: answers, wholeCalls: o.wholeCalls.Sorted(), beforePauses: o.beforePauses.Sorted(), shortestNS: o.shortestNS,
+				CacheLoads: o.cacheLoads, Cache: sp.Site(o.cache), Checks: o.checks.requests, CheckNS: o.checks.ns, CheckSite: sp.Site(o.checks.site), Hedges: o.hedges.spell(sp), answers: answers, wholeCalls: o.wholeCalls.Sorted(), beforePauses: o.beforePauses.Sorted(), shortestNS: o.shortestNS, Held: o.held.spell(sp),
 			})
 		}
 	}

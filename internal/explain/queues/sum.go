@@ -29,6 +29,7 @@
 //	transactions.go transactions during which requests wait for a locked database
 //	heldbodies.go   requests whose bodies wait for HTTP/2's flow control, and what else is sent on that connection
 //	windowrounds.go answers of which a window of HTTP/2 lets through a part in each round trip
+//	heldcalls.go    calls of gRPC whose bodies its writer keeps back, for the window of their connection
 //	heldanswers.go  messages of clients whose answers are written when a timer fires
 //	lateruns.go     goroutines that run late while many requests wait for them
 //
