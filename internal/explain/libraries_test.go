@@ -1,6 +1,7 @@
 package explain_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -234,5 +235,54 @@ func TestRepeatedCalls(t *testing.T) {
 		p := found[0].Predicted
 		must.True(t, p != nil, "no prediction")
 		check.True(t, p.P99NS.Est < 6*ms && p.P50NS.Est > 4*ms, "p50 %d, p99 %d", p.P50NS.Est, p.P99NS.Est)
+	}
+}
+
+// TestSubscription: requests subscribe at a goroutine that passes the events of a third one on, which waits for a timer. If that goroutine
+// waits elsewhere when it has been woken, it works for the request.
+func TestSubscription(t *testing.T) {
+	const hub, source = uint64(9), uint64(10)
+	idle := []string{"runtime.chanrecv2", "example.com/bus.(*Bus).loop"}
+	for _, c := range []struct {
+		name  string
+		wait  []string
+		isJob bool
+	}{
+		{"subscription", idle, false},
+		{"job", []string{"runtime.chanrecv2", "example.com/bus.(*Bus).do", "example.com/bus.(*Bus).loop"}, true},
+	} {
+		s := newServer()
+		hubThread, sourceThread := s.builder.Thread(), s.builder.Thread()
+		s.builder.Waiting(hub)
+		s.builder.Waiting(source)
+		s.poller.Unblock(205*us, hub)
+		hubThread.Start(206*us, hub)
+		hubThread.Block(207*us, "chan receive", idle...)
+		s.poller.Unblock(205*us, source)
+		sourceThread.Start(206*us, source)
+		sourceThread.Block(207*us, "select", "runtime.selectgo", "main.(*desk).work")
+		handler := []string{"main.(*desk).next", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", connFunc}
+		for i := range int64(60) {
+			clock := (10 + 30*i) * ms
+			s.wake(clock, firstConn)
+			s.thread.Create(clock+2*us, uint64(clock), "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", connFunc)
+			s.thread.Unblock(clock+3*us, hub, append([]string{"runtime.chansend1", "example.com/bus.(*Bus).Sub"}, handler...)...)
+			hubThread.Start(clock+4*us, hub)
+			hubThread.Block(clock+6*us, "chan receive", c.wait...)
+			s.thread.Block(clock+8*us, "select", append([]string{"runtime.selectgo"}, handler...)...)
+			clock += 15*ms + i*i%7*ms
+			s.poller.Unblock(clock, source)
+			sourceThread.Start(clock+1*us, source)
+			sourceThread.Unblock(clock+5*us, hub, "runtime.chansend1", "example.com/bus.(*Bus).Pub", "main.(*desk).work")
+			sourceThread.Block(clock+6*us, "select", "runtime.selectgo", "main.(*desk).work")
+			hubThread.Start(clock+8*us, hub)
+			hubThread.Unblock(clock+9*us, firstConn, "runtime.chansend1", idle[1])
+			hubThread.Block(clock+10*us, "chan receive", idle...)
+			s.thread.Start(clock+12*us, firstConn)
+			s.awaitRequest(clock+20*us, firstConn)
+		}
+		found := s.explain(t).Findings
+		isLoud := slices.ContainsFunc(found, func(f report.Finding) bool { return f.Severity.IsMajor() })
+		check.Equal(t, isLoud, c.isJob, "%s: %+v", c.name, found)
 	}
 }

@@ -33,7 +33,7 @@ func (a *attribution) findQueueWaits() {
 					continue // the goroutines are the request's own, and may themselves queue elsewhere
 				}
 				totalNS[wait] += route.TotalNS
-				if isNotification(wait, slots) {
+				if isNotification(wait, slots) || i == 0 && a.in.isSubscription(v.Site) {
 					break
 				}
 				if service := a.in.serviceAt(cause, route.Via); isFinalizerWait(cause) || isFanOutLimit(wait, slots) || isSemaphoreWait(wait) || stdPool(wait.call).slotWait == neverOpens || a.isFullPool(&causeRoute{cause, route.Via, route.TotalNS}, wait, slots) || isSlotPool(slots) || service != nil && isQueue(service, cause, v) || isTaskQueue {
@@ -140,6 +140,12 @@ func isWorkerPool(slots *queues.SlotWaits) bool {
 // that end many waits have never waited there themselves. In a pool, some of them have.
 func isNotification(wait waitKey, slots *queues.SlotWaits) bool {
 	return !isStdPool(wait.call) && slots != nil && slots.Waits >= threshold.MedianSample && slots.FormerWaiterShare == 0 && slots.WorkerShare == 0 && slots.OtherRequestShare > 0.5
+}
+
+// isSubscription reports whether most requests that wait longest at a line had only subscribed to events before.
+func (in *Input) isSubscription(site *report.Site) bool {
+	r := in.longWaitsAt(site)
+	return r != nil && r.SubscribedShare >= threshold.HalfShare
 }
 
 // slotWaitsAt returns the facts about the goroutines that ended the waits at a line, nil if there are none.

@@ -9,8 +9,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A request of a long poll is not late, however long it waits for an event. It hands no work over before the wait (see
-// queues.LongWaits), and then spends nearly all of its time in one wait:
+// A request of a long poll is not late, however long it waits for an event. It hands no work over before the wait, except that it
+// subscribes to the events (see queues.LongWaits), and then spends nearly all of its time in one wait:
 //
 //   - in a select or for a context, which bound the wait, until a goroutine that was idle or did unrelated work has an event;
 //   - in any wait, until the next tick of a periodic activity. Work that the request left there under a lock would be
@@ -95,7 +95,7 @@ func (a *attribution) findLongPolls() {
 			minShare = 1 - threshold.MinorShare
 		}
 		r := a.in.longWaitsAt(poll.site)
-		if r == nil || r.Batched || poll.isQueue && poll.timedOut == nil || r.HandoverShare > threshold.NoticeableShare || float64(timeoutNS[poll]+poll.eventNS) < threshold.NearlyAllShare*float64(g.TotalNS) || float64(intendedNS[poll]) < minShare*float64(poll.eventNS) {
+		if r == nil || r.Batched || poll.isQueue && poll.timedOut == nil || r.HandoverShare > threshold.NoticeableShare && !a.in.isSubscription(poll.site) || float64(timeoutNS[poll]+poll.eventNS) < threshold.NearlyAllShare*float64(g.TotalNS) || float64(intendedNS[poll]) < minShare*float64(poll.eventNS) {
 			continue
 		}
 		if r.WokenShare == 0 {

@@ -8,12 +8,16 @@ import (
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
 
 // A goroutine that waits for a result has handed work over first: it sent on a channel, woke a goroutine, or started one. A
 // subscriber has not: it only waits until there is an event or its time is up, and an event does not make it late.
+//
+// A subscription at a goroutine that passes events on hands over no work: the goroutine waits again where the subscription woke it,
+// and has woken no other goroutine. The event that ends the wait then comes from a goroutine that waited for a timer.
 //
 // Work that is added to a batch under a lock leaves no event either. If one of the requests that wait in a function started the
 // goroutine that ends the batch, all have handed work over.
@@ -29,13 +33,14 @@ import (
 type longWaitSum struct {
 	waits        int64
 	handedOver   int64 // requests that had handed work over before the wait
+	subscribed   int64 // requests that had only subscribed before the wait
 	woken        int64 // requests whose wait a goroutine ended
 	missedCycles int64 // requests that arrived while the waker worked for others, which it woke, and that were woken one cycle later
 	otherCycles  int64 // requests that waited through several cycles, or through none although the waker was at work
 }
 
 func (s longWaitSum) plus(addend longWaitSum) longWaitSum {
-	return longWaitSum{s.waits + addend.waits, s.handedOver + addend.handedOver, s.woken + addend.woken,
+	return longWaitSum{s.waits + addend.waits, s.handedOver + addend.handedOver, s.subscribed + addend.subscribed, s.woken + addend.woken,
 		s.missedCycles + addend.missedCycles, s.otherCycles + addend.otherCycles}
 }
 
@@ -79,7 +84,10 @@ func (p *workerSum) addLongWait(w *path.WalkResult, waits []ownWait) {
 		return
 	}
 	sum := longWaitSum{waits: 1}
-	if p.handedOver(r.G, r.Start, longest.start) || p.startedInCall(w, longest) || isHandedOverByPeer(w, longest) {
+	switch handedOver := p.handedOver(r.G, r.Start, longest.start); {
+	case handedOver && p.hasSubscribed(w, longest):
+		sum.subscribed++
+	case handedOver || p.startedInCall(w, longest) || isHandedOverByPeer(w, longest):
 		sum.handedOver++
 	}
 	if longest.waitIndex >= 0 {
@@ -91,6 +99,72 @@ func (p *workerSum) addLongWait(w *path.WalkResult, waits []ownWait) {
 		}
 	}
 	p.longWaits[longest.site] = p.longWaits[longest.site].plus(sum)
+}
+
+// hasSubscribed reports whether all that a request handed over before a wait were subscriptions, and a timer led to the event that ended
+// the wait, unless the request's own time was up.
+func (p *workerSum) hasSubscribed(w *path.WalkResult, wait ownWait) bool {
+	r, waits := w.Req, w.FollowedWaits()
+	waker, subscribers, hub, isSubscription := uint64(0), tracefmt.StackID(0), uint64(0), true
+	if wait.waitIndex >= 0 {
+		waker = waits[wait.waitIndex].Waker
+	}
+	complete := p.stage.Win.EachWoken(r.G, r.Start, wait.start, func(woken uint64, stack tracefmt.StackID) bool {
+		if p.isHandover(stack) {
+			isSubscription = (hub == 0 || hub == woken) && woken != 0
+			hub, subscribers = woken, stack
+		}
+		return isSubscription
+	})
+	if !complete || !isSubscription || waker != 0 && waker != hub || p.startsWork(r.G, r.Start, wait.start) {
+		return false
+	}
+	idleWait, ok := p.idleAfter(hub, r.G, r.Start, wait.end)
+	if !ok || waker == 0 {
+		return ok
+	}
+	var timerNS, totalNS int64
+	for i := range w.Segments {
+		s := &w.Segments[i]
+		if s.FollowedWait < 0 || outermostWait(waits, s.FollowedWait) != wait.waitIndex {
+			continue
+		}
+		totalNS += s.End - s.Start
+		if passed := &waits[s.FollowedWait]; s.G != hub && s.Code.Cause() == cause.Sleep && passed.G == hub && passed.Stack == idleWait && p.stage.Sites.SiteOf(passed.WakerStack) != p.stage.Sites.SiteOf(subscribers) {
+			timerNS += s.End - s.Start
+		}
+	}
+	return float64(timerNS) >= threshold.MostShare*float64(totalNS)
+}
+
+// idleAfter returns where goroutine g waits again after subscriber woke it in [from, to), each time where it was woken. ok is false if it
+// did anything else that the trace shows, except to wake the subscriber.
+func (p *workerSum) idleAfter(g, subscriber uint64, from, to int64) (idleWait tracefmt.StackID, ok bool) {
+	wokenAt := int64(0)
+	p.spans = p.stage.Win.Spans(g, from, to, p.spans[:0])
+	for i := range p.spans {
+		s := &p.spans[i]
+		if wokenAt != 0 && s.State == timeline.Waiting {
+			if s.Stack != idleWait {
+				return 0, false
+			}
+			p.stage.Win.EachWoken(g, wokenAt, s.Start, func(woken uint64, _ tracefmt.StackID) bool {
+				ok = woken == subscriber
+				return ok
+			})
+			if !ok || p.startsWork(g, wokenAt, s.Start) {
+				return 0, false
+			}
+			wokenAt = 0
+		}
+		if s.State == timeline.Waiting && s.Woken && s.Waker == subscriber && s.End < to {
+			idleWait, wokenAt, ok = s.Stack, s.End, true
+		}
+		if wokenAt != 0 && s.State == timeline.Syscall {
+			return 0, false
+		}
+	}
+	return idleWait, ok && wokenAt == 0
 }
 
 // startedInCall reports whether a goroutine that the request waits for was started in the function in which the request waits,
@@ -194,9 +268,11 @@ func (p *workerSum) handedOver(g uint64, from, to int64) bool {
 		found = p.isHandover(stack)
 		return !found
 	})
-	if found || !complete {
-		return true
-	}
+	return found || !complete || p.startsWork(g, from, to)
+}
+
+// startsWork reports whether goroutine g created a goroutine in [from, to), other than by what isHandover excludes.
+func (p *workerSum) startsWork(g uint64, from, to int64) (found bool) {
 	p.stage.Win.Children(g, from, to, func(child uint64, created int64) bool {
 		birth, ok := p.stage.Win.BirthBefore(child, created+1)
 		found = ok && p.isHandover(birth.Stack)
@@ -218,9 +294,9 @@ func (p *workerSum) isHandover(stack tracefmt.StackID) bool {
 // slices of the trace.
 type LongWaits struct {
 	Site *report.Site
-	// HandoverShare is the share of these requests that had handed work over before, WokenShare the share whose wait another
-	// goroutine ended.
-	HandoverShare, WokenShare float64
+	// HandoverShare is the share of these requests that had handed work over before, SubscribedShare the share that had only
+	// subscribed to events, WokenShare the share whose wait another goroutine ended.
+	HandoverShare, SubscribedShare, WokenShare float64
 	// Batched reports that requests that arrived while the waker was at work had to wait for its next cycle: the waker is a
 	// batcher.
 	Batched bool
@@ -232,7 +308,7 @@ func (s *Sum) LongWaits(sp *spell.Speller) []LongWaits {
 	for site, sum := range s.workers[0].longWaits {
 		n := float64(sum.waits)
 		out = append(out, LongWaits{
-			Site: sp.Site(site), HandoverShare: float64(sum.handedOver) / n, WokenShare: float64(sum.woken) / n,
+			Site: sp.Site(site), HandoverShare: float64(sum.handedOver) / n, SubscribedShare: float64(sum.subscribed) / n, WokenShare: float64(sum.woken) / n,
 			Batched: sum.missedCycles >= threshold.Repeats && float64(sum.missedCycles) >= threshold.FarFactor*float64(sum.otherCycles),
 		})
 	}
