@@ -286,3 +286,42 @@ func TestSubscription(t *testing.T) {
 		check.Equal(t, isLoud, c.isJob, "%s: %+v", c.name, found)
 	}
 }
+
+// TestGathering: requests receive three answers in the first 3 ms, and wait 100 ms for a library's time limit.
+func TestGathering(t *testing.T) {
+	const reader = uint64(9)
+	s := newServer()
+	readerThread := s.builder.Thread()
+	s.builder.Waiting(reader)
+	read := []string{"internal/poll.(*FD).Read", "net.(*conn).Read", "example.com/survey.(*pipe).loop"}
+	rest := func(clock int64) { readerThread.Block(clock, "network", read...) }
+	s.poller.Unblock(205*us, reader)
+	readerThread.Start(206*us, reader)
+	rest(207 * us)
+	gather := []string{"runtime.selectgo", "main.(*area).ask@/src/main.go:20", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", connFunc}
+	for i := range int64(20) {
+		clock := (10 + 120*i) * ms
+		s.begin(clock, firstConn, "select", gather...)
+		for range 3 {
+			clock += ms
+			s.poller.Unblock(clock, reader)
+			readerThread.Start(clock+us, reader)
+			readerThread.Unblock(clock+2*us, firstConn, "runtime.chansend1", "example.com/survey.(*pipe).loop")
+			rest(clock + 3*us)
+			s.thread.Start(clock+4*us, firstConn)
+			s.thread.Block(clock+10*us, "select", gather...)
+		}
+		clock += 100 * ms
+		limit := uint64(clock)
+		readerThread.Create(clock, limit, "example.com/survey.start.func1@/mod/example.com/survey@v1.0.0/survey.go:9")
+		readerThread.Start(clock+us, limit)
+		readerThread.Unblock(clock+2*us, firstConn, "runtime.closechan", "example.com/survey.start.func1@/mod/example.com/survey@v1.0.0/survey.go:9")
+		readerThread.Destroy(clock + 3*us)
+		s.thread.Start(clock+4*us, firstConn)
+		s.awaitRequest(clock+10*us, firstConn)
+	}
+	found := s.explain(t).Findings
+	must.True(t, len(found) > 0, "no finding")
+	check.True(t, strings.Contains(found[0].Title, "until a time limit of 103ms") && strings.Contains(found[0].Fix, "as many have answered"), "%s; %s", found[0].Title, found[0].Fix)
+	check.True(t, found[0].Predicted != nil && found[0].Predicted.P50NS.Est < 10*ms, "%+v", found[0].Predicted)
+}

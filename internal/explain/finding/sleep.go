@@ -94,7 +94,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		v.Fix, v.ChangeText = l.fix(l.shareAdvice), textOf("phrase change-ahead")
 		return v
 	}
-	if rewriteForTransactions(attr.in, &v, top) {
+	if rewriteForTransactions(attr.in, &v, top) || rewriteForGathering(attr.in, &v, top) {
 		return v
 	}
 	switch receivers := attr.fewReceivers(top); {
@@ -243,6 +243,25 @@ func rewriteForTransactions(in *Input, v *Verdict, top *causeRoute) bool {
 		v.addEvidence(evidenceOf("evidence transaction-work", locked.WorkShare, "share", "work", work))
 	}
 	v.Title, v.Fix, v.ChangeText = title, fix, textOf("phrase change-not-locked")
+	return true
+}
+
+// rewriteForGathering rewrites a verdict on the time limit of requests that receive answers until then: all that come are there long before.
+// Without the limit's wait, they end at the last answer. It returns false, and changes nothing, for other requests.
+func rewriteForGathering(in *Input, v *Verdict, top *causeRoute) bool {
+	if len(top.via) != 1 || verdict.KindOf(top.Cause) == verdict.Deadline {
+		return false
+	}
+	r := in.longWaitsAt(top.via[0].Site)
+	if r == nil || r.GatheredShare < threshold.HalfShare || 2*r.GatheredNS > r.LimitNS {
+		return false
+	}
+	site := top.via[0].Site.OwnLine()
+	v.Title = textOf("title gathering", "site", site, "time", words.Brief(r.GatheredNS), "limit", words.Brief(r.LimitNS))
+	v.Fix, v.ChangeText = textOf("fix gathering", "site", site, "limit", words.Brief(r.LimitNS)), textOf("phrase change-gathering")
+	for i := range v.Changes {
+		v.Changes[i].Scale, v.Changes[i].Relative = 0, false
+	}
 	return true
 }
 

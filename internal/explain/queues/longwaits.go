@@ -35,12 +35,16 @@ type longWaitSum struct {
 	handedOver   int64 // requests that had handed work over before the wait
 	subscribed   int64 // requests that had only subscribed before the wait
 	woken        int64 // requests whose wait a goroutine ended
+	gathered     int64 // requests that waited for answers at that line until a time limit, and had several before
+	gatheredNS   int64 // of these, from the start of the request to the last answer
+	limitNS      int64 // of these, from the first wait to the end of the last
 	missedCycles int64 // requests that arrived while the waker worked for others, which it woke, and that were woken one cycle later
 	otherCycles  int64 // requests that waited through several cycles, or through none although the waker was at work
 }
 
 func (s longWaitSum) plus(addend longWaitSum) longWaitSum {
 	return longWaitSum{s.waits + addend.waits, s.handedOver + addend.handedOver, s.subscribed + addend.subscribed, s.woken + addend.woken,
+		s.gathered + addend.gathered, s.gatheredNS + addend.gatheredNS, s.limitNS + addend.limitNS,
 		s.missedCycles + addend.missedCycles, s.otherCycles + addend.otherCycles}
 }
 
@@ -93,12 +97,37 @@ func (p *workerSum) addLongWait(w *path.WalkResult, waits []ownWait) {
 	if longest.waitIndex >= 0 {
 		waker := w.FollowedWaits()[longest.waitIndex].Waker
 		// A goroutine without a creator runs a timer's function.
-		if birth, hasBirth := p.stage.Win.BirthBefore(waker, longest.end); waker != 0 && !(hasBirth && birth.Creator == 0) {
+		birth, hasBirth := p.stage.Win.BirthBefore(waker, longest.end)
+		switch {
+		case waker == 0:
+		case hasBirth && birth.Creator == 0:
+			sum.addGathering(w, waits, longest)
+		default:
 			sum.woken++
 			p.addBatchCycle(&sum, w, longest)
 		}
 	}
 	p.longWaits[longest.site] = p.longWaits[longest.site].plus(sum)
+}
+
+// addGathering counts a request whose longest wait a timer's function ended, if other goroutines have ended several of its waits at that
+// line before: it received answers until its time was up.
+func (s *longWaitSum) addGathering(w *path.WalkResult, waits []ownWait, longest ownWait) {
+	followed, answers, first := w.FollowedWaits(), 0, longest.start
+	for _, wait := range waits {
+		if wait.site != longest.site || wait.waitIndex < 0 || wait.end > longest.start {
+			continue
+		}
+		if waker := followed[wait.waitIndex].Waker; waker != 0 && waker != followed[longest.waitIndex].Waker {
+			answers, first = answers+1, min(first, wait.start)
+		}
+	}
+	if answers < 2 {
+		return
+	}
+	s.gathered++
+	s.gatheredNS += longest.start - w.Req.Start
+	s.limitNS += longest.end - first
 }
 
 // hasSubscribed reports whether all that a request handed over before a wait were subscriptions, and a timer led to the event that ended
@@ -297,6 +326,10 @@ type LongWaits struct {
 	// HandoverShare is the share of these requests that had handed work over before, SubscribedShare the share that had only
 	// subscribed to events, WokenShare the share whose wait another goroutine ended.
 	HandoverShare, SubscribedShare, WokenShare float64
+	// GatheredShare is the share that received answers at that line until a time limit, the last of them GatheredNS after the start of
+	// the request. LimitNS is the time from the first of these waits to the limit. Both are means.
+	GatheredShare       float64
+	GatheredNS, LimitNS int64
 	// Batched reports that requests that arrived while the waker was at work had to wait for its next cycle: the waker is a
 	// batcher.
 	Batched bool
@@ -309,6 +342,7 @@ func (s *Sum) LongWaits(sp *spell.Speller) []LongWaits {
 		n := float64(sum.waits)
 		out = append(out, LongWaits{
 			Site: sp.Site(site), HandoverShare: float64(sum.handedOver) / n, SubscribedShare: float64(sum.subscribed) / n, WokenShare: float64(sum.woken) / n,
+			GatheredShare: float64(sum.gathered) / n, GatheredNS: sum.gatheredNS / max(sum.gathered, 1), LimitNS: sum.limitNS / max(sum.gathered, 1),
 			Batched: sum.missedCycles >= threshold.Repeats && float64(sum.missedCycles) >= threshold.FarFactor*float64(sum.otherCycles),
 		})
 	}
