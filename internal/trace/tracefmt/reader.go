@@ -241,7 +241,7 @@ func (r *Reader) readMore() {
 		if largestNeeded := r.maxGeneration + maxBatchSize + readChunk + firstBuffer; n >= reserveFrom && n < largestNeeded && largestNeeded <= maxReserved {
 			n = largestNeeded
 		}
-		grown := r.takeBuffer(n, n)
+		grown := r.takeBuffer(n)
 		grown = grown[:len(r.buffer)]
 		copy(grown, r.buffer)
 		// The old buffer is not kept for reuse: it has proved too small.
@@ -276,9 +276,8 @@ const (
 	maxReserved = 1 << 30
 )
 
-// takeBuffer returns an empty buffer of capacity n or more: a returned one if one is large enough, else a new one, of capacity fresh
-// or more.
-func (r *Reader) takeBuffer(n, fresh int) []byte {
+// takeBuffer returns an empty buffer of capacity n or more: a returned one if one is large enough, else a new one.
+func (r *Reader) takeBuffer(n int) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, b := range r.spareBuffers {
@@ -288,7 +287,7 @@ func (r *Reader) takeBuffer(n, fresh int) []byte {
 		}
 	}
 	r.spareBuffers = r.spareBuffers[:0] // all are too small
-	return make([]byte, 0, max(n, fresh))
+	return make([]byte, 0, n)
 }
 
 // returnBuffer stores a buffer for reuse, at most four of them.
@@ -393,8 +392,8 @@ func (r *Reader) Next() (*Generation, error) {
 	// The parsed bytes belong to the generation before: move the others to another buffer.
 	rest := r.buffer[r.pos:]
 	// The generations of a trace have similar lengths, and up to readChunk bytes after the end are read with
-	// one. The buffer of the last one is large enough if this one is not much longer.
-	fresh := r.takeBuffer(len(rest)+firstBuffer, r.pos+r.pos/16+readChunk+firstBuffer)
+	// one.
+	fresh := r.takeBuffer(max(r.pos+r.pos/16+readChunk+firstBuffer, len(rest)+firstBuffer))
 	fresh = append(fresh, rest...)
 	r.base += int64(r.pos)
 	if !r.bufferLent {
