@@ -42,7 +42,7 @@ func TestRepeatedPeerCalls(t *testing.T) {
 	for name, want := range map[string]string{"n-plus-one": "requests make 10 calls one after the other at ", "fan-out": "requests wait for the slowest of 4 calls in parallel, at ", "two-queries": "requests wait for a peer's answer at ", "slow-database": "requests wait for a peer's answer at "} {
 		rep := explainService(t, name)
 		f := &rep.Findings[0]
-		if !strings.HasPrefix(f.Title, want) || f.Predicted == nil {
+		if !strings.HasPrefix(f.Title, want) || f.Severity.IsMajor() && f.Predicted == nil { // how little a peer could take is unknown
 			t.Errorf("%s: %q, want %q", name, f.Title, want)
 			continue
 		}

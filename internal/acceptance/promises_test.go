@@ -81,8 +81,8 @@ func readPromises(t *testing.T) (out []promise) {
 	return out
 }
 
-// predict explains the recording, and takes the prediction of the first finding that has one. If the control made another change,
-// it takes the prediction for that.
+// predict explains the recording, and takes the prediction of the first finding that has one. If the control made another change, or the
+// finding promises nothing, as for a peer that takes its time, it takes the prediction for that change.
 func (p *promise) predict(t *testing.T) {
 	t.Helper()
 	var rep *report.Report
@@ -99,10 +99,20 @@ func (p *promise) predict(t *testing.T) {
 	} else {
 		rep = explainFile(t, testprog.Recording(t, p.recording))
 	}
-	i := slices.IndexFunc(rep.Findings, func(f report.Finding) bool { return f.Severity != report.SeverityInfo && f.Predicted != nil })
+	i := slices.IndexFunc(rep.Findings, func(f report.Finding) bool {
+		return f.Severity != report.SeverityInfo && (f.Predicted != nil || len(f.Changes) > 0)
+	})
 	must.True(t, i >= 0, "%s: no finding has a prediction", p.recording)
 	f := &rep.Findings[i]
-	p.changeText, p.change = f.Predicted.ChangeText, f.Predicted.Change
+	if f.Predicted == nil && p.controlChange == "" {
+		p.controlChange = f.Changes[0].Text
+		p.predict(t)
+		p.changeText, p.controlChange = "no gain is promised", ""
+		return
+	}
+	if p.change = p.controlChange; f.Predicted != nil {
+		p.changeText, p.change = f.Predicted.ChangeText, f.Predicted.Change
+	}
 	predicted := f.Predicted
 	if p.controlChange != "" {
 		k := slices.IndexFunc(rep.WhatIf, func(w report.WhatIf) bool { return w.Group == f.Group })

@@ -200,6 +200,8 @@ type Verdict struct {
 	// isOneAnswer says that requests wait for one answer of an unknown peer, of which only the time is known; isSequence that they
 	// wait for several, one after the other.
 	isOneAnswer, isSequence bool
+	// isBestCase says that the prediction is for an answer that takes no time: none does, and how little it could take is unknown.
+	isBestCase bool
 	// allocShare is the share of the allocated bytes that the work of a verdict allocates; 0 if the verdict contains no collections.
 	allocShare float64
 	// ChangeText says the changes in words; "" means those that follow from the changes (see changeText).
@@ -255,6 +257,9 @@ func Find(in *Input, rules []Rule) []report.Finding {
 			continue // one rule found the same fault twice: keep the one that costs more
 		}
 		seenIDs[f.ID] = true
+		if all[i].isBestCase && !f.Severity.IsMajor() {
+			f.Predicted = nil
+		}
 		out = append(out, *f)
 	}
 	return out

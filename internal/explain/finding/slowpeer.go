@@ -210,13 +210,15 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 		if cand.gain.Slow.NS < 2*cand.usualNS(attr.group) {
 			v.MaxSeverity = report.SeverityLow // the peer's times differ, but none is out of the ordinary
 		}
-		if v.isOneAnswer = true; v.ChangeText == "" && callsOnce {
+		v.isOneAnswer, v.isBestCase = true, v.ChangeText == ""
+		if v.isBestCase && callsOnce {
 			v.ChangeText = textOf("phrase change-at-once")
 		}
 		v.MaxSeverityByAll = report.SeverityLow // slow requests wait as long as others: no evidence that the peer can be faster
 	default: // too few to distinguish slow ones
 		v.Gain.All.IsRare, v.MaxSeverity = true, report.SeverityMedium
 		v.Gain.Slow, v.Gain.OtherTail = v.Gain.All, Loss{}
+		v.isBestCase = v.ChangeText == ""
 	}
 	return v, false
 }
@@ -269,35 +271,53 @@ func raiseSecondAnswers(all []Verdict) {
 // peerFix returns the advice on waits for a peer at a route: fewer calls, unless requests make only one (callsOnce), or what its library
 // offers.
 func (a *attribution) peerFix(top *causeRoute, calls *queues.PeerCalls, callsOnce bool) string {
-	peer := a.in.peerText(top)
+	peer, times := a.in.peerText(top), a.answerTimes(top)
 	if l := peerAdviceOf(top); l != nil && callsOnce {
 		return l.fix(cmp.Or(l.answerAdvice, l.peerAdvice))
 	} else if l != nil {
 		return l.fix(l.peerAdvice)
 	}
 	if !callsOnce {
-		return textOf("fix slow-peer", "peer", peer)
+		return textOf("fix slow-peer", "peer", peer, "times", times)
 	}
 	if a.callsElsewhere(calls) {
-		return textOf("fix asked-elsewhere", "peer", peer)
+		return textOf("fix asked-elsewhere", "peer", peer, "times", times)
 	} else if n := a.parallelCallsNextTo(calls); n > 0 {
-		return textOf("fix asked-beside-parallel", "peer", peer, "n", math.Round(n))
+		return textOf("fix asked-beside-parallel", "peer", peer, "times", times, "n", math.Round(n))
 	}
-	return textOf("fix asked-once", "peer", peer)
+	return textOf("fix asked-once", "peer", peer, "times", times)
+}
+
+// answerNS returns the mean time that requests of a band wait for answers at a route's site; 0 if they do not.
+func answerNS(band *report.Band, top *causeRoute) int64 {
+	if band == nil {
+		return 0
+	}
+	c := firstMatch(band.Causes, func(c *report.Cause) bool { return causeSiteOf(c) == causeSiteOf(top.Cause) && c.Site.Equal(top.Site) })
+	if c == nil || c.Requests == 0 {
+		return 0
+	}
+	return c.TotalNS / int64(c.Requests)
+}
+
+// answerTimes returns how long requests wait for a peer's answers at a route, usually and if they are slow, as a phrase in brackets.
+func (a *attribution) answerTimes(top *causeRoute) string {
+	usualNS, slowNS := cmp.Or(answerNS(a.group.Band(report.Band5090), top), answerNS(a.group.All(), top)), answerNS(a.group.Tail(), top)
+	if usualNS == 0 {
+		return ""
+	} else if float64(slowNS) < (1+threshold.MajorShare)*float64(usualNS) {
+		return textOf("phrase answer-time", "time", words.Brief(usualNS))
+	}
+	return textOf("phrase answer-times", "time", words.Brief(usualNS), "slow", words.Brief(slowNS))
 }
 
 // setUsualAnswer changes the prediction of a verdict on answers of which some take far longer than usual. It assumes that each
 // answer takes the mean time of band p50-90, instead of none.
 func (a *attribution) setUsualAnswer(v *Verdict, cand *candidate, top *causeRoute) {
-	band := a.group.Band(report.Band5090)
-	if band == nil {
+	usualNS := answerNS(a.group.Band(report.Band5090), top)
+	if usualNS == 0 || len(v.Changes) != 1 {
 		return
 	}
-	usual := firstMatch(band.Causes, func(c *report.Cause) bool { return causeSiteOf(c) == causeSiteOf(top.Cause) && c.Site.Equal(top.Site) })
-	if usual == nil || usual.Requests == 0 || len(v.Changes) != 1 {
-		return
-	}
-	usualNS := usual.TotalNS / int64(usual.Requests)
 	if cand.gain.Slow.NS < threshold.FarFactor*usualNS {
 		return
 	}

@@ -27,7 +27,7 @@ func TestOwnPeer(t *testing.T) {
 		{"another process", nil, report.SeverityLow, "ask the owner of the peer that main.go:7 calls (whylate record shows its address) why its answers take so long"},
 		{"this process, which took most of the wait", &report.Peer{Group: "b", Name: "main.put", Waits: 100, Held: 98, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.95}, report.SeverityInfo, "look at main.put in this report: 90% of its slow requests' time is syscall at main.sync"},
 		{"this process, but the network took most", &report.Peer{Group: "b", Name: "main.put", Waits: 100, Held: 98, WaitNS: 20e6, ServedNS: 1e6, Confidence: 0.95}, report.SeverityHigh, "served for 1ms of the 20ms"},
-		{"perhaps this process", &report.Peer{Group: "b", Name: "main.put", Waits: 500, Held: 490, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.6}, report.SeverityLow, "ask the owner of the peer that main.go:7 calls (whylate record shows its address) why its answers take so long; or ask for several things at once, or in parallel. The process's sockets show whether the peer is this process itself"},
+		{"perhaps this process", &report.Peer{Group: "b", Name: "main.put", Waits: 500, Held: 490, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.6}, report.SeverityLow, "ask the owner of the peer that main.go:7 calls (whylate record shows its address) why its answers take so long (19.8ms); or ask for several things at once, or in parallel. The process's sockets show whether the peer is this process itself"},
 	} {
 		band := func(name report.CauseName, location *report.Site, share float64) []report.Band {
 			return []report.Band{{Band: report.BandAll, Count: 100, Causes: []report.Cause{{Cause: name, Kind: "outbound", Site: location, TotalNS: int64(share * 2.2e9), Share: share, Requests: 100}}}}
@@ -187,21 +187,21 @@ func TestCallPatterns(t *testing.T) {
 		title string
 		fix   string
 	}{
-		{"one call", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9}, report.SeverityLow, "wait for a peer's answer", "(whylate record shows its address) why its answers take so long: each request makes one call here; or keep answers for a while, or check the filter or breaker that should avoid it"},
+		{"one call", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9}, report.SeverityLow, "wait for a peer's answer", "(whylate record shows its address) why its answers take so long (20ms): each request makes one call here; or keep answers for a while, or check the filter or breaker that should avoid it"},
 		{"sequential", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 5e8}, report.SeverityHigh, "6 calls one after the other", "ask for several in one call, or make the calls in parallel"},
 		{"parallel", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 15e8}, report.SeverityLow, "slowest of 6 calls", "why the slowest answer takes 20ms on average: the calls already run in parallel, and the others take 15ms"},
 		{"opens connections", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 5e8, TotalNS: 2e9, ConnOpenNS: 12e8, ConnOpenRequests: 100, ConnOpenFunc: "database/sql.(*DB).conn"}, report.SeverityHigh, "open connections (60% of this wait), then wait for a peer's answer", "raise SetMaxIdleConns"},
 		{"opens some, parallel", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 15e8, TotalNS: 2e9, ConnOpenNS: 5e8, ConnOpenRequests: 90}, report.SeverityMedium, "open connections (25% of this wait), then wait for the slowest of 6 calls", "have the pool keep more of them"},
 		{"few open one", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, TotalNS: 2e9, ConnOpenNS: 12e8, ConnOpenRequests: 40}, report.SeverityLow, "open connections (60%", "have the pool keep more of them"},
-		{"opens hardly any", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, TotalNS: 2e9, ConnOpenNS: 3e8, ConnOpenRequests: 100}, report.SeverityLow, "wait for a peer's answer", "(whylate record shows its address) why its answers take so long: each request makes one call here; or keep answers for a while, or check the filter or breaker that should avoid it"},
+		{"opens hardly any", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, TotalNS: 2e9, ConnOpenNS: 3e8, ConnOpenRequests: 100}, report.SeverityLow, "wait for a peer's answer", "(whylate record shows its address) why its answers take so long (20ms): each request makes one call here; or keep answers for a while, or check the filter or breaker that should avoid it"},
 		{"checks connections", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 1e9, TotalNS: 2e9, Checks: 100, CheckNS: 1e9, CheckSite: siteOf("main.pool")}, report.SeverityHigh, "check each connection by a call of its own before they use it, at main.ask", "check connections in the background or after a long idle time, not whenever main.pool (x.go:7) needs one"},
 		{"checks some connections", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 19e8, TotalNS: 2e9, Checks: 10, CheckNS: 1e8}, report.SeverityLow, "wait for a peer's answer", "should avoid it"},
 		{"calls again soon", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Hedges: queues.Hedges{Requests: 90, Calls: 180, DelayNS: 72e7, AnswerNS: 18e8, Pause: siteOf("main.ask")}}, report.SeverityMedium, "90% of the requests make the same call again after 8ms, though an answer takes 20ms, at main.ask", "raise the delay from 8ms"},
 		{"seldom calls again", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Hedges: queues.Hedges{Requests: 5, Calls: 5, DelayNS: 4e7, AnswerNS: 1e8, Pause: siteOf("main.ask")}}, report.SeverityLow, "wait for a peer's answer", "should avoid it"},
 		{"no answer", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Unanswered: 20, UnansweredNS: 19e8}, report.SeverityHigh, "a peer that does not answer", "make that deadline shorter"},
-		{"one without an answer", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Unanswered: 1, UnansweredNS: 19e8}, report.SeverityLow, "wait for a peer's answer", "(whylate record shows its address) why its answers take so long: each request makes one call here; or keep answers for a while, or check the filter or breaker that should avoid it"},
+		{"one without an answer", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Unanswered: 1, UnansweredNS: 19e8}, report.SeverityLow, "wait for a peer's answer", "(whylate record shows its address) why its answers take so long (20ms): each request makes one call here; or keep answers for a while, or check the filter or breaker that should avoid it"},
 		{"delayed acknowledgements", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 4e9, LongestNS: 4e9, TotalNS: 4e9, LaterParts: 100, AckDelays: 90, ShortAckDelays: 20, AckDelayNS: 38e8}, report.SeverityHigh, "held back by Nagle's algorithm", "on the peer's side, write head and body"},
-		{"pauses of any length", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 4e9, LongestNS: 4e9, TotalNS: 4e9, LaterParts: 100, AckDelays: 40, ShortAckDelays: 20, AckDelayNS: 16e8}, report.SeverityLow, "wait for a peer's answer", "(whylate record shows its address) why its answers take so long: each request makes one call here; or keep answers for a while, or check the filter or breaker that should avoid it"},
+		{"pauses of any length", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 4e9, LongestNS: 4e9, TotalNS: 4e9, LaterParts: 100, AckDelays: 40, ShortAckDelays: 20, AckDelayNS: 16e8}, report.SeverityLow, "wait for a peer's answer", "(whylate record shows its address) why its answers take so long (20ms): each request makes one call here; or keep answers for a while, or check the filter or breaker that should avoid it"},
 		{"deadlocks", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Deadlocks: queues.Deadlocks{Count: 3, WaitNS: 125e6, OtherNS: 5e6}, Pause: siteOf("main.retry")}, report.SeverityHigh, "wait for each other's locks at a peer, 125ms until it ends one", "the one that is ended pauses at main.retry (x.go:7) and begins again"},
 		{"parallel, one far slower", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 1e8}, report.SeverityHigh, "slowest of 6 calls", "find out why that peer is slow"},
 	} {
@@ -212,6 +212,28 @@ func TestCallPatterns(t *testing.T) {
 		if len(got) != 1 || got[0].Severity != c.want || !strings.Contains(got[0].Title, c.title) || !strings.HasPrefix(got[0].Fix, c.fix) && !strings.HasSuffix(got[0].Fix, c.fix) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
+	}
+}
+
+// TestNoPromiseOfAnswers: each request waits for one answer of a peer. A finding has the time of usual answers and of slow ones, and promises no gain
+// unless some answers take far longer than the usual ones.
+func TestNoPromiseOfAnswers(t *testing.T) {
+	for _, c := range []struct {
+		slowNS    int64
+		times     string
+		isPromise bool
+	}{{22e6, "why its answers take so long (20ms): each", false}, {30e6, "why its answers take so long (20ms, slow ones 30ms): each", false}, {200e6, "take far longer than the usual 20ms", true}} {
+		band := func(name report.BandName, n int, eachNS int64) report.Band {
+			return report.Band{Band: name, Count: n, Causes: []report.Cause{{Cause: "network", Kind: "outbound", Site: siteOf("main.ask"), TotalNS: int64(n) * eachNS, Share: 0.9, Requests: n}}}
+		}
+		bands := []report.Band{band(report.BandAll, 1000, 20e6), band(report.Band5090, 400, 20e6), band(report.Band9099, 90, c.slowNS), band(report.Band99, 10, c.slowNS)}
+		in := &Input{Report: &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 1000, TotalNS: 22e9, Bands: bands}}}}
+		in.PeerCalls = map[string][]queues.PeerCalls{"a": {{Site: siteOf("main.ask"), Requests: 1000, Calls: 1000, AnswerNS: 20e9, TotalNS: 20e9, LongestNS: 20e9}}}
+		in.Predict = func(_ string, changes []predict.Change) *report.Predicted {
+			return &report.Predicted{P50NS: report.Estimate{Est: int64(changes[0].To)}, P99NS: report.Estimate{Est: int64(changes[0].To)}}
+		}
+		got := findAll(t, in, rulesByCode(report.RuleSlowPeer))
+		check.True(t, len(got) == 1 && strings.Contains(got[0].Fix, c.times) && (got[0].Predicted != nil) == c.isPromise && len(got[0].Changes) == 1, "slow answers of %d ns: %+v", c.slowNS, got)
 	}
 }
 
@@ -393,8 +415,8 @@ func TestAdviceForCalls(t *testing.T) {
 		calls []queues.PeerCalls
 		want  string
 	}{
-		"unknown calls":                  {nil, "why its answers take so long; or ask for several things at once"},
-		"one call":                       {[]queues.PeerCalls{once}, "why its answers take so long: each request makes one call here"},
+		"unknown calls":                  {nil, "why its answers take so long (20ms); or ask for several things at once"},
+		"one call":                       {[]queues.PeerCalls{once}, "why its answers take so long (20ms): each request makes one call here"},
 		"one call, and a call elsewhere": {[]queues.PeerCalls{once, {Site: other, Requests: 100, Calls: 100, AnswerNS: 1e9, TotalNS: 1e9}}, "in parallel"},
 		"two calls with two stacks":      {[]queues.PeerCalls{{Site: line, Requests: 100, Calls: 100, AnswerNS: 1e9, TotalNS: 2e9}}, "in parallel"},
 	} {
