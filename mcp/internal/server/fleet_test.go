@@ -25,6 +25,7 @@ func TestFleet(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and starts a fleet")
 	}
+	const keepAll = "500000h" // the recording has a date, and the test is run on any later one
 	corpus, _ := testprog.Corpus(t)
 	recording, err := os.ReadFile(testprog.FieldRecording(t, corpus, "chi-lock"))
 	must.Do(t, err)
@@ -37,7 +38,7 @@ func TestFleet(t *testing.T) {
 	}
 	token, err := exec.Command(program, "-dir", dir, "token", "shop").Output()
 	must.Do(t, err)
-	fleet := exec.Command(program, "-dir", dir, "-listen", "127.0.0.1:0", "-workers", "1", "serve")
+	fleet := exec.Command(program, "-dir", dir, "-listen", "127.0.0.1:0", "-workers", "1", "-keep-rows", keepAll, "-keep-raw", keepAll, "serve")
 	stderr, err := fleet.StderrPipe()
 	must.Do(t, err)
 	must.Do(t, fleet.Start())
@@ -60,9 +61,10 @@ func TestFleet(t *testing.T) {
 	}
 	s := connect(t, Config{Fleet: address, Recordings: filepath.Join(t.TempDir(), "new"), Roots: []string{t.TempDir()}}, "")
 	var r *Ranking
-	for r = answer[Ranking](t, s, "fleet", map[string]any{"service": "shop"}); len(r.Findings) == 0; { // the time limit of the tests ends this loop
+	question := map[string]any{"service": "shop", "from": keepAll}
+	for r = answer[Ranking](t, s, "fleet", question); len(r.Findings) == 0; { // the time limit of the tests ends this loop
 		time.Sleep(100 * time.Millisecond)
-		r = answer[Ranking](t, s, "fleet", map[string]any{"service": "shop"})
+		r = answer[Ranking](t, s, "fleet", question)
 	}
 	if f := r.Findings[0]; f.Code != "WL2002" || f.Service != "shop" || f.Versions[0] != "v7" || f.Recording != got.ID || f.Gain == "" || !strings.Contains(f.Site, "main.") {
 		t.Errorf("%+v", f)
