@@ -2,6 +2,7 @@ package finding
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -565,9 +566,9 @@ func (a *attribution) rewriteForDeadlocks(v *Verdict, cand *candidate, calls *qu
 // that call. An answer then takes at most as long as nearly all to calls at other times. It returns false if there is no such call.
 func (a *attribution) rewriteForCallHolder(v *Verdict, cand *candidate, calls *queues.PeerCalls) bool {
 	var candidates []queues.PeerCalls
-	for group, lines := range a.in.PeerCalls {
+	for _, group := range slices.Sorted(maps.Keys(a.in.PeerCalls)) {
 		if group != a.group.ID {
-			candidates = append(candidates, lines...)
+			candidates = append(candidates, a.in.PeerCalls[group]...)
 		}
 	}
 	holder := calls.HolderAmong(candidates)
