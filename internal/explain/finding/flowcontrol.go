@@ -23,43 +23,37 @@ func flowVerdict(attr *attribution, cand *candidate) Verdict {
 	v.Changes = []predict.Change{predict.Remove(report.CauseNetwork, predict.SiteText(top.Site.LineKey().Site(), report.CauseNetwork))}
 	v.Title, v.Fix, v.ChangeText = textOf("title flow-control", "site", v.Site), textOf("fix flow-control"), textOf("phrase change-no-flow-control")
 	attr.addSlowMean(&v, "evidence slow-wait-on", cand, top, top.via)
-	held := attr.heldFirstBodyAt(top)
-	if held == nil {
-		return v
-	}
-	v.InService = true // it can send over other connections
-	v.addEvidence(evidenceOf("evidence body-unsent", held.FirstShare, "share"))
-	if held.With == nil || held.WithShare < threshold.MajorShare {
-		v.Title, v.Fix = textOf("title flow-control-of-connection", "site", v.Site), textOf("fix flow-control-of-connection")
-		return v
-	}
-	v.addEvidence(evidenceOf("evidence held-together", held.WithShare, "share", "with", held.With))
-	v.Title, v.Fix = textOf("title flow-control-behind", "site", v.Site, "with", held.With), textOf("fix flow-control-behind", "with", held.With)
+	attr.rewriteForHeldFirst(&v, top, &heldBodyTexts)
 	return v
 }
 
-// heldFirstBodyAt returns the waits at a route for flow control, if most of their time is before any part of a body is sent; else nil.
-func (a *attribution) heldFirstBodyAt(route *causeRoute) *queues.HeldBody {
-	return firstMatch(a.in.HeldBodies, func(h *queues.HeldBody) bool {
-		return len(route.via) > 0 && h.Site.Matches(route.via[0].Site) && h.FirstShare >= threshold.HalfShare
-	})
-}
+// heldTexts are the texts about waits for flow control before any part of a body is sent: title and fix if the sender that uses up the window
+// of the connection is unknown, titleBehind and fixBehind if it is known.
+type heldTexts struct{ unsentEvidence, senderEvidence, title, fix, titleBehind, fixBehind textKey }
 
-// rewriteForHeldAnswer rewrites a verdict on answers of which no part is sent until the client allows more bytes: other answers
-// have used up the window of its connection. It returns false if parts of them are sent before.
-func (a *attribution) rewriteForHeldAnswer(v *Verdict, top *causeRoute) bool {
-	held := a.heldFirstBodyAt(top)
+var (
+	heldBodyTexts   = heldTexts{"evidence body-unsent", "evidence held-together", "title flow-control-of-connection", "fix flow-control-of-connection", "title flow-control-behind", "fix flow-control-behind"}
+	heldAnswerTexts = heldTexts{"evidence answer-unsent", "evidence answers-held-together", "title answer-held", "fix answer-held", "title answer-held-behind", "fix answer-held-behind"}
+)
+
+// rewriteForHeldFirst rewrites a verdict on a body, or an answer, of which no part is sent until the other side allows more bytes: others have
+// used up the window of its connection, and the service can send over another one, or less of them. It returns false if parts of it are
+// sent before, for half of that time or more.
+func (a *attribution) rewriteForHeldFirst(v *Verdict, top *causeRoute, texts *heldTexts) bool {
+	held := firstMatch(a.in.HeldBodies, func(h *queues.HeldBody) bool {
+		return len(top.via) > 0 && h.Site.Matches(top.via[0].Site) && h.FirstShare >= threshold.HalfShare
+	})
 	if held == nil {
 		return false
 	}
-	v.InService = true // it can send the others over other connections, or less of them
-	v.addEvidence(evidenceOf("evidence answer-unsent", held.FirstShare, "share"))
+	v.InService = true
+	v.addEvidence(evidenceOf(texts.unsentEvidence, held.FirstShare, "share"))
 	if held.With == nil || held.WithShare < threshold.MajorShare {
-		v.Title, v.Fix = textOf("title answer-held", "site", v.Site), textOf("fix answer-held")
+		v.Title, v.Fix = textOf(texts.title, "site", v.Site), textOf(texts.fix)
 		return true
 	}
-	v.addEvidence(evidenceOf("evidence answers-held-together", held.WithShare, "share", "with", held.With))
-	v.Title, v.Fix = textOf("title answer-held-behind", "site", v.Site, "with", held.With), textOf("fix answer-held-behind", "with", held.With)
+	v.addEvidence(evidenceOf(texts.senderEvidence, held.WithShare, "share", "with", held.With))
+	v.Title, v.Fix = textOf(texts.titleBehind, "site", v.Site, "with", held.With), textOf(texts.fixBehind, "with", held.With)
 	return true
 }
 

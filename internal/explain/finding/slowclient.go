@@ -23,7 +23,7 @@ func checkSlowClient(attr *attribution, cand *candidate) Verdict {
 	case isOtherClient(top):
 		v.Title, v.Fix = textOf("title other-client-read", "sender", top.via[0].Site, "site", v.Site), textOf("fix other-client-read", "sender", top.via[0].Site)
 		v.MaxSeverity, v.Changes = "", nil
-	case isFlowControlWait(top) && attr.rewriteForHeldAnswer(&v, top):
+	case isFlowControlWait(top) && attr.rewriteForHeldFirst(&v, top, &heldAnswerTexts):
 		v.MaxSeverity, v.Changes = "", attr.withoutSite(top)
 	case knowledge.Has(top.Call, knowledge.AnswerWrite) || knowledge.Has(top.Call, knowledge.ConnectionWrite) || isFlowControlWait(top):
 		v.Title, v.Fix = textOf("title slow-client-read", "site", v.Site), textOf("fix slow-client-read")

@@ -93,7 +93,7 @@ func (p *workerSum) waitBefore(woken timeline.WokenGoroutine) (wait timeline.Spa
 
 // spell returns the HeldCalls of a sum.
 func (s *heldCallSum) spell(sp *spell.Speller) (out HeldCalls) {
-	free, blocked, after := medianLength(s.free), medianLength(s.blocked), medianLength(s.after)
+	free, blocked, after := sample.Median(lengthsOf(s.free.Sorted())), sample.Median(lengthsOf(s.blocked.Sorted())), sample.Median(lengthsOf(s.after.Sorted()))
 	if s.held < threshold.MedianSample || len(s.free.Sorted()) < threshold.MedianSample || float64(s.held) < threshold.MostShare*float64(s.calls) {
 		return out
 	}
@@ -111,13 +111,4 @@ func (s *heldCallSum) spell(sp *spell.Speller) (out HeldCalls) {
 	}
 	out.With = out.With.OwnLine()
 	return out
-}
-
-// medianLength returns the median length of intervals; 0 if there are none.
-func medianLength(intervals *sample.TopN[interval]) int64 {
-	lengths := make([]int64, 0, maxAnswers)
-	for _, in := range intervals.Sorted() {
-		lengths = append(lengths, in.end-in.start)
-	}
-	return sample.Median(lengths)
 }

@@ -31,10 +31,7 @@ func peerLockOf(waits []interval, ends [][]int64) (lock PeerLock, release int) {
 	if len(waits) < threshold.MedianSample {
 		return PeerLock{}, -1
 	}
-	lengths := make([]int64, len(waits))
-	for i, w := range waits {
-		lengths[i] = w.end - w.start
-	}
+	lengths := lengthsOf(waits)
 	slices.Sort(lengths)
 	quarter := lengths[:len(lengths)/4]
 	for _, ns := range quarter {

@@ -61,10 +61,7 @@ func (p *workerSum) addWindowRound(sum *peerCallSum, wait *critpath.FollowedWait
 // windowRoundsOf returns the WindowRounds of calls with so many rounds each, of which the earliest are known. A wait for a part that was already on its
 // way is shorter, so only those count that are at least half as long as the long ones.
 func windowRoundsOf(rounds []interval, perCall float64) WindowRounds {
-	lengths := make([]int64, len(rounds))
-	for i, r := range rounds {
-		lengths[i] = r.end - r.start
-	}
+	lengths := lengthsOf(rounds)
 	slices.Sort(lengths)
 	if len(lengths) > 0 {
 		longest := lengths[len(lengths)*9/10]
