@@ -40,13 +40,22 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 	}
 	site := heaviest.Site
 	funcText, ownFunc := words.FuncName(site.Func), words.FuncName(site.OwnLine().Func)
+	fix := textOf("fix computes", "function", ownFunc)
 	title, allocatesTitle := textKey("title computes"), textKey("title computes-allocates")
 	if c := site.CalledFrom; c != nil {
 		funcText += ", " + names.CallerLead(c) + words.FuncName(c.Func)
 		title, allocatesTitle = "title computes-called", "title computes-called-allocates"
+	} else if call := in.Process.SampledFuncs[site.Func].MainCall(); call != "" {
+		funcText = textOf("phrase mostly-in-call", "function", funcText, "call", words.FuncName(call))
+		if l := firstMatch(libraries(), func(l *library) bool {
+			return l.lessAdvice != "" && hasFunction([]*report.Site{{Func: call}}, l.functions)
+		}); l != nil {
+			fix = textOf("fix computes-less", "function", ownFunc, "advice", l.lessAdvice)
+		}
+		title, allocatesTitle = "title computes-called", "title computes-called-allocates"
 	}
 	v := Verdict{Gain: gain, Finding: report.Finding{
-		Title: textOf(title, "function", funcText), Fix: textOf("fix computes", "function", ownFunc), Cause: report.CauseCPU, Site: site, Group: group.ID, Share: share, Confidence: 0.8,
+		Title: textOf(title, "function", funcText), Fix: fix, Cause: report.CauseCPU, Site: site, Group: group.ID, Share: share, Confidence: 0.8,
 	}}
 	if c := site.CalledFrom; c != nil && !c.OtherGoroutine {
 		v.Changes = []predict.Change{predict.Remove(report.CauseCPU, c.Func)} // with all dependencies that it calls

@@ -406,6 +406,24 @@ func TestComputes(t *testing.T) {
 	}
 }
 
+// TestComputesInCall: computing in a function of the standard library is named, with advice for that function, if enough samples show it.
+func TestComputesInCall(t *testing.T) {
+	for _, c := range []struct {
+		samples    map[string]int64
+		title, fix string
+	}{
+		{map[string]int64{"encoding/json.Unmarshal": 8}, "main.parse, mostly in json.Unmarshal, computes", "keep what was parsed"},
+		{map[string]int64{"strings.Repeat": 8}, "main.parse, mostly in strings.Repeat, computes", "make main.parse cheaper"},
+		{map[string]int64{"encoding/json.Unmarshal": 5, "strings.Repeat": 3}, "main.parse computes", "make main.parse cheaper"},
+	} {
+		g := groupWith(report.Cause{Cause: "cpu", Site: siteOf("main.parse"), SiteFrom: "sample", TotalNS: 9e6})
+		_, _, list := findCodes(t, newInput(process.Stats{BusyNS: 4e9, SampledFuncs: map[string]*process.SampledFunc{"main.parse": {Samples: 10, ByCall: c.samples}}}, g))
+		if len(list) != 1 || list[0].Title != c.title || !strings.HasPrefix(list[0].Fix, c.fix) {
+			t.Errorf("%v: %+v", c.samples, list)
+		}
+	}
+}
+
 // TestBusyMachine checks that other processes' use of the CPUs is reported if there is evidence of it, and before the
 // findings that it makes worse. Without evidence, a wait for a CPU is not attributed to other processes.
 func TestBusyMachine(t *testing.T) {

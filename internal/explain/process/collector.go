@@ -100,9 +100,11 @@ func (c *Collector) Stats(sp *spell.Speller) *Stats {
 		out.HerdWakeups = append(out.HerdWakeups, HerdWakeup{Start: p.start, Site: sp.Site(p.frame), FromNS: f.firstWake - sp.Start, ToNS: max(f.lastEnd, f.firstWake) - sp.Start, Goroutines: int(f.wakes)})
 	}
 	out.GC, out.Stops = c.gcRows(sp)
+	out.SampledFuncs = map[string]*SampledFunc{}
 	for id, n := range c.samplesByStack {
 		if n > 0 {
 			out.Samples.addSamples(sp, tracefmt.StackID(id), n)
+			out.addCall(sp, tracefmt.StackID(id), n)
 		}
 	}
 	return &out

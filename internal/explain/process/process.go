@@ -31,9 +31,10 @@ type Stats struct {
 	// Herds are the places where goroutines wait that are woken together, the longest running time first.
 	Herds []Herd
 	// HerdWakeups are the largest wakeups of herds, in order of time.
-	HerdWakeups []HerdWakeup
-	Samples     Samples
-	GC          GC
+	HerdWakeups  []HerdWakeup
+	Samples      Samples
+	SampledFuncs map[string]*SampledFunc // functions of the service that call the standard library, by name
+	GC           GC
 	// Stops are the stops of the world, the most time first.
 	Stops []Stop
 }
