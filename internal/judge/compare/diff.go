@@ -112,6 +112,15 @@ type Change struct {
 	Low      *int64 `json:"low_ns"`
 	High     *int64 `json:"high_ns"`
 	Evidence bool   `json:"evidence"`
+	// Episodes is set for a percentile that is half as long again on one side, without evidence.
+	Episodes *Episodes `json:"episodes,omitempty"`
+}
+
+// Episodes are numbers of times, each of one or more of a report's blocks in turn, in which some requests were slower than the middle
+// of both sides' percentiles. Few episodes may be chance, however many requests each of them made slow.
+type Episodes struct {
+	Old int `json:"old"`
+	New int `json:"new"`
 }
 
 // A Number is a latency of a group, with its name in a budget.

@@ -73,6 +73,9 @@ func exchangeSides(d *Diff) {
 		for _, c := range []*Change{&g.Mean, &g.P50, &g.P90, &g.P99} {
 			c.Old, c.New = c.New, c.Old
 			c.Delta, c.Low, c.High = neg(c.Delta), neg(c.High), neg(c.Low)
+			if c.Episodes != nil {
+				c.Episodes = &Episodes{Old: c.Episodes.New, New: c.Episodes.Old}
+			}
 		}
 		for _, rows := range [][]Row{g.Causes, g.Tail} {
 			for j := range rows {
@@ -164,6 +167,22 @@ func TestRareWaitIsNoEvidence(t *testing.T) {
 	if r := d.Groups[0].Causes[0]; r.Cause != "syscall" || r.Evidence {
 		t.Errorf("one and three requests of a thousand are no evidence: %+v", r)
 	}
+}
+
+// TestEpisodes: two stops that make 3 % of the requests slow may be chance, which the numbers of episodes show.
+func TestEpisodes(t *testing.T) {
+	stopped := func(stops bool) load {
+		return load{"main.h", report.KindHTTP1, 10, 100, func(_ *rand.Rand, second float64) []spent {
+			if stops && (second >= 2.2 && second < 2.35 || second >= 7.1 && second < 7.25) {
+				return []spent{{"syscall", "main.flush", 9, 100e6}}
+			}
+			return []spent{{"cpu", "main.h", 1, 1e6}}
+		}}
+	}
+	g := &Reports(reportOf("a", stopped(true).group(1)), reportOf("b", stopped(false).group(1))).Groups[0]
+	must.True(t, !g.P99.Evidence && g.P99.Episodes != nil, "p99 %+v", g.P99)
+	check.Equal(t, *g.P99.Episodes, Episodes{Old: 2}, "episodes")
+	check.True(t, g.P50.Episodes == nil && g.Mean.Episodes == nil, "p50 %+v, mean %+v", g.P50, g.Mean)
 }
 
 func TestGroupsAreMatched(t *testing.T) {

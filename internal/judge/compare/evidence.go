@@ -18,6 +18,8 @@ const (
 	minNoisyTail        = 0.20
 	// quietPressure is the largest share of time in which a thread of any process waits for a CPU of a quiet machine.
 	quietPressure = 0.05
+	// minEpisodeRatio is the smallest ratio of two percentiles that a reader takes for a change.
+	minEpisodeRatio = 1.5
 )
 
 // isQuiet reports whether the kernel's counters show that threads rarely waited for a CPU, in the process and on the machine.
@@ -72,6 +74,11 @@ func compareGroups(old, new *report.Group, t test) Group {
 		}
 		c.Low, c.High = roundBound(low), roundBound(high)
 		c.Evidence = (low > 0 || high < 0) && math.Abs(float64(delta)) > t.minChange(c.Name)*float64(max(*oldLatencies[i], *newLatencies[i]))
+		old, new := float64(*oldLatencies[i]), float64(*newLatencies[i])
+		if c.Name != "mean" && !c.Evidence && max(old, new) >= minEpisodeRatio*min(old, new) {
+			middle := math.Sqrt(old * new)
+			c.Episodes = &Episodes{Old: pair.old.episodesAbove(middle), New: pair.new.episodesAbove(middle)}
+		}
 		g.Changed = g.Changed || c.Evidence
 	}
 	g.Causes = append(g.Causes, compareRows(old.All(), new.All())...)

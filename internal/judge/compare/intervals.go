@@ -189,6 +189,21 @@ func (s *side) shareAbove(threshold float64) (share, variance float64) {
 	})
 }
 
+// episodesAbove returns the number of runs of blocks in each of which a request is slower than a threshold.
+func (s *side) episodesAbove(threshold float64) (episodes int) {
+	wasSlow := false
+	for i := range s.blocks {
+		isSlow := slices.ContainsFunc(s.blocks[i].buckets, func(c bucketCount) bool {
+			return c.n > 0 && float64(s.bounds[c.bucket])-bucketWidth(s.bounds[c.bucket]) >= threshold
+		})
+		if isSlow && !wasSlow {
+			episodes++
+		}
+		wasSlow = isSlow
+	}
+	return episodes
+}
+
 // A sidePair is two sides that are compared.
 type sidePair struct {
 	old, new *side

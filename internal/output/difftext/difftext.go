@@ -52,7 +52,7 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 		p.wrapText("note  ", note.Text)
 	}
 	var unchanged, unknown, moved []string
-	shown, hiddenGroups := 0, 0
+	shown, hiddenGroups, isRare := 0, 0, false
 	for _, g := range d.Populations() {
 		switch {
 		case g.Moved && !opts.Full:
@@ -65,6 +65,7 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 			text := groupName(g.Kind, g.Name, opts.Width)
 			if len(*list) < screenValues {
 				text += latencyValues(g)
+				isRare = isRare || g.P99.Episodes != nil
 			}
 			*list = append(*list, text)
 		case shown == screenGroups && !opts.Full:
@@ -94,6 +95,9 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 	if len(unchanged) > 0 {
 		p.line("")
 		p.wrapText("", fmt.Sprintf("No evidence of a change in %s: %s.", words.Count(len(unchanged), "group", "groups"), listNames(unchanged)))
+		if isRare {
+			p.wrapText("", "A few episodes may be chance: record for longer, 30 s or more, to see whether p99 changed.")
+		}
 	}
 	if len(unknown) > 0 {
 		p.line("")
@@ -125,6 +129,9 @@ func latencyValues(g *compare.Group) string {
 		if v.c.Old != nil && v.c.New != nil && len(texts) < 2 {
 			texts = append(texts, v.name+" "+words.Duration(*v.c.Old)+" → "+words.Duration(*v.c.New))
 		}
+	}
+	if e := g.P99.Episodes; e != nil {
+		texts[1] += fmt.Sprintf(": slow requests in %s before, %d after", words.Count(e.Old, "episode", "episodes"), e.New)
 	}
 	if len(texts) == 0 {
 		return ""

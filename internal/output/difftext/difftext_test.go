@@ -133,10 +133,12 @@ func TestTooFew(t *testing.T) {
 	moved := compare.Change{Old: &old, New: &now, Delta: &delta}
 	sure := moved
 	sure.Low, sure.High = &delta, &delta
-	d := &compare.Diff{Groups: []compare.Group{{Name: "few", Mean: moved, P50: moved}, {Name: "same", Mean: sure, P50: sure}}}
+	rare := sure
+	rare.Episodes = &compare.Episodes{Old: 1}
+	d := &compare.Diff{Groups: []compare.Group{{Name: "few", Mean: moved, P50: moved}, {Name: "same", Mean: sure, P50: sure, P99: rare}}}
 	var out bytes.Buffer
 	must.Do(t, Write(&out, d, Options{}))
-	for _, want := range []string{"No evidence of a change in 1 group: same (", "Too few requests to judge 1 group: few (p50 482ms"} {
+	for _, want := range []string{"No evidence of a change in 1 group: same (", "p99 482ms → 92.0ms: slow requests in 1 episode before, 0 after). A few episodes", "Too few requests to judge 1 group: few (p50 482ms"} {
 		check.True(t, strings.Contains(strings.ReplaceAll(out.String(), "\n", " "), want), "%q is missing:\n%s", want, out.String())
 	}
 }
