@@ -409,12 +409,12 @@ func TestComputes(t *testing.T) {
 // TestComputesInCall: computing in a function of the standard library is named, with advice for that function, if enough samples show it.
 func TestComputesInCall(t *testing.T) {
 	for _, c := range []struct {
-		samples    map[string]int64
+		samples    map[string]process.CallSamples
 		title, fix string
 	}{
-		{map[string]int64{"encoding/json.Unmarshal": 8}, "main.parse, mostly in json.Unmarshal, computes", "keep what was parsed"},
-		{map[string]int64{"strings.Repeat": 8}, "main.parse, mostly in strings.Repeat, computes", "make main.parse cheaper"},
-		{map[string]int64{"encoding/json.Unmarshal": 5, "strings.Repeat": 3}, "main.parse computes", "make main.parse cheaper"},
+		{map[string]process.CallSamples{"encoding/json.Unmarshal": {Samples: 8, Depth: 8}}, "main.parse, mostly in json.Unmarshal, computes", "keep what was parsed"},
+		{map[string]process.CallSamples{"strings.Repeat": {Samples: 8, Depth: 8}}, "main.parse, mostly in strings.Repeat, computes", "make main.parse cheaper"},
+		{map[string]process.CallSamples{"encoding/json.Unmarshal": {Samples: 5, Depth: 5}, "strings.Repeat": {Samples: 3, Depth: 3}}, "main.parse computes", "make main.parse cheaper"},
 	} {
 		g := groupWith(report.Cause{Cause: "cpu", Site: siteOf("main.parse"), SiteFrom: "sample", TotalNS: 9e6})
 		_, _, list := findCodes(t, newInput(process.Stats{BusyNS: 4e9, SampledFuncs: map[string]*process.SampledFunc{"main.parse": {Samples: 10, ByCall: c.samples}}}, g))

@@ -104,7 +104,7 @@ func (c *Collector) Stats(sp *spell.Speller) *Stats {
 	for id, n := range c.samplesByStack {
 		if n > 0 {
 			out.Samples.addSamples(sp, tracefmt.StackID(id), n)
-			out.addCall(sp, tracefmt.StackID(id), n)
+			out.addCalls(sp, tracefmt.StackID(id), n)
 		}
 	}
 	return &out

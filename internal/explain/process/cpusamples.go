@@ -1,6 +1,7 @@
 package process
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -15,39 +16,53 @@ import (
 // A SampledFunc counts the CPU samples of a function of the service, with those of the standard library's functions that it calls.
 type SampledFunc struct {
 	Samples int64
-	ByCall  map[string]int64 // by the exported function that it calls, if that is the standard library's
+	ByCall  map[string]CallSamples // by the exported functions of the standard library that it is in
 }
 
-// MainCall returns the function of the standard library in which a function of the service is in most CPU samples; "" if there is
-// none, or too few samples show it.
+// CallSamples counts CPU samples of a function of the standard library.
+type CallSamples struct {
+	Samples int64
+	Depth   int64 // sum over the samples: functions of the standard library that lead to it, with itself
+}
+
+// MainCall returns the innermost function of the standard library in which a function of the service is in most CPU samples; "" if
+// there is none, or too few samples show it.
 func (f *SampledFunc) MainCall() (most string) {
 	if f == nil || f.Samples < threshold.SmallSample {
 		return ""
 	}
+	deepest := 0.0
 	for call, n := range f.ByCall {
-		if float64(n) > threshold.HalfShare*float64(f.Samples) { // so it is one at most
-			most = call
+		if float64(n.Samples) <= threshold.HalfShare*float64(f.Samples) {
+			continue
+		}
+		if depth := float64(n.Depth) / float64(n.Samples); depth > deepest || depth == deepest && call < most {
+			most, deepest = call, depth
 		}
 	}
 	return most
 }
 
-// addCall counts n CPU samples with the stack id for the innermost of the service's functions, which calls the standard library there.
-func (s *Stats) addCall(sp *spell.Speller, id tracefmt.StackID, n int64) {
-	call := ""
+// addCalls counts n CPU samples with the stack id for the innermost of the service's functions, and for the functions of the standard
+// library that it calls there.
+func (s *Stats) addCalls(sp *spell.Speller, id tracefmt.StackID, n int64) {
+	var calls []string // innermost first
 	for _, f := range sp.Syms.Stack(id) {
 		fr := sp.Syms.Frame(f)
 		fn := sp.Syms.String(fr.Func)
 		if sp.Sites.IsStdlib(fr.Func) {
-			call = fn
+			if isExported(fn) && !slices.Contains(calls, fn) {
+				calls = append(calls, fn)
+			}
 			continue
 		}
 		if s.SampledFuncs[fn] == nil {
-			s.SampledFuncs[fn] = &SampledFunc{ByCall: map[string]int64{}}
+			s.SampledFuncs[fn] = &SampledFunc{ByCall: map[string]CallSamples{}}
 		}
 		s.SampledFuncs[fn].Samples += n
-		if isExported(call) {
-			s.SampledFuncs[fn].ByCall[call] += n
+		for i, call := range calls {
+			was := s.SampledFuncs[fn].ByCall[call]
+			s.SampledFuncs[fn].ByCall[call] = CallSamples{was.Samples + n, was.Depth + n*int64(len(calls)-i)}
 		}
 		return
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// TestMainCall: samples count for the exported function of the standard library that the innermost line of the service calls.
+// TestMainCall: samples count for the exported functions of the standard library that the innermost line of the service calls, of which the innermost
+// is named that has most of them.
 func TestMainCall(t *testing.T) {
 	syms := tracefmt.NewSymbols()
 	stack := func(innermostFirst ...string) tracefmt.StackID {
@@ -33,10 +34,12 @@ func TestMainCall(t *testing.T) {
 		{4, stack("slices.SortFunc[go.shape.[]int]", "main.few")},
 		{1, stack("slices.sortFunc[go.shape.[]int]", "main.few")},
 		{8, stack("runtime.gcBgMarkWorker")},
+		{4, stack("compress/flate.(*compressor).deflate", "compress/gzip.(*Writer).Write", "encoding/json.(*Encoder).Encode", "main.send", "main.serve")},
+		{2, stack("encoding/json.(*Encoder).Encode", "main.send", "main.serve")},
 	} {
-		stats.addCall(sp, c.stack, c.samples)
+		stats.addCalls(sp, c.stack, c.samples)
 	}
-	for fn, want := range map[string]string{"main.load": "encoding/json.Unmarshal", "main.sum": "", "main.few": "slices.SortFunc[go.shape.[]int]", "main.serve": "", "main.other": ""} {
+	for fn, want := range map[string]string{"main.load": "encoding/json.Unmarshal", "main.sum": "", "main.few": "slices.SortFunc[go.shape.[]int]", "main.send": "compress/gzip.(*Writer).Write", "main.serve": "", "main.other": ""} {
 		check.Equal(t, stats.SampledFuncs[fn].MainCall(), want, "%s", fn)
 	}
 }
