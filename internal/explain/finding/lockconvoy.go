@@ -241,6 +241,8 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix lock-move-call", "lock", lockWithLine(cand, top), "site", attr.movableWork(cand, top))
 	case top.Cause.Cause == report.CauseNetwork && knowledge.Has(top.Cause.Call, knowledge.ConnectionWrite):
 		v.Fix = textOf("fix lock-move-write", "lock", lockWithLine(cand, top), "site", attr.movableWork(cand, top))
+	case top.Cause.Cause == report.CauseSleep && knowledge.Has(top.Cause.Call, knowledge.SleepWait):
+		v.Fix = textOf("fix lock-sleeps", "lock", lockWithLine(cand, top), "site", attr.movableWork(cand, top))
 	default:
 		v.Fix = textOf("fix lock-move-work", "lock", lockWithLine(cand, top), "site", attr.movableWork(cand, top))
 	}

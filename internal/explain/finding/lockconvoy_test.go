@@ -23,9 +23,9 @@ func TestLockHolder(t *testing.T) {
 		lines      []queues.HolderLine
 		title, fix string
 	}{
-		{"the holder works itself", via(lock), site("work@27"), nil, "its holder sleeps at main.work (main.go:27)", "copy under the lock taken at main.go:16 what the work needs, unlock, then do the work at main.work"},
+		{"the holder works itself", via(lock), site("work@27"), nil, "its holder sleeps at main.work (main.go:27)", "unlock the lock taken at main.go:16 before the pause at main.work"},
 		{"in a helper's package", via(lock), site("kit.Get@101"), []queues.HolderLine{{WaitSite: site("report@16"), HolderSite: site("kit.Get@101"), Line: site("report@18"), Work: site("fetch@44")}},
-			"its holder, at main.fetch (main.go:44), sleeps at kit.Get (main.go:101)", "copy under the lock taken at main.go:16 what the work needs, unlock, then do the work at main.report (main.go:18)"},
+			"its holder, at main.fetch (main.go:44), sleeps at kit.Get (main.go:101)", "unlock the lock taken at main.go:16 before the pause at main.report (main.go:18)"},
 		{"a writer among readers", via(readLock), site("work@27"), []queues.HolderLine{{WaitSite: site("report@16"), HolderSite: site("work@27"), Line: site("refresh@32"), Work: site("work@27")}},
 			"to read) behind the writer at main.refresh (main.go:32), which sleeps at main.work (main.go:27)", "do the work at main.refresh (main.go:32) without the lock, and lock only to put its result in place"},
 		{"an unknown line of a writer", via(readLock), site("work@27"), nil, "to read) behind a writer that sleeps at main.work (main.go:27)", "do the work at main.work (main.go:27) without the lock"},
@@ -34,7 +34,7 @@ func TestLockHolder(t *testing.T) {
 		{"it waits for a place behind other holders", via(lock, lock, "chan send refresh@32 runtime.chansend1"), site("work@27"), nil, "its holder, at main.refresh (main.go:32), waits for", "take a place"},
 		{"it waits for a connection", via(lock, "select refresh@32 database/sql.(*DB).conn"), site("charge@95"), nil, "waits for a connection of a database/sql pool that", "take a connection of a database/sql pool at main.refresh"},
 		{"it waits for a goroutine", via(lock, "chan refresh@32 runtime.chanrecv1"), site("work@27"), nil, "its holder, at main.refresh (main.go:32), waits for another goroutine, which sleeps", "do not wait at main.refresh (main.go:32) with the lock held"},
-		{"a library's goroutine works for it", via(lock, "chan refresh@32 runtime.chanrecv1"), inLibrary, nil, "its holder sleeps at db.(*conn).read", "copy under the lock taken at main.go:16 what the work needs, unlock, then do the work at db.(*conn).read"},
+		{"a library's goroutine works for it", via(lock, "chan refresh@32 runtime.chanrecv1"), inLibrary, nil, "its holder sleeps at db.(*conn).read", "unlock the lock taken at main.go:16 before the pause at db.(*conn).read"},
 	} {
 		rep := oneGroup(report.Cause{Cause: "sleep", Call: "time.Sleep", Site: c.site, Via: c.via, TotalNS: ms(3000)})
 		got := rulesByCode(report.RuleLockConvoy)[0].Run(&Input{Report: rep, HolderLines: c.lines})
