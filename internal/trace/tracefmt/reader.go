@@ -228,17 +228,21 @@ func (r *Reader) ensureAvailable(n int) error {
 
 const (
 	readChunk   = 1 << 20 // the largest single read
-	firstBuffer = 1 << 18 // initial size of the buffer, which grows until a generation fits:
-	maxDoubling = 1 << 22 // it doubles, but grows by at most the larger of this and a quarter
-	reserveFrom = 1 << 25 // from this size on it grows to the largest size that a generation may need: untouched pages take no memory
+	firstBuffer = 1 << 18 // initial size of the buffer. It grows until a generation fits, in few steps, since untouched pages take no memory:
+	grownBuffer = 1 << 24 // to this size, and then to twice its size;
+	reserveFrom = 1 << 25 // from this size on to the largest size that a generation may need
 )
 
 // readMore reads the next bytes of the source into the buffer, which grows if necessary. It stores the source's error, also
 // io.EOF, in sourceErr.
 func (r *Reader) readMore() {
 	if cap(r.buffer)-len(r.buffer) < firstBuffer/4+Pad {
-		n := max(cap(r.buffer)+max(min(cap(r.buffer), maxDoubling), cap(r.buffer)/4), firstBuffer)
-		if largestNeeded := r.maxGeneration + maxBatchSize + readChunk + firstBuffer; n >= reserveFrom && n < largestNeeded && largestNeeded <= maxReserved {
+		n, largestNeeded := max(2*cap(r.buffer), firstBuffer), r.maxGeneration+maxBatchSize+readChunk+firstBuffer
+		switch {
+		case n == firstBuffer:
+		case n < grownBuffer:
+			n = max(n, min(grownBuffer, largestNeeded))
+		case n >= reserveFrom && n < largestNeeded && largestNeeded <= maxReserved:
 			n = largestNeeded
 		}
 		grown := r.takeBuffer(n)
