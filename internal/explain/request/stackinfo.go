@@ -55,8 +55,13 @@ type stackInfo struct {
 	isLoopPause                 bool // a sleep here is the pause between iterations
 	isWorkSleep                 bool // a sleep here is part of the work
 
-	// lastInside and lastOutside are the last stacks for which isOutsideWaitCall was computed, by its result.
-	lastInside, lastOutside tracefmt.StackID
+	// comparedStacks are the last stacks for which isOutsideWaitCall was computed, with its result.
+	comparedStacks [4]comparedStack
+}
+
+type comparedStack struct {
+	id        tracefmt.StackID
+	isOutside bool
 }
 
 // workSleepDepth is from how many service frames on a sleep is part of the work and no pause between iterations.

@@ -123,14 +123,11 @@ func (l *loopSource) isOutsideWaitCall(c *collector, idle, id tracefmt.StackID) 
 		return false
 	}
 	info := c.stackInfo(idle)
-	if id != info.lastInside && id != info.lastOutside {
-		if l.leavesCall(c, info, idle, id) {
-			info.lastOutside = id
-		} else {
-			info.lastInside = id
-		}
+	slot := &info.comparedStacks[id%tracefmt.StackID(len(info.comparedStacks))]
+	if slot.id != id {
+		slot.id, slot.isOutside = id, l.leavesCall(c, info, idle, id)
 	}
-	return id == info.lastOutside
+	return slot.isOutside
 }
 
 // leavesCall is isOutsideWaitCall for two different stacks; info describes idle.
