@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/host"
@@ -140,10 +141,11 @@ func (r *reading) remoteCauses() []spell.RemoteCause {
 // mergeSums merges the detail sums of all workers; it may be called once.
 func (r *reading) mergeSums() detailSums {
 	s := r.unmerged
-	s.slowest.Merge(r.translations)
-	s.samples.Merge(r.translations)
-	s.moments.Merge(r.translations)
-	s.queues.Merge(r.translations)
+	var wg sync.WaitGroup
+	for _, sum := range []interface{ Merge([]path.Translation) }{s.slowest, s.samples, s.moments, s.queues} {
+		wg.Go(func() { sum.Merge(r.translations) })
+	}
+	wg.Wait()
 	return s
 }
 

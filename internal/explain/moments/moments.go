@@ -68,13 +68,18 @@ func (s *Sum) Merge(ts []path.Translation) {
 			if record == nil {
 				continue
 			}
-			merged := s.merged.recordOf(ts[i].Groups[id])
-			for _, r := range record.slowest.Elements() {
-				r.cause = ts[i].Causes[r.cause]
-				merged.slowest.Add(r)
+			for k, r := range record.slowest.Elements() {
+				record.slowest.Elements()[k].cause = ts[i].Causes[r.cause]
 			}
-			merged.cpuWaits.merge(&record.cpuWaits)
 			record.flushBegins()
+			slot := entry.GetOrGrow(&s.merged.groups, ts[i].Groups[id])
+			if *slot == nil {
+				*slot = record
+				continue
+			}
+			merged := *slot
+			merged.slowest.Merge(record.slowest)
+			merged.cpuWaits.merge(&record.cpuWaits)
 			merged.hasOverflowed = merged.hasOverflowed || record.hasOverflowed
 			for interval, n := range record.beganByInterval {
 				merged.countBegin(interval, n)

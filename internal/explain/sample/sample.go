@@ -73,7 +73,8 @@ func (t *TopN[T]) Merge(other *TopN[T]) {
 	}
 }
 
-// Elements returns the stored elements in no order. The slice is valid until the next call of another method, and must not be changed.
+// Elements returns the stored elements in no order. The slice is valid until the next call of another method. Only what does not decide the
+// order may be changed.
 func (t *TopN[T]) Elements() []T {
 	if t == nil {
 		return nil
