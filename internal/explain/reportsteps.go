@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -66,10 +67,12 @@ func (r *reading) report() (*report.Report, *predict.Model, error) {
 	sp := r.newSpeller(&froze)
 	sums := r.mergeSums()
 	work := selectWork(&r.opts, r.pass.Finder, r.groups)
+	waitForSamples := sums.samples.Build(maps.Keys(r.groups.GroupIDs(sp, work.shown)))
 	table := r.reportGroups(sums.slowest, work, sp)
 	stats := r.process.Stats(sp)
 	measured := r.measuredReport(table, sums.moments, work, &froze, sp)
 	joined := r.joinHost(measured, samples, sampleErr, stats)
+	waitForSamples()
 	model := r.newModel(joined, table, sums.samples, stats, sp)
 	in := r.ruleInput(joined, table, sums, work, stats, model, sp)
 	queues := finding.Queues(in)
@@ -305,7 +308,6 @@ const warnKernel = "kernel-events"
 
 // newModel returns the model for predictions, with the samples of all groups that have requests.
 func (r *reading) newModel(joined *report.Report, table *groupTable, samples *predict.Samples, stats *process.Stats, sp *spell.Speller) *predict.Model {
-	samples.Build(table.pathIDs)
 	model := predict.NewModel(sp.Syms, sp.Settlement, joined.Input.DurationNS, r.groups.SitesBelow)
 	for i := range table.groups {
 		if g := &table.groups[i]; g.Count > 0 {

@@ -293,13 +293,11 @@ func (s *Stage) WalkUnlisted(r *request.Request, representedNS int64) *WalkResul
 	return s.Walk(r)
 }
 
-// Segments returns the segments of goroutine g's critical path in [from, to), valid until the next call. It neither determines
-// a group nor adds anything up.
-func (s *Stage) Segments(g uint64, from, to int64) []cause.Segment {
-	return s.Split(&s.splitBuffers, s.classifier.Segments(s.walker.Walk(g, from, to)))
-}
+// Steps returns the steps of goroutine g's critical path in [from, to), valid until the next call. It neither determines a group nor
+// adds anything up.
+func (s *Stage) Steps(g uint64, from, to int64) []critpath.Step { return s.walker.Walk(g, from, to) }
 
-// FollowedWaits returns the waits that Segments followed last.
+// FollowedWaits returns the waits that Steps followed last.
 func (s *Stage) FollowedWaits() []critpath.FollowedWait { return s.walker.FollowedWaits }
 
 // Graph returns the dependency graph of what goroutine g did in [from, to): see critpath.Walker.Graph.

@@ -1,6 +1,7 @@
 package predict
 
 import (
+	"iter"
 	"sync"
 
 	"github.com/whylate/whylate/internal/explain/entry"
@@ -44,10 +45,11 @@ func (s *Samples) Merge(ts []path.Translation) {
 	s.samplers = nil
 }
 
-// Build builds the graphs of some groups that are still reserved, while the window is that of the trace's end.
-func (s *Samples) Build(groups []path.GroupID) {
+// Build begins to build the graphs of some groups that are still reserved, in the background. The window must remain that of the
+// trace's end, and the samples must not be used, until the returned function has returned.
+func (s *Samples) Build(groups iter.Seq[path.GroupID]) (wait func()) {
 	reserved := make(map[*Builder][]*Graph)
-	for _, id := range groups {
+	for id := range groups {
 		s.SampleOf(id).eachGraph(func(g *Graph, _ float64) {
 			if g.builder != nil {
 				reserved[g.builder] = append(reserved[g.builder], g)
@@ -62,7 +64,7 @@ func (s *Samples) Build(groups []path.GroupID) {
 			}
 		})
 	}
-	wg.Wait()
+	return wg.Wait
 }
 
 // SampleOf returns the sample of a group, creating it on demand.

@@ -48,7 +48,7 @@ func TestBacklogAfterPause(t *testing.T) {
 	add(1, 100, 14300, builder.Build)
 	add(3, 10300, 15300, builder.Build)
 	add(3, 10300, 15299, func(g uint64, from, to int64) *Graph {
-		return builder.Chain(g, from, to, builder.stage.Segments(g, from, to), nil, builder.stage.FollowedWaits())
+		return builder.Chain(g, from, to, builder.split(builder.classifier.Segments(builder.stage.Steps(g, from, to))), nil, builder.stage.FollowedWaits())
 	})
 	m := NewModel(syms, settled, 15300*us, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
 	m.AddGroup("g", sample, report.Latency{})

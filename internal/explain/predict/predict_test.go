@@ -560,7 +560,7 @@ func TestReservedGraphs(t *testing.T) {
 		adder.Add(stage.Walk(&request.Request{Kind: request.Task, Name: name, G: 1, Start: 100*us + tracetext.Origin, End: graphs[0].to*us + tracetext.Origin}))
 	}
 	samples.Merge(path.MergeIDs([]*path.Stage{stage}))
-	samples.Build([]path.GroupID{1})
+	samples.Build(slices.Values([]path.GroupID{1}))()
 	for id, want := range []bool{false, true} {
 		samples.SampleOf(path.GroupID(id)).eachGraph(func(g *Graph, _ float64) {
 			check.True(t, g.builder == nil == want && len(g.nodes) > 0 == want, "group %d has the graph %+v", id, g)

@@ -116,7 +116,8 @@ const (
 	maxSharedWaits = 2     // of a graph
 )
 
-// A Builder creates the graphs of sampled requests from a window of the trace. It is not safe for concurrent use.
+// A Builder creates the graphs of sampled requests from a window of the trace. It is not safe for concurrent use, except with uses of its
+// stage's Sites and IDs.
 type Builder struct {
 	stage        *path.Stage
 	win          *timeline.Window
@@ -139,7 +140,6 @@ func NewBuilder(stage *path.Stage) *Builder {
 		computationByG: make(map[uint64]int32), stepScratch: make([]critpath.Step, 1),
 		opensByCall: make(map[tracefmt.StringID]bool),
 	}
-	b.classifier.Sites = stage.Sites
 	b.split = func(segs []cause.Segment) []cause.Segment { return stage.Split(&b.splitScratch, segs) }
 	return b
 }
@@ -156,7 +156,7 @@ func (g *Graph) build() {
 func (b *Builder) Build(g uint64, from, to int64) *Graph {
 	src := b.stage.Graph(g, from, to)
 	if src == nil || len(src.Steps) > maxIntervals {
-		segs := b.stage.Segments(g, from, to)
+		segs := b.split(b.classifier.Segments(b.stage.Steps(g, from, to)))
 		return b.Chain(g, from, to, segs, nil, b.stage.FollowedWaits())
 	}
 	out := &Graph{Latency: to - from, Start: from, G: g}
@@ -174,7 +174,7 @@ func (b *Builder) addNodes(out *Graph, src *critpath.Graph) {
 	for i := range src.Nodes {
 		edgeCount += int(src.Nodes[i].EndEdge - src.Nodes[i].FirstEdge)
 	}
-	out.edges = make([]critpath.Edge, 0, edgeCount)
+	out.edges, out.intervals = make([]critpath.Edge, 0, edgeCount), make([]interval, 0, len(src.Steps))
 	for i := range src.Nodes {
 		sourceNode := &src.Nodes[i]
 		newNode := node{
@@ -201,12 +201,12 @@ func (b *Builder) addNodes(out *Graph, src *critpath.Graph) {
 func (b *Builder) endsDial(out *Graph, src *critpath.Graph, n *critpath.Node) bool {
 	found := false
 	for _, edge := range src.Edges[n.FirstEdge:n.EndEdge] {
-		if edge.Wait == 0 || !b.stage.Sites.HasRole(edge.Wait, knowledge.ConnectionWait) {
+		if edge.Wait == 0 || !b.classifier.Sites.HasRole(edge.Wait, knowledge.ConnectionWait) {
 			continue
 		}
 		b.win.Children(n.G, out.Start, n.Time, func(child uint64, born int64) bool {
 			birth, ok := b.win.BirthBefore(child, born+1)
-			found = ok && b.stage.Sites.HasRole(birth.Start, knowledge.Connecting)
+			found = ok && b.classifier.Sites.HasRole(birth.Start, knowledge.Connecting)
 			return !found
 		})
 	}
@@ -225,7 +225,7 @@ func (b *Builder) setWaits(out *Graph, src *critpath.Graph) {
 	for i := len(out.nodes) - 1; i >= 0; i-- {
 		n, wait := &out.nodes[i], tracefmt.StackID(0)
 		for _, edge := range out.edges[n.firstEdge:n.endEdge] {
-			if edge.Wait != 0 && b.stage.Sites.HasRole(edge.Wait, knowledge.NonStdlib) {
+			if edge.Wait != 0 && b.classifier.Sites.HasRole(edge.Wait, knowledge.NonStdlib) {
 				wait = edge.Wait
 			}
 		}
@@ -246,7 +246,7 @@ func (b *Builder) setWaits(out *Graph, src *critpath.Graph) {
 				}
 				continue
 			default:
-				if ended.stacks = waits[i].stacks; b.stage.Sites.HasRole(edge.Wait, knowledge.NonStdlib) {
+				if ended.stacks = waits[i].stacks; b.classifier.Sites.HasRole(edge.Wait, knowledge.NonStdlib) {
 					ended.stacks = ended.stacks.add(edge.Wait)
 				}
 			}
@@ -315,7 +315,7 @@ func (b *Builder) addInterval(out *Graph, seg *cause.Segment, src *critpath.Grap
 	case cause.SchedWake, cause.STW, cause.GCAssist, cause.GCWait:
 	default:
 		b.computationByG[seg.G] = 0
-		if isLeafWait(seg.Code.Cause()) && b.stage.Sites.HasRole(src.Stack, knowledge.NonStdlib) {
+		if isLeafWait(seg.Code.Cause()) && b.classifier.Sites.HasRole(src.Stack, knowledge.NonStdlib) {
 			iv.stack = src.Stack
 		}
 	}
@@ -351,7 +351,7 @@ func (b *Builder) handoverChecker(g uint64) func(from, to int64) bool {
 	return func(from, to int64) bool {
 		found := false
 		complete := b.win.EachWoken(g, from, to, func(_ uint64, stack tracefmt.StackID) bool {
-			found = !b.stage.Sites.HasRole(stack, knowledge.Mutex)
+			found = !b.classifier.Sites.HasRole(stack, knowledge.Mutex)
 			return !found
 		})
 		b.win.Children(g, from, to, func(uint64, int64) bool { found = true; return false })
@@ -363,7 +363,7 @@ func (b *Builder) handoverChecker(g uint64) func(from, to int64) bool {
 // next computation.
 func (b *Builder) isHandover(stack tracefmt.StackID) bool {
 	frames := b.syms.Stack(stack)
-	return len(frames) > 0 && b.stage.Sites.RolesOf(frames[0]).Has(knowledge.Handover)
+	return len(frames) > 0 && b.classifier.Sites.RolesOf(frames[0]).Has(knowledge.Handover)
 }
 
 // Chain returns the graph of a request of which only the critical path is known: a single node whose intervals are sums, one
@@ -436,7 +436,7 @@ func (b *Builder) waitsOf(segment *cause.Segment, followed []critpath.FollowedWa
 			stacks = append(stacks, unknownWait)
 			break
 		}
-		if b.stage.Sites.HasRole(followed[i].Stack, knowledge.NonStdlib) {
+		if b.classifier.Sites.HasRole(followed[i].Stack, knowledge.NonStdlib) {
 			stacks = append(stacks, followed[i].Stack)
 		}
 	}
