@@ -130,6 +130,7 @@ type Builder struct {
 	lastComputation int32
 	sharedWaitsLeft int
 	stepScratch     []critpath.Step
+	shareScratch    []runShare
 	opensByCall     map[tracefmt.StringID]bool // memo of connects
 }
 
@@ -454,8 +455,7 @@ func (b *Builder) addRunShares(out *Graph, iv *interval, seg *cause.Segment) {
 	}
 	b.sharedWaitsLeft--
 	from, to := path.SampleInterval(seg.Start, seg.End, runShareWindow)
-	iv.firstShare = int32(len(out.runShares))
-	total := 0.0
+	shares, total := b.shareScratch[:0], 0.0
 	gen := b.win.Gens[b.win.GenIndex(from)]
 	gen.EachRun(from, to, func(r timeline.Run) {
 		if r.G == seg.G {
@@ -470,16 +470,18 @@ func (b *Builder) addRunShares(out *Graph, iv *interval, seg *cause.Segment) {
 		ns := float64(min(r.To, to) - max(r.From, from))
 		total += ns
 		ranTarget := target{cause: cause.CPU, site: b.classifier.Sites.SiteOf(stack), stack: stack}
-		for i := int(iv.firstShare); i < len(out.runShares); i++ {
-			if out.runShares[i].target == ranTarget {
-				out.runShares[i].share += ns
+		for i := range shares {
+			if shares[i].target == ranTarget {
+				shares[i].share += ns
 				return
 			}
 		}
-		out.runShares = append(out.runShares, runShare{target: ranTarget, share: ns})
+		shares = append(shares, runShare{target: ranTarget, share: ns})
 	})
-	for i := int(iv.firstShare); i < len(out.runShares); i++ {
-		out.runShares[i].share /= total
+	for i := range shares {
+		shares[i].share /= total
 	}
+	iv.firstShare, b.shareScratch = int32(len(out.runShares)), shares
+	out.runShares = append(out.runShares, shares...)
 	iv.endShare = int32(len(out.runShares))
 }
