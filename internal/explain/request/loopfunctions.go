@@ -1,10 +1,7 @@
 package request
 
 import (
-	"slices"
-
 	"github.com/whylate/whylate/internal/knowledge"
-	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
@@ -92,15 +89,8 @@ func (l *loopSource) loopFuncOf(c *collector, fn tracefmt.StringID, frames []tra
 // narrowPath shortens a goroutine's commonPath to the outermost functions that the stacks of its new waits have as well, and
 // records which function follows which in it.
 func (l *loopSource) narrowPath(c *collector, goroutine *loopGoroutine) {
-	var recent [4]tracefmt.StackID
-	n := 0
-	for obs := range goroutine.observations(skipIterations) {
-		if obs.state != timeline.Waiting || obs.stack == 0 || slices.Contains(recent[:], obs.stack) {
-			continue
-		}
-		recent[n%len(recent)] = obs.stack
-		n++
-		frames := c.syms.Stack(obs.stack)
+	for _, stack := range goroutine.collector.waitStacks[goroutine.firstWaitStack:goroutine.endWaitStack] {
+		frames := c.syms.Stack(stack)
 		if goroutine.commonPath == nil {
 			goroutine.commonPath = appendOutermost(frames, nil)
 			continue

@@ -42,17 +42,20 @@ type observationCollector struct {
 	times      chunkedList[timeline.TimerIteration] // of the iterations of all goroutines
 	states     chunkedList[observedState]
 	waits      chunkedList[observedWait]
+	waitStacks []tracefmt.StackID // of the waits of all goroutines, none that is one of the last four of its goroutine
 	// Since the goroutine's last wait: whether it ran, and the stacks observed last.
 	hasRun          bool
 	recentStacks    [4]tracefmt.StackID // bitwise complement if the stack is the creator's
 	recentCount     int
 	isFirst         bool // no span of the goroutine was added
 	waitsForNetwork bool // the goroutine waited for the network
+	firstWaitStack  int  // index of the goroutine's first wait in waitStacks
 }
 
 // reset prepares the collector for another goroutine.
 func (x *observationCollector) reset() {
 	x.last, x.isFirst, x.hasRun, x.recentStacks, x.waitsForNetwork = timeline.Span{}, true, false, [4]tracefmt.StackID{}, false
+	x.firstWaitStack = len(x.waitStacks)
 }
 
 // add appends the observations in consecutive spans of one goroutine to states and waits. It leaves out spans without a stack,
@@ -96,6 +99,9 @@ func (x *observationCollector) add(c *collector, spans []timeline.Span) {
 			wait.end, wait.waker, wait.wakerStack = span.End, span.Waker, span.WakerStack
 			x.hasRun, x.recentStacks, x.recentCount = false, [4]tracefmt.StackID{}, 0
 			x.recentStacks[0] = span.Stack
+			if known := x.waitStacks[max(x.firstWaitStack, len(x.waitStacks)-4):]; span.Stack != 0 && !slices.Contains(known, span.Stack) {
+				x.waitStacks = append(x.waitStacks, span.Stack)
+			}
 		}
 	}
 }
@@ -130,7 +136,7 @@ func (l *loopSource) collectObservations(c *collector, g *timeline.Gen) {
 			if goroutine.lastSpan = collector.last; collector.last.End > g.End {
 				goroutine.generation = g.Num
 			}
-			goroutine.endObservation = collector.states.length
+			goroutine.endObservation, goroutine.firstWaitStack, goroutine.endWaitStack = collector.states.length, collector.firstWaitStack, len(collector.waitStacks)
 			goroutine.waitsForNetwork = goroutine.waitsForNetwork || collector.waitsForNetwork
 		}
 	})

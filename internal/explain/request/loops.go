@@ -100,6 +100,8 @@ type loopGoroutine struct {
 	// collector holds the goroutine's observations firstObservation to endObservation, and its waits from firstWait on.
 	collector                                   *observationCollector
 	firstObservation, endObservation, firstWait int
+	// The goroutine's waits are at collector.waitStacks[firstWaitStack:endWaitStack].
+	firstWaitStack, endWaitStack int
 	// cachedStack is the last argument of loopFuncAt, cachedFunc and cachedFrame its results.
 	cachedStack tracefmt.StackID
 	cachedFunc  *loopFunc
@@ -185,6 +187,7 @@ func (l *loopSource) addObservations(c *collector, g *timeline.Gen) {
 		collector.states.reset()
 		collector.waits.reset()
 		collector.times.reset()
+		collector.waitStacks = collector.waitStacks[:0]
 	}
 }
 
