@@ -124,6 +124,7 @@ const memoryPerTraceByte = 8
 // Explain reads a trace to its end and explains the latency of its requests, as whylate.Explain describes. It decides whether the
 // trace is read once or twice, see the package comment.
 func Explain(ctx context.Context, trace io.Reader, opts Options) (*report.Report, error) {
+	go finding.Load()
 	shownSlowest := opts.Slowest
 	if shownSlowest == 0 {
 		shownSlowest = minSlowest

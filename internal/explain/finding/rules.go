@@ -8,6 +8,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// Load reads the texts of rules and libraries, which takes some milliseconds, before they are needed.
+func Load() { documentedRules(); texts(); libraries() }
+
 // All returns every rule, ordered by code.
 func All() []Rule { return slices.Clone(documentedRules()) }
 
