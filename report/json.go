@@ -205,47 +205,46 @@ func layOut(out *bufio.Writer, data []byte) {
 		}
 	})
 	depth, done, inlineEnd := 0, 0, -1
+	var text []byte // to be written
 	indent := func() {
-		out.WriteByte('\n')
+		text = append(text, '\n')
 		for range depth {
-			out.WriteString("  ")
+			text = append(text, "  "...)
 		}
 	}
 	scanJSON(data, func(offset int, c byte) {
-		out.Write(data[done:offset])
+		if len(text) >= out.Size() {
+			out.Write(text)
+			text = text[:0]
+		}
+		text = append(text, data[done:offset]...)
 		done = offset + 1
 		end := -1
 		if c == '{' || c == '[' {
 			end, ends = ends[0], ends[1:]
 		}
-		if offset <= inlineEnd {
-			out.WriteByte(c)
-			if c == ',' || c == ':' {
-				out.WriteByte(' ')
-			}
-			return
-		}
-		switch c {
-		case '{', '[':
-			out.WriteByte(c)
-			if end >= 0 {
-				inlineEnd = end
-				return
-			}
-			depth++
+		switch isInline := offset <= inlineEnd; {
+		case c == ':', isInline && c == ',':
+			text = append(text, c, ' ')
+		case isInline:
+			text = append(text, c)
+		case c == ',':
+			text = append(text, c)
 			indent()
-		case '}', ']':
+		case c == '}' || c == ']':
 			depth--
 			indent()
-			out.WriteByte(c)
-		case ',':
-			out.WriteByte(c)
+			text = append(text, c)
+		case end >= 0:
+			text = append(text, c)
+			inlineEnd = end
+		default:
+			text = append(text, c)
+			depth++
 			indent()
-		case ':':
-			out.WriteString(": ")
 		}
 	})
-	out.Write(data[done:])
+	out.Write(append(text, data[done:]...))
 }
 
 // scanJSON calls f for every structural character of compact, valid JSON, with its offset.
