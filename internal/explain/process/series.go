@@ -47,6 +47,7 @@ func (s *series) add(g *timeline.Gen) {
 		s.addStates(s.previous, end)
 	}
 	s.previous = g
+	g.CountMoves()
 }
 
 // addStates adds, step by step, the time of goroutine states and of idle Ps in a generation up to end. end may be before the

@@ -29,7 +29,7 @@ func (g *Gen) Loads(end, step int64) (loads []Load, usedStep int64) {
 	for (end-g.Base)/step >= maxLoads {
 		step *= 2
 	}
-	g.movesOnce.Do(g.countMoves)
+	g.CountMoves()
 	if m := &g.moves; step%m.step == 0 && end-g.Base >= m.listedFrom {
 		return m.loads(g.Base, end, step), step
 	}
@@ -104,6 +104,9 @@ const (
 	// maxListedMoves bounds the listed moves, for traces with wrong times.
 	maxListedMoves = 1 << 16
 )
+
+// CountMoves does most of the work of Loads, before the end of the generation is known.
+func (g *Gen) CountMoves() { g.movesOnce.Do(g.countMoves) }
 
 // countMoves counts the moves of the generation, the changes of goroutines' states, by the default step, for Loads.
 func (g *Gen) countMoves() {
