@@ -17,6 +17,11 @@ func (s *Sum) BandsWithAllRoutes(id path.GroupID, sp *spell.Speller) []report.Ba
 	return w.bands(w.groups[id])
 }
 
+// A bucketRange is the latency buckets of a band, the last one included.
+type bucketRange struct{ first, last int32 }
+
+func (b bucketRange) contains(bucket int32) bool { return b.first <= bucket && bucket <= b.last }
+
 // bands divides a group's requests by latency (all, p50-p90, p90-p99, above p99, outliers) and returns the causes of each band.
 // A coarse bucket belongs to the band that contains the median of its requests, so the bounds of a band are exact to the width
 // of a bucket, 3 %.
@@ -30,12 +35,10 @@ func (w rowWriter) bands(group *group) []report.Band {
 			return b
 		}
 		b.FromNS, b.ToNS = loglinear.LowerBound(buckets[0], coarseBits), loglinear.LowerBound(buckets[len(buckets)-1]+1, coarseBits)
-		inBand := map[int32]bool{}
 		for _, bucket := range buckets {
 			b.Count += int(counts[bucket])
-			inBand[bucket] = true
 		}
-		b.Causes = w.causeRows(group, inBand, b.Count, shares, lines)
+		b.Causes = w.causeRows(group, bucketRange{buckets[0], buckets[len(buckets)-1]}, b.Count, shares, lines)
 		return b
 	}
 	middles := make([]float64, len(order)) // of each bucket, as a quantile

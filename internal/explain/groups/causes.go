@@ -125,12 +125,12 @@ func viaText(vs []report.Via) string {
 // time represents a whole function: its line is chosen by the first band with that row, and stored in lines, so that it is the
 // same in all bands.
 func (w rowWriter) causeRows(
-	group *group, buckets map[int32]bool, count int, shares siteShares, lines map[causeRowKey]rowSite,
+	group *group, buckets bucketRange, count int, shares siteShares, lines map[causeRowKey]rowSite,
 ) []report.Cause {
 	sums := map[int32]*cell{}
 	var total int64
 	group.causeCells.forEach(func(bucket, cause int32, cellSum *cell) {
-		if !buckets[bucket] {
+		if !buckets.contains(bucket) {
 			return
 		}
 		total += cellSum.ns
@@ -138,7 +138,7 @@ func (w rowWriter) causeRows(
 	})
 	samples := map[int32]int64{}
 	group.sampleCounts.forEach(func(bucket, cause int32, cellSum *cell) {
-		if buckets[bucket] {
+		if buckets.contains(bucket) {
 			samples[cause] += cellSum.requests
 		}
 	})

@@ -200,7 +200,7 @@ func (w *rowWriter) indexConcurrentRuns() {
 // one of the causes, weighted by the wait time of each bucket. Only some waits are sampled. If none of these was, it uses the
 // first of the following that was: other waits of the same requests, waits of other requests of the group, waits of other
 // groups.
-func (w rowWriter) concurrentShares(group *group, causes []path.CauseID, buckets map[int32]bool) []report.Share {
+func (w rowWriter) concurrentShares(group *group, causes []path.CauseID, buckets bucketRange) []report.Share {
 	groupID := w.stage.IDs.GroupID(group.key)
 	if !slices.ContainsFunc(causes, w.isPWait) {
 		return w.sp.Shares(nil)
@@ -227,7 +227,7 @@ func (w rowWriter) concurrentShares(group *group, causes []path.CauseID, buckets
 		}
 	}
 	ofGroup := func(key waitKey) bool { return key.group == groupID }
-	ofBand := func(key waitKey) bool { return key.group == groupID && buckets[key.bucket] }
+	ofBand := func(key waitKey) bool { return key.group == groupID && buckets.contains(key.bucket) }
 	for _, source := range []struct {
 		causes   []path.CauseID
 		includes func(waitKey) bool

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/threshold"
@@ -199,5 +200,13 @@ func (r *refinement) isExclusive(kind request.Kind, ids []path.GroupID, fn trace
 func (r *refinement) moveTo(k path.GroupKey, id path.GroupID) {
 	to := r.stage.IDs.GroupID(k)
 	r.finalIDs[id] = to
-	r.mergeGroup(to, r.unrefined[id], nil)
+	slot := entry.GetOrGrow(&r.groups, to)
+	if *slot != nil {
+		r.mergeGroup(to, r.unrefined[id], nil)
+		return
+	}
+	first := *r.unrefined[id] // other groups are still compared with the unrefined key
+	first.key, first.handlerFrame = k, 0
+	first.offerHandlerFrame(r.stage.Syms, r.unrefined[id].handlerFrame)
+	*slot = &first
 }

@@ -47,16 +47,16 @@ func (g *group) addPieceSpreads(bucket int32, w *path.WalkResult) {
 // sampling. With n the sum of w(w-1) over all requests of a stratum, including those without the cause, the variance of a
 // stratum is square - linear²/n: that of a sum over a sample of independent draws, about its mean (Särndal, Swensson and
 // Wretman, Model Assisted Survey Sampling, 1992, sections 3.2 and 3.7). Strata are those by which requests were sampled.
-func (g *group) variances(buckets map[int32]bool) map[int32]float64 {
+func (g *group) variances(buckets bucketRange) map[int32]float64 {
 	type key struct{ stratum, cause int32 }
 	n, sums, out := map[int32]float64{}, map[key]spread{}, map[int32]float64{}
 	for bucket, product := range g.spreadWeights {
-		if buckets[bucket] {
+		if buckets.contains(bucket) {
 			n[stratum(bucket)] += product
 		}
 	}
 	g.spreads.forEach(func(bucket, cause int32, s *spread) {
-		if buckets[bucket] {
+		if buckets.contains(bucket) {
 			k := key{stratum(bucket), cause}
 			sum := sums[k]
 			sum.add(s)
