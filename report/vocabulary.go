@@ -292,7 +292,7 @@ const (
 // DecidedBys returns all of them.
 func DecidedBys() []DecidedBy { return []DecidedBy{DecidedByAll, DecidedBySlow, DecidedByBeside} }
 
-// A BlindReason says what a recording lacks for rules to judge.
+// A BlindReason says what a recording lacks for rules to judge, or that they failed.
 type BlindReason string
 
 // What recordings may lack.
@@ -302,11 +302,12 @@ const (
 	BlindCPUSamples  BlindReason = "cpu-samples"  // it has no or too few CPU samples
 	BlindHostSamples BlindReason = "host-samples" // no samples of the kernel's counters
 	BlindOutside     BlindReason = "outside"      // it was made from outside the process and does not show Ps and garbage collection
+	BlindError       BlindReason = "error"        // it lacks nothing: a rule failed, which is an error of whylate
 )
 
 // BlindReasons returns all reasons, in the order of reports.
 func BlindReasons() []BlindReason {
-	return []BlindReason{BlindRequests, BlindTime, BlindCPUSamples, BlindHostSamples, BlindOutside}
+	return []BlindReason{BlindRequests, BlindTime, BlindCPUSamples, BlindHostSamples, BlindOutside, BlindError}
 }
 
 // A NetworkVerdict says whether the network lost segments.

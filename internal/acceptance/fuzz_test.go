@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/whylate/whylate"
@@ -53,6 +54,7 @@ func explainFuzzed(t *testing.T, data []byte, opts whylate.Options, workers int)
 		return []byte(err.Error())
 	}
 	schematest.Report(t, rep)
+	check.False(t, rep.Judged != nil && slices.ContainsFunc(rep.Judged.Blind, func(b report.Blind) bool { return b.Reason == report.BlindError }), "a rule failed: %+v", rep.Judged)
 	for i := range rep.Groups {
 		for k := range rep.Groups[i].Slowest {
 			checkRequest(t, rep, &rep.Groups[i], &rep.Groups[i].Slowest[k])

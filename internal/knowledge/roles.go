@@ -92,6 +92,7 @@ const (
 	File
 	FileWrite
 	DirectoryRead
+	FileStatus
 	FileSync
 	FileLock
 	DatabaseLock

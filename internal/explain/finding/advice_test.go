@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -186,5 +187,21 @@ func TestSmallSystemCalls(t *testing.T) {
 		found := findAll(t, in, rulesByCode(report.RuleBlockingSyscall))
 		isSaid := len(found) > 0 && strings.Contains(found[0].Title, "at least 3,000 small system calls, together 10ms") && strings.Contains(found[0].Fix, "bufio.Writer")
 		check.True(t, isSaid == c.found && (len(found) > 0) == c.found, "%s: %+v", c.name, found)
+	}
+}
+
+// TestFileLookups: where many small calls ask for directories and files, advice is to remember the answers, at all lines that ask. A
+// system call without a line is none of them.
+func TestFileLookups(t *testing.T) {
+	g := groupWith(
+		report.Cause{Cause: "syscall", Call: "os.(*unixDirent).Info", Site: site("measure@4"), TotalNS: 4e9, Requests: 100},
+		report.Cause{Cause: "syscall", Call: "path/filepath.WalkDir", Site: site("measure@2"), TotalNS: 2e9, Requests: 100},
+		report.Cause{Cause: "syscall", TotalNS: 2e9, Requests: 100})
+	in := newInput(process.Stats{}, g)
+	in.SyscallCounts = map[string]*queues.SyscallCount{"g": {Requests: 100, Calls: 300_000, CallNS: 1e9, LatencyNS: 2e9}}
+	found := findAll(t, in, rulesByCode(report.RuleBlockingSyscall))
+	lookups := slices.DeleteFunc(found, func(f report.Finding) bool { return f.Site == nil })
+	if len(lookups) != 1 || !strings.HasPrefix(lookups[0].Fix, "keep what requests look up in the file system") || len(lookups[0].Changes) != 2 {
+		t.Errorf("%+v", found)
 	}
 }

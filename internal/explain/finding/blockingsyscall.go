@@ -54,6 +54,11 @@ func syscallKindOf(cause *report.Cause) syscallKind {
 	return otherSystemCall
 }
 
+// isFileLookup reports whether a cause is a system call that lists files, or asks for their sizes.
+func isFileLookup(c *report.Cause) bool {
+	return c.Cause == report.CauseSyscall && c.Site != nil && (syscallKindOf(c) == directoryRead || knowledge.Has(c.Call, knowledge.FileStatus))
+}
+
 // isSharedWrite reports whether a dependency writes to a file for several lines of the service, as a logger does.
 func (a *attribution) isSharedWrite(c *report.Cause) bool {
 	isWrite := func(o *report.Cause) bool {
@@ -129,17 +134,28 @@ func checkBlockingSyscall(attr *attribution, cand *candidate) Verdict {
 	case k == diskSync && call != "":
 		v.Fix, v.Changes = textOf("fix sync-in-library", "call", call, "site", top.ownLine()), []predict.Change{} // the last write of a batch waits for its sync
 	}
-	if k == directoryRead { // the names are sorted and compared at the same line
-		line := top.ownLine().LineKey()
+	if isFileLookup(top.Cause) { // names are sorted and compared at the same lines
+		var lines []report.SiteKey
+		v.Changes = nil
+		for i := range attr.group.All().Causes {
+			if c := &attr.group.All().Causes[i]; isFileLookup(c) && !slices.Contains(lines, c.Site.OwnLine().LineKey()) && len(lines) < maxChangeSites {
+				line := c.Site.OwnLine().LineKey()
+				lines = append(lines, line)
+				v.Changes = append(v.Changes, predict.Remove("", predict.SiteText(line.Site(), "")))
+			}
+		}
 		v.Share, v.Gain = gainWithoutRoutes(attr.group, func(c *report.Cause, via []report.Via) bool {
-			return (c.Cause == v.Cause || c.Cause == report.CauseCPU) && len(via) == 0 && c.Site != nil && c.Site.OwnLine().LineKey() == line
+			return (c.Cause == v.Cause || c.Cause == report.CauseCPU) && len(via) == len(top.via) && c.Site != nil && slices.Contains(lines, c.Site.OwnLine().LineKey())
 		})
-		v.Changes = []predict.Change{predict.Remove("", predict.SiteText(line.Site(), ""))}
 	}
-	if n := attr.in.SyscallCounts[attr.group.ID]; n.AreMany() && k != diskSync && k != fileLock && k != directoryRead && v.Cause == report.CauseSyscall {
+	if n := attr.in.SyscallCounts[attr.group.ID]; n.AreMany() && top.Site != nil && k != diskSync && k != fileLock && v.Cause == report.CauseSyscall {
+		if isFileLookup(top.Cause) {
+			v.Fix = textOf("fix file-lookups")
+		} else {
+			v.Fix = textOf("fix small-system-calls")
+			v.Changes = []predict.Change{predict.Remove("", predict.SiteText(top.Site.LineKey().Site(), ""))} // with the computing around each
+		}
 		v.Title = textOf("title small-system-calls", "n", words.Figure(math.Round(float64(n.Calls)/float64(n.Requests))), "time", words.Brief(n.CallNS/n.Requests), "site", v.Site)
-		v.Fix = textOf("fix small-system-calls")
-		v.Changes = []predict.Change{predict.Remove("", predict.SiteText(top.Site.LineKey().Site(), ""))} // with the computing around each
 		return v
 	}
 	if k == otherSystemCall {

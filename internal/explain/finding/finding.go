@@ -138,6 +138,7 @@ type Input struct {
 	// Pauses describes how requests of a group sleep where changes are about; nil if they do not. The field may be nil.
 	Pauses func(group string, changes []predict.Change) *predict.Pauses
 
+	failures     map[report.RuleCode]string     // of rules that panicked
 	attributions map[*report.Group]*attribution // computed by attributionOf
 	siteTimes    map[causeSite]siteTime         // computed by attribution.siteTimeOfAllGroups
 }
@@ -235,7 +236,7 @@ func (v *Verdict) prependEvidence(evidence ...report.Evidence) {
 func Find(in *Input, rules []Rule) []report.Finding {
 	var all []Verdict
 	for i := range rules {
-		for _, v := range mergeReuses(in, rules[i].Run(in)) {
+		for _, v := range mergeReuses(in, in.run(&rules[i])) {
 			v.Code = rules[i].Code
 			if in.completeVerdict(&v) {
 				all = append(all, v)
@@ -263,6 +264,19 @@ func Find(in *Input, rules []Rule) []report.Finding {
 		out = append(out, *f)
 	}
 	return out
+}
+
+// run returns the verdicts of a rule. If the rule panics, the report is without its findings, and says so (Judge).
+func (in *Input) run(r *Rule) (list []Verdict) {
+	defer func() {
+		if p := recover(); p != nil {
+			if in.failures == nil {
+				in.failures = map[report.RuleCode]string{}
+			}
+			in.failures[r.Code], list = fmt.Sprint(p), nil
+		}
+	}()
+	return r.Run(in)
 }
 
 // mergeReuses makes one of a rule's verdicts on a group that have the same advice to keep connections open, because one option of the pool

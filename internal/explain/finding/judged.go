@@ -141,8 +141,11 @@ func Judge(in *Input, rules []Rule, findings []report.Finding) *report.Judged {
 	return judged
 }
 
-// firstMissing returns the first data that the rule lacks, nil if it lacks none.
+// firstMissing returns the first data that the rule lacks, or that the rule failed; nil if it lacks none.
 func (r *Rule) firstMissing(in *Input) *missingInput {
+	if failure := in.failures[r.Code]; failure != "" {
+		return &missingInput{reason: report.BlindError, text: textOf("phrase rule-failed", "error", failure)}
+	}
 	for _, n := range r.requirements {
 		if l := n(in); l != nil {
 			return l
@@ -167,7 +170,7 @@ func (in *Input) recordCommand(missing map[report.BlindReason]*missingInput) str
 		if len(missing) == 1 {
 			return in.commandFor(l)
 		}
-		if l.reason != report.BlindRequests {
+		if l.reason != report.BlindRequests && l.reason != report.BlindError {
 			all = missingInput{reason: l.reason, seconds: max(all.seconds, l.seconds), onHost: all.onHost || l.onHost}
 		}
 	}
@@ -179,7 +182,7 @@ func (in *Input) recordCommand(missing map[report.BlindReason]*missingInput) str
 
 // commandFor returns the command that gets one kind of missing data, "" if no command can.
 func (in *Input) commandFor(missing *missingInput) string {
-	if missing.reason == report.BlindRequests {
+	if missing.reason == report.BlindRequests || missing.reason == report.BlindError {
 		return missing.otherCommand
 	}
 	record := "whylate record"

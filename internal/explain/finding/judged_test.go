@@ -81,3 +81,15 @@ func TestJudged(t *testing.T) {
 		t.Errorf("a name that no group has: %s", j.Text)
 	}
 }
+
+// TestFailedRule: a report is without the findings of a rule that panics, says so, and has all others.
+func TestFailedRule(t *testing.T) {
+	in := newInput(process.Stats{}, groupWith(report.Cause{Cause: "sleep", Site: siteOf("main.pause"), Call: "time.Sleep", TotalNS: 9e6}))
+	rules := append(rulesByCode(report.RuleSleep), perReport(report.RuleComputes, func(*Input) []Verdict { panic("no site") }))
+	found := Find(in, rules)
+	judged := Judge(in, rules, found)
+	if len(found) != 1 || found[0].Code != report.RuleSleep || len(judged.Blind) != 1 || judged.Blind[0].Reason != report.BlindError ||
+		judged.Blind[0].Text != "an error of whylate, please report it: no site" || judged.Record != "" {
+		t.Errorf("%+v, %+v", found, judged)
+	}
+}

@@ -92,11 +92,17 @@ func perGroup(code report.RuleCode, check func(*Input, *report.Group) []Verdict,
 	}, needs...)
 }
 
-// perCandidate makes a rule with a verdict for each candidate that the attributions of all groups assign to its code.
+// perCandidate makes a rule with a verdict for each candidate that the attributions of all groups assign to its code. Of several with
+// one change for a group, it keeps the first.
 func perCandidate(code report.RuleCode, check func(*attribution, *candidate) Verdict, needs ...requirement) Rule {
 	return perReport(code, func(in *Input) (out []Verdict) {
 		for attr, cand := range in.candidatesOf(code) {
-			out = append(out, check(attr, cand))
+			v := check(attr, cand)
+			if !slices.ContainsFunc(out, func(o Verdict) bool {
+				return o.Group == v.Group && len(v.Changes) > 0 && slices.Equal(o.Changes, v.Changes)
+			}) {
+				out = append(out, v)
+			}
 		}
 		return out
 	}, needs...)

@@ -31,13 +31,13 @@ func (f *SampledFunc) MainCall() (most string) {
 	if f == nil || f.Samples < threshold.SmallSample {
 		return ""
 	}
-	deepest := 0.0
+	depthOfMost := 0.0
 	for call, n := range f.ByCall {
 		if float64(n.Samples) <= threshold.HalfShare*float64(f.Samples) {
 			continue
 		}
-		if depth := float64(n.Depth) / float64(n.Samples); depth > deepest || depth == deepest && call < most {
-			most, deepest = call, depth
+		if depth := float64(n.Depth) / float64(n.Samples); depth > depthOfMost || depth == depthOfMost && call < most {
+			most, depthOfMost = call, depth
 		}
 	}
 	return most
@@ -61,8 +61,8 @@ func (s *Stats) addCalls(sp *spell.Speller, id tracefmt.StackID, n int64) {
 		}
 		s.SampledFuncs[fn].Samples += n
 		for i, call := range calls {
-			was := s.SampledFuncs[fn].ByCall[call]
-			s.SampledFuncs[fn].ByCall[call] = CallSamples{was.Samples + n, was.Depth + n*int64(len(calls)-i)}
+			count := s.SampledFuncs[fn].ByCall[call]
+			s.SampledFuncs[fn].ByCall[call] = CallSamples{count.Samples + n, count.Depth + n*int64(len(calls)-i)}
 		}
 		return
 	}
