@@ -34,10 +34,11 @@ type smallestKeys struct {
 	strata [maxStrata]*sample.TopN[uint64]
 }
 
-// add adds the key of a request that some worker's sample selected, to the keys of its stratum of latency.
-func (r *smallestKeys) add(stratum int, key uint64) {
+// add adds the key of a request that some worker's sample selected, to the keys of its stratum of latency. It returns the key below
+// which others must be to be selected.
+func (r *smallestKeys) add(stratum int, key uint64) (limit uint64) {
 	if r == nil {
-		return
+		return math.MaxUint64
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,6 +46,10 @@ func (r *smallestKeys) add(stratum int, key uint64) {
 		r.strata[stratum] = sample.New(maxPerStratum, cmp.Compare[uint64])
 	}
 	r.strata[stratum].Add(key)
+	if largest, isFull := r.strata[stratum].Last(); isFull {
+		return largest
+	}
+	return math.MaxUint64
 }
 
 // excludes reports whether a request of this key cannot be in the final sample: the stratum is full of smaller keys.
@@ -118,10 +123,10 @@ func (s *Sample) Add(g *Graph) {
 	if dropped, isFull := st.graphs.Add(g); isFull {
 		dropped.builder = nil
 	}
+	st.keyLimit = s.smallestKeys.add(i, g.key)
 	if last, isFull := st.graphs.Last(); isFull {
-		st.keyLimit = last.key
+		st.keyLimit = min(st.keyLimit, last.key)
 	}
-	s.smallestKeys.add(i, g.key)
 }
 
 // Merge adds the counts and graphs of a second sample, which must not be used afterwards.

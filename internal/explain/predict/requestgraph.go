@@ -469,14 +469,13 @@ func (b *Builder) addRunShares(out *Graph, iv *interval, seg *cause.Segment) {
 		}
 		ns := float64(min(r.To, to) - max(r.From, from))
 		total += ns
-		ranTarget := target{cause: cause.CPU, site: b.classifier.Sites.SiteOf(stack), stack: stack}
 		for i := range shares {
-			if shares[i].target == ranTarget {
+			if shares[i].stack == stack {
 				shares[i].share += ns
 				return
 			}
 		}
-		shares = append(shares, runShare{target: ranTarget, share: ns})
+		shares = append(shares, runShare{target: target{cause: cause.CPU, site: b.classifier.Sites.SiteOf(stack), stack: stack}, share: ns})
 	})
 	for i := range shares {
 		shares[i].share /= total
