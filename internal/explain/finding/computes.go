@@ -43,7 +43,7 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 	fix := textOf("fix computes", "function", ownFunc)
 	title, allocatesTitle := textKey("title computes"), textKey("title computes-allocates")
 	if c := site.CalledFrom; c != nil {
-		funcText += ", " + names.CallerLead(c) + words.FuncName(c.Func)
+		funcText = cmp.Or(words.FuncName(mainCallee(group, isOwn, c.Func)), funcText) + ", " + names.CallerLead(c) + words.FuncName(c.Func)
 		title, allocatesTitle = "title computes-called", "title computes-called-allocates"
 	} else if call := in.Process.SampledFuncs[site.Func].MainCall(); call != "" {
 		funcText = textOf("phrase mostly-in-call", "function", funcText, "call", words.FuncName(call))
@@ -148,6 +148,26 @@ func heaviestWork(group *report.Group, match func(*report.Cause) bool) (most *re
 		}
 	}
 	return most
+}
+
+// mainCallee returns the function of a dependency in which a function of the service computes for most of its time in causes that match;
+// "" if there is none.
+func mainCallee(group *report.Group, match func(*report.Cause) bool, caller string) string {
+	nsByCallee, totalNS := map[string]int64{}, int64(0)
+	for k := range group.All().Causes {
+		if c := &group.All().Causes[k]; c.Site != nil && match(c) && c.Site.OwnLine().Func == caller {
+			totalNS += c.TotalNS
+			if c.Site.CalledFrom != nil {
+				nsByCallee[c.Site.CalledFrom.Calls] += c.TotalNS
+			}
+		}
+	}
+	for callee, ns := range nsByCallee {
+		if float64(ns) > threshold.HalfShare*float64(totalNS) && !knowledge.Has(callee, knowledge.Stdlib) { // which only calls the dependency in turn
+			return callee
+		}
+	}
+	return ""
 }
 
 // costlyLibrary returns the library with the most of the slow requests' time in work for which rules/libraries.txt has a cheaper way, and
