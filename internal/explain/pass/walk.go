@@ -28,7 +28,7 @@ func (p *Pass) walkGeneration(reqs []request.Request, series []*request.Series) 
 }
 
 // walkInParallel walks requests with all workers, which take them in chunks, and passes the results to the adders. The pieces
-// of long requests follow separately, see walkPieces.
+// of long requests are walked separately, see walkListed.
 func (p *Pass) walkInParallel(reqs []request.Request, series []*request.Series) {
 	servedCount, pieceCount := 0, 0
 	batch := request.NewBatch(reqs, series)
@@ -69,10 +69,14 @@ func (p *Pass) walkInParallel(reqs []request.Request, series []*request.Series) 
 	}
 	order := p.walkOrder(reqs, sampled, firstEnd, lastEnd)
 	var next, added, notWalked atomic.Int64
+	var unlisted, last []*request.Request
 	var wg sync.WaitGroup
 	for i := range p.workers {
 		w := &p.workers[i]
 		wg.Go(func() {
+			if i == 0 && len(p.workers) > 1 {
+				unlisted, last = p.walkListed(reqs, order, pieceCount)
+			}
 			n, notWalkedCount := 0, 0
 			for {
 				i := int(next.Add(requestsPerChunk)) - requestsPerChunk
@@ -110,7 +114,10 @@ func (p *Pass) walkInParallel(reqs []request.Request, series []*request.Series) 
 	if p.options.OnRequestsAdded != nil {
 		p.options.OnRequestsAdded()
 	}
-	p.walkPieces(reqs, order, pieceCount)
+	if len(p.workers) == 1 {
+		unlisted, last = p.walkListed(reqs, order, pieceCount)
+	}
+	p.walkUnlisted(unlisted, last)
 	for _, s := range p.allSums()[:len(p.workers[0].adders)] {
 		if s, ok := s.(GenerationEnder); ok {
 			s.EndGeneration()
@@ -159,11 +166,10 @@ func (p *Pass) addUnits(reqs []request.Request) []request.Request {
 // and each worker that walks one keeps its memory for steps.
 const minSharedPieces = 16
 
-// walkPieces walks the pieces of long requests. The first worker walks them until a request's stored segments are full
-// (HasListed); then all workers share the other pieces, and the first worker joins them.
-func (p *Pass) walkPieces(reqs []request.Request, order []int32, pieceCount int) {
+// walkListed walks pieces of long requests with the first worker, until a request's stored segments are full (HasListed). It returns the
+// other pieces, and the last ones of such requests.
+func (p *Pass) walkListed(reqs []request.Request, order []int32, pieceCount int) (unlisted, last []*request.Request) {
 	w := &p.workers[0]
-	var unlisted, last []*request.Request
 	for i := 0; i < len(order) && pieceCount > 0; i++ {
 		r := &reqs[order[i]]
 		if r.Piece == request.WholeRequest {
@@ -171,7 +177,7 @@ func (p *Pass) walkPieces(reqs []request.Request, order []int32, pieceCount int)
 		}
 		switch pieceCount--; {
 		case !p.isSelected(r):
-		case r.Piece == request.LastPiece && len(unlisted) > 0:
+		case r.Piece == request.LastPiece && (len(p.workers) > 1 || len(unlisted) > 0):
 			last = append(last, r)
 		case r.Piece == request.MiddlePiece && (len(p.workers) > 1 || p.options.ExactFirst > 0) && w.stage.HasListed(r):
 			unlisted = append(unlisted, r)
@@ -179,6 +185,11 @@ func (p *Pass) walkPieces(reqs []request.Request, order []int32, pieceCount int)
 			p.walkPiece(w, r)
 		}
 	}
+	return unlisted, last
+}
+
+// walkUnlisted walks the pieces that walkListed returned: all workers share them, then the first worker joins them.
+func (p *Pass) walkUnlisted(unlisted, last []*request.Request) {
 	represented := p.representedTimes(unlisted)
 	workers := p.workers
 	if len(unlisted) < minSharedPieces {
@@ -198,7 +209,7 @@ func (p *Pass) walkPieces(reqs []request.Request, order []int32, pieceCount int)
 	}
 	wg.Wait()
 	for _, r := range last {
-		p.walkPiece(w, r)
+		p.walkPiece(&p.workers[0], r)
 	}
 }
 
