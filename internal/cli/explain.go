@@ -243,6 +243,9 @@ func (e *explainFlags) explain(ctx context.Context, in *input) (rep *report.Repo
 		adjust = held
 		defer func() { warnOfExcess(rep, restore()) }()
 	}
+	if e.asJSON() {
+		go report.CompactJSON(new(report.Report)) // prepares the encoders while the trace is read
+	}
 	opts := e.engineOptions(in)
 	opts.Progress = func(int64) { adjust() }
 	if opts.Capacity == nil && (e.pageFile != "" || isPage(e.output)) {
