@@ -66,6 +66,7 @@ type stratum struct {
 	count, walked, remainder int32
 	overlapCount             int32  // number of requests that overlap a mark phase
 	sampleSize               int32  // approximate number of requests that are walked, if not all
+	chanceLimit              uint64 // of 1<<32, the part of requests that are walked
 	lowestChance             uint64 // lowest chance of its candidates, for the case that the sample would be empty
 	lowestIndex              int32  // the candidate with that chance
 	nextRanked               int32  // index in ranked of its next walked request
@@ -181,6 +182,7 @@ func (pl *plan) divideSeries(p *Pass, n int, series []*request.Series) int {
 func (pl *plan) findUnits(p *Pass, needs func(*request.Request) bool) {
 	p.shareChunks(func(_ *worker, chunk *plannedChunk) {
 		var r request.Request
+		markPhase := 0
 		chunk.series.SetRequest(&r, &chunk.units[0])
 		candidates := pl.candidates[chunk.firstCandidate:][:len(chunk.units)]
 		for i := range chunk.units {
@@ -189,7 +191,7 @@ func (pl *plan) findUnits(p *Pass, needs func(*request.Request) bool) {
 			r.Start, r.End, r.G = unit.Start, unit.End, unit.G
 			if !needs(&r) {
 				candidate.chance, candidate.latency = chance(&r), r.End-r.Start
-				candidate.stratum, candidate.overlapsMark, candidate.isAwaited = 0, pl.overlapsMarkPhase(&r), r.IsServed()
+				candidate.stratum, candidate.overlapsMark, candidate.isAwaited = 0, pl.overlapsMarkPhase(&r, &markPhase), r.IsServed()
 			}
 		}
 	})
@@ -222,10 +224,15 @@ func (pl *plan) findMarkPhases(gens []*timeline.Gen) {
 	phases.Close(math.MaxInt64, add)
 }
 
-// overlapsMarkPhase reports whether a mark phase of the collector overlaps a request.
-func (pl *plan) overlapsMarkPhase(r *request.Request) bool {
-	k, _ := slices.BinarySearchFunc(pl.markPhases, r.Start, func(m interval, t int64) int { return cmp.Compare(m.to, t) })
-	return k < len(pl.markPhases) && pl.markPhases[k].from < r.End
+// overlapsMarkPhase reports whether a mark phase of the collector overlaps a request. last is the index of the first phase that ends at
+// or after the start of the last request, mostly of this one, too.
+func (pl *plan) overlapsMarkPhase(r *request.Request, last *int) bool {
+	phases, k := pl.markPhases, *last
+	if k > 0 && phases[k-1].to >= r.Start || k < len(phases) && phases[k].to < r.Start {
+		k, _ = slices.BinarySearchFunc(phases, r.Start, func(m interval, t int64) int { return cmp.Compare(m.to, t) })
+		*last = k
+	}
+	return k < len(phases) && phases[k].from < r.End
 }
 
 // walkNeeded returns a function that reports whether a request must be walked: it ends before exactUntil, or a Chooser needs
@@ -260,7 +267,7 @@ func (pl *plan) findQuickGroups(p *Pass, reqs []request.Request, needs func(*req
 		shares[i] = g
 		wg.Go(func() {
 			var last path.GroupKey
-			lastGroup := path.GroupID(-1)
+			lastGroup, markPhase := path.GroupID(-1), 0
 			for k := g.from; k < g.to; k++ {
 				r, quick, candidate := &reqs[k], &pl.quickGroups[k], &pl.candidates[k]
 				candidate.stratum, candidate.inWalkedGroup = -1, false
@@ -274,7 +281,7 @@ func (pl *plan) findQuickGroups(p *Pass, reqs []request.Request, needs func(*req
 					last, lastGroup = quick.Group, g.stage.IDs.GroupID(quick.Group)
 				}
 				candidate.chance, candidate.latency = chance(r), r.End-r.Start
-				candidate.stratum, candidate.overlapsMark = int32(lastGroup), pl.overlapsMarkPhase(r)
+				candidate.stratum, candidate.overlapsMark = int32(lastGroup), pl.overlapsMarkPhase(r, &markPhase)
 				candidate.isAwaited = r.IsServed() || r.Kind == request.Func
 			}
 		})
@@ -391,6 +398,7 @@ func (pl *plan) findSlowBuckets() {
 		if pl.groups[stratum.group].hasFewOverlaps() {
 			stratum.count -= stratum.overlapCount
 		}
+		stratum.chanceLimit = uint64(stratum.sampleSize) << 32 / uint64(max(stratum.count, 1))
 	}
 }
 
@@ -429,7 +437,7 @@ func (pl *plan) assignWeights() {
 		if candidate.chance < stratum.lowestChance {
 			stratum.lowestChance, stratum.lowestIndex = candidate.chance, int32(k)
 		}
-		if candidate.chance>>32 < uint64(stratum.sampleSize)<<32/uint64(stratum.count) {
+		if candidate.chance>>32 < stratum.chanceLimit {
 			stratum.walked++
 		} else {
 			pl.weights[k] = 0
@@ -455,10 +463,10 @@ func (pl *plan) assignWeights() {
 	}
 	pl.ranked = entry.Resize(pl.ranked, int(rankedCount))
 	for k := range pl.candidates {
-		candidate := &pl.candidates[k]
-		if candidate.stratum < 0 || pl.weights[k] == 0 {
+		if pl.weights[k] == 0 || pl.candidates[k].stratum < 0 {
 			continue
 		}
+		candidate := &pl.candidates[k]
 		stratum := &pl.strata[candidate.stratum]
 		pl.weights[k] = stratum.count / stratum.walked
 		if stratum.remainder > 0 {
