@@ -39,13 +39,18 @@ type loopFunc struct {
 // loopFuncAt returns the function that loops on a goroutine which waits at stack id, and a frame of it. It is the outermost
 // function that does not only launch goroutines (followers). The function is nil if loops there are of no interest.
 func (l *loopSource) loopFuncAt(c *collector, goroutine *loopGoroutine, id tracefmt.StackID) (loop *loopFunc, frame tracefmt.FrameID) {
-	// With a common path, all stacks have the same function.
-	if goroutine.cachedStack == id || goroutine.cachedStack != 0 && len(goroutine.commonPath) > 0 {
-		return goroutine.cachedFunc, goroutine.cachedFrame
+	if goroutine.cachedStack != id && !goroutine.isCachedForAll {
+		l.findLoopFunc(c, goroutine, id)
 	}
+	return goroutine.cachedFunc, goroutine.cachedFrame
+}
+
+// findLoopFunc caches the result of loopFuncAt in the goroutine.
+func (l *loopSource) findLoopFunc(c *collector, goroutine *loopGoroutine, id tracefmt.StackID) {
 	path, frames := goroutine.commonPath, c.syms.Stack(id)
 	if len(frames) == 0 {
-		return nil, 0
+		goroutine.resetCache()
+		return
 	}
 	if len(path) == 0 { // fewer than two waits are known
 		l.outerFrames = appendOutermost(frames, l.outerFrames[:0])
@@ -55,16 +60,18 @@ func (l *loopSource) loopFuncAt(c *collector, goroutine *loopGoroutine, id trace
 	for k+1 < len(path) && len(l.followers[c.syms.Frame(path[k]).Func]) > 1 {
 		k++
 	}
-	goroutine.cachedStack, goroutine.cachedFrame = id, path[k]
+	// With a common path, all stacks have the same function.
+	goroutine.cachedStack, goroutine.cachedFrame, goroutine.isCachedForAll = id, path[k], len(goroutine.commonPath) > 0
 	if goroutine.serviceFrame != 0 && !c.namer.isServiceCode(c.syms.Frame(path[k])) {
 		goroutine.cachedFrame = goroutine.serviceFrame
 	}
 	goroutine.cachedFunc = l.loopFuncOf(c, c.syms.Frame(goroutine.cachedFrame).Func, frames)
-	return goroutine.cachedFunc, goroutine.cachedFrame
 }
 
 // resetCache discards the cached result of loopFuncAt.
-func (c *loopGoroutine) resetCache() { c.cachedStack, c.cachedFunc, c.cachedFrame = 0, nil, 0 }
+func (c *loopGoroutine) resetCache() {
+	c.cachedStack, c.cachedFunc, c.cachedFrame, c.isCachedForAll = 0, nil, 0, false
+}
 
 // loopFuncOf returns the statistics of a looping function, created on first use. They are nil for functions of the standard
 // library, and where the goroutines' whole lives are the units of work. frames is a stack of the function.

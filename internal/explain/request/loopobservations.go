@@ -205,13 +205,13 @@ func (x *observationCollector) collectIterations(c *collector, g *timeline.Gen, 
 // If addIterations is not nil, it is called with the iterations in bulk. If it returns true, their observations are left out.
 func (c *loopGoroutine) observations(addIterations func(*timerIterations) bool) iter.Seq[*observation] {
 	return func(yield func(*observation) bool) {
-		waitIndex, index := c.firstWait, c.firstObservation
+		waitIndex := c.firstWait
 		var obs observation
-		for state := range c.collector.states.elements(c.firstObservation, c.endObservation) {
+		for index := c.firstObservation; index < c.endObservation; index++ {
 			if c.iterations.count > 0 && index == c.iterations.index && !c.iterations.yield(addIterations, yield) {
 				return
 			}
-			index++
+			state := c.collector.states.element(index)
 			obs.observedState, obs.observedWait = *state, observedWait{}
 			if state.state == timeline.Waiting {
 				obs.observedWait = *c.collector.waits.element(waitIndex)

@@ -106,6 +106,8 @@ type loopGoroutine struct {
 	cachedStack tracefmt.StackID
 	cachedFunc  *loopFunc
 	cachedFrame tracefmt.FrameID
+	// isCachedForAll says that the results are those for all stacks.
+	isCachedForAll bool
 }
 
 // An iterationState is the open iteration of a looping goroutine.

@@ -17,7 +17,8 @@ const (
 
 // stackInfo describes the goroutine that has a stack, and a wait at that stack.
 type stackInfo struct {
-	role startRole
+	isKnown bool // it was computed
+	role    startRole
 	// startFunc is the goroutine's start function. streamKind is the kind of the stream that it serves, 0 for none.
 	startFunc  tracefmt.StringID
 	streamKind Kind
@@ -76,22 +77,26 @@ type stackReader struct {
 	reasonIDs       [len(reasonTexts)]tracefmt.StringID
 }
 
-// stackInfo returns the description of a stack, which it computes once. The pointer is valid until the next call.
+// stackInfo returns the description of a stack, which it computes once. The pointer is valid until the next call. It is small enough
+// for the compiler to inline.
 func (sr *stackReader) stackInfo(id tracefmt.StackID) *stackInfo {
+	if int(id) >= len(sr.stackInfos) || !sr.stackInfos[id].isKnown {
+		sr.addStackInfo(id)
+	}
+	return &sr.stackInfos[id]
+}
+
+func (sr *stackReader) addStackInfo(id tracefmt.StackID) {
 	if size := len(sr.stackInfos); int(id) >= size {
 		sr.stackInfos = append(sr.stackInfos, make([]stackInfo, max(int(id)+1, sr.syms.Stacks())-size)...)
 	}
-	s := &sr.stackInfos[id]
-	if s.role == roleUnknown {
-		*s = sr.describeStack(sr.syms.Stack(id))
-	}
-	return s
+	sr.stackInfos[id] = sr.describeStack(sr.syms.Stack(id))
 }
 
 // describeStack derives from a stack, whose frames are innermost first: the frames of the service itself, the
 // kind of call that they made further inside, and, by the outermost function, the kind of goroutine.
 func (sr *stackReader) describeStack(frames []tracefmt.FrameID) stackInfo {
-	info := stackInfo{role: roleMachinery, innerServiceIndex: -1, innermostIndex: -1}
+	info := stackInfo{isKnown: true, role: roleMachinery, innerServiceIndex: -1, innermostIndex: -1}
 	if len(frames) == 0 {
 		return info
 	}
@@ -156,9 +161,13 @@ func (sr *stackReader) describeStack(frames []tracefmt.FrameID) stackInfo {
 // waits for data, or for another reader of the socket.
 func (sr *stackReader) canonicalStack(id tracefmt.StackID) tracefmt.StackID {
 	info := sr.stackInfo(id)
-	if info.canonical != 0 {
-		return info.canonical
+	if info.canonical == 0 {
+		info.canonical = sr.findCanonicalStack(id)
 	}
+	return info.canonical
+}
+
+func (sr *stackReader) findCanonicalStack(id tracefmt.StackID) tracefmt.StackID {
 	frames := sr.syms.Stack(id)
 	for len(frames) > 1 && (sr.namer.frameFunction(frames[0]).Has(knowledge.Runtime) || sr.namer.frameFunction(frames[0]).Has(knowledge.Poller)) {
 		frames = frames[1:]
@@ -171,8 +180,7 @@ func (sr *stackReader) canonicalStack(id tracefmt.StackID) tracefmt.StackID {
 	if _, ok := sr.canonicalStacks[string(key)]; !ok {
 		sr.canonicalStacks[string(key)] = id
 	}
-	info.canonical = sr.canonicalStacks[string(key)]
-	return info.canonical
+	return sr.canonicalStacks[string(key)]
 }
 
 // findMainModule learns which code is the service's (Namer.FindMainModule), and discards the descriptions of stacks if that
