@@ -30,6 +30,7 @@ const (
 	endsLife                       // it ends the life of the running goroutine
 	createsOther                   // it creates another goroutine, which does not run on this thread
 	repeatsState                   // it repeats the state of a goroutine, on this thread or elsewhere
+	endsStream                     // it ends the thread's stream
 )
 
 // A payload names the fields that a record has in addition to its time and kind.
@@ -69,19 +70,25 @@ var kinds = [kindMask + 1]struct {
 	tracefmt.EvGoSyscallEndBlocked: {changesState | leavesThread, peerPayload, moveLeaveCallReady},
 	tracefmt.EvGCMarkAssistActive:  {0, peerPayload, noMove},
 	kindLink:                       {0, stackPayload, moveLink},
-	kindEnd:                        {0, stackPayload, moveEnd},
+	kindEnd:                        {endsStream, stackPayload, moveEnd},
 }
 
 // hasTrait reports whether an event has trait t, or at least one of several combined traits.
 func (r record) hasTrait(t trait) bool { return kinds[r.kind()&kindMask].traits&t != 0 }
 
-// opensRun reports whether a piece that begins with r is a run of its goroutine on the thread.
-func opensRun(r record) bool { return r.hasTrait(beginsRun) || r.hasTrait(repeatsState) && r.binds() }
+// opensRun reports whether a piece that begins with r is a run of its goroutine on the thread. The compiler inlines it and endsWalk.
+func opensRun(r record) bool {
+	traits := kinds[r.kind()&kindMask].traits
+	return traits&beginsRun != 0 || traits&repeatsState != 0 && r.binds()
+}
 
 // endsWalk reports whether a walk along a run must end before r: at the end of the stream, or where another
 // goroutine begins to run on the thread. In a sound trace the run ends earlier. In a damaged trace, this bound
 // keeps the walks over all runs of a stream from taking time that grows with the square of its length.
-func endsWalk(r record) bool { return r.kind() == kindEnd || opensRun(r) }
+func endsWalk(r record) bool {
+	traits := kinds[r.kind()&kindMask].traits
+	return traits&(beginsRun|endsStream) != 0 || traits&repeatsState != 0 && r.binds()
+}
 
 // runEvents yields the events of the run that begins at rec, up to and including the event that unbinds the goroutine from the
 // thread.

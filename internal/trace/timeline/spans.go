@@ -117,9 +117,11 @@ const spansPerCall = 256
 // flushToSink passes the closed spans to the sink, if there are spansPerCall or more, and removes them from buf. It returns
 // false if the sink needs no more.
 func (e *expander) flushToSink() bool {
-	if e.sink == nil || len(e.buf) < spansPerCall {
-		return true
-	}
+	return e.sink == nil || len(e.buf) < spansPerCall || e.flush()
+}
+
+// flush is flushToSink, however many spans there are.
+func (e *expander) flush() bool {
 	n := len(e.buf)
 	if e.open {
 		n--
