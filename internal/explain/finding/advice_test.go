@@ -40,16 +40,21 @@ func TestDeadline(t *testing.T) {
 // function that pauses, or the only one.
 func TestFailingCall(t *testing.T) {
 	pause := &report.Site{Func: "github.com/cenkalti/backoff/v5.Retry", File: "retry.go", Line: 1, Module: "dep.org/x", CalledFrom: &report.Caller{Func: "main.rank", File: "/src/x.go", Line: 90}}
-	for want, calls := range map[string][]string{
-		"find out why the call at main.rank.func1 (x.go:7) fails": {"main.other", "main.rank.func1"},
-		"find out why the call at main.other (x.go:7) fails":      {"main.other"},
-		"find out why the first try fails":                        {"main.other", "main.another"},
+	for want, requests := range map[string][][]string{
+		"find out why the call at main.rank.func1 (x.go:7) fails": {{"main.other", "main.rank.func1"}},
+		"find out why the first try fails; until then":            {{"main.other"}, {"main.another"}},
+		"find out why the first try fails":                        {{}},
 	} {
-		causes := []report.Cause{{Cause: "sleep", Call: "runtime.selectgo", Site: pause, TotalNS: 6e9, Requests: 100}}
-		for _, fn := range calls {
-			causes = append(causes, report.Cause{Cause: "network", Kind: "outbound", Site: siteOf(fn), TotalNS: 1e9, Requests: 100})
+		rep := oneGroup(report.Cause{Cause: "sleep", Call: "runtime.selectgo", Site: pause, TotalNS: 6e9, Requests: 100}, report.Cause{Cause: "network", Kind: "outbound", Site: siteOf("main.other"), TotalNS: 1e9, Requests: 100})
+		for _, calls := range requests {
+			var segments []report.Segment
+			for _, fn := range calls {
+				segments = append(segments, report.Segment{Cause: "network", Kind: "outbound", Site: siteOf(fn)})
+			}
+			segments = append(segments, report.Segment{Cause: "sleep", Site: pause}, report.Segment{Cause: "network", Kind: "outbound", Site: siteOf("main.later")})
+			rep.Groups[0].Slowest = append(rep.Groups[0].Slowest, report.Request{Segments: segments})
 		}
-		found := findAll(t, &Input{Report: oneGroup(causes...), Process: &process.Stats{}}, rulesByCode(report.RuleSleep))
+		found := findAll(t, &Input{Report: rep, Process: &process.Stats{}}, rulesByCode(report.RuleSleep))
 		check.True(t, len(found) == 1 && strings.HasPrefix(found[0].Fix, want) && strings.HasPrefix(found[0].Title, "requests wait at ") && strings.HasSuffix(found[0].Title, "because the first one fails"), "%s: %+v", want, found)
 	}
 }

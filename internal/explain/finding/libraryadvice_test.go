@@ -162,7 +162,7 @@ func TestLibraryPause(t *testing.T) {
 	for _, c := range []struct {
 		site           *report.Site
 		want, unwanted string
-	}{{retrySite, "find out why the first try fails; until then, in backoff: lower", "wait for the event"}, {site("pause@7"), "also wait for the event itself; before a retry", "library"}} {
+	}{{retrySite, "find out why the first try fails; until then, in backoff: lower", "wait for the event"}, {site("pause@7"), "also wait for the event itself", "first try"}} {
 		found := findAll(t, &Input{Report: oneGroup(report.Cause{Cause: "sleep", Site: c.site, Call: "runtime.selectgo", TotalNS: ms(6000)}), Process: &process.Stats{}}, rulesWithPrefix("WL2001"))
 		if len(found) != 1 || !strings.Contains(found[0].Fix, c.want) || strings.Contains(found[0].Fix, c.unwanted) {
 			t.Errorf("%s: %+v", c.site.Func, found)

@@ -52,6 +52,10 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		}
 	case knowledge.Has(top.Call, knowledge.SleepWait):
 		v.Fix = attr.sleepAdvice(top, pauses, cand.gain.Slow.NS)
+	case attr.batchWindow(top) != nil:
+		length := words.Brief(attr.batchWindow(top).ServiceNS)
+		v.Title, v.Fix = textOf("title batch-window", "time", length, "site", v.Site), textOf("fix batch-window", "time", length)
+		v.addEvidence(evidenceOf("evidence sleep-sharers", attr.batchWindow(top).BatchSize, "count"))
 	default:
 		v.Fix = textOf("fix sleep-of-timer", "site", v.Site)
 		if failing := attr.failingCall(top); failing != nil {
@@ -149,28 +153,34 @@ func (a *attribution) rewriteForDeadline(v *Verdict, top *causeRoute, pauses *pr
 	v.shortenTo(shorter, textOf("phrase change-deadline", "time", words.Brief(int64(shorter))))
 }
 
-// failingCall returns the call that is perhaps tried again after a pause: the only line at which requests with that pause wait for a
-// peer, or the one in a closure of the function that pauses; nil if several lines do, or none.
-func (a *attribution) failingCall(pause *causeRoute) *report.Site {
-	pauseLine := pause.ownLine()
-	var calls []*report.Site
-	for i := range a.group.Tail().Causes {
-		c := &a.group.Tail().Causes[i]
-		if c.Cause != report.CauseNetwork || c.Kind == "inbound" || c.Site == nil {
-			continue
-		}
-		site := c.Site.OwnLine()
-		if pauseLine != nil && (site.Key() == pauseLine.Key() || strings.HasPrefix(site.Func, pauseLine.Func+".func")) {
-			return site
-		}
-		if !slices.ContainsFunc(calls, func(o *report.Site) bool { return o.Key() == site.Key() }) {
-			calls = append(calls, site)
+// failingCall returns the call that is perhaps tried again after a pause: the line at which the slowest requests wait for a peer last before each
+// such pause; nil if there is none, or it is not always the same.
+func (a *attribution) failingCall(pause *causeRoute) (call *report.Site) {
+	for i := range a.group.Slowest {
+		var last *report.Site
+		for k := range a.group.Slowest[i].Segments {
+			switch s := &a.group.Slowest[i].Segments[k]; {
+			case s.Cause == report.CauseNetwork && s.Kind != "inbound" && s.Site != nil:
+				last = s.Site.OwnLine()
+			case s.Cause == report.CauseSleep && pause.Site.Equal(s.Site):
+				if last == nil || isStdSite(last) || call != nil && call.Key() != last.Key() {
+					return nil
+				}
+				call = last
+			}
 		}
 	}
-	if len(calls) == 1 && !isStdSite(calls[0]) {
-		return calls[0]
+	return call
+}
+
+// batchWindow returns the facts about the timers (time.AfterFunc) that end a route, if those requests that arrive before one fires join the
+// batch of the first, which has started it; nil for other sleeps.
+func (a *attribution) batchWindow(top *causeRoute) *queues.ServiceStats {
+	service := a.in.serviceAt(top.Cause, top.via)
+	if service == nil || top.Call != "" || service.Requests < 2*threshold.SmallSample || service.BatchSize < 1.5 || !isSharedCall(service) {
+		return nil
 	}
-	return nil
+	return service
 }
 
 // remainingPause is the share of a library's pauses that a shorter option is assumed to leave.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
@@ -24,16 +25,37 @@ func TestDescribePolling(t *testing.T) {
 	}
 }
 
-// TestPauseBeforeRetry: where requests with a pause also call a peer at one line, the pause may be one before a second try, and it is
-// the first one to look at. The pause's caller is named if a helper pauses.
+// TestBatchWindow: requests wait for timers of which each ends the waits of several: they have joined a batch. A goroutine that pauses for all
+// of them is another thing.
+func TestBatchWindow(t *testing.T) {
+	for _, c := range []struct {
+		call    string
+		servers int
+		isBatch bool
+	}{{"", 40, true}, {"", 1, false}, {"runtime.selectgo", 40, false}} {
+		pause := report.Cause{Cause: report.CauseSleep, Call: c.call, Site: site("flush@157"), Via: via("chan load@168"), TotalNS: ms(6000), Requests: 100}
+		found := findAll(t, &Input{Report: oneGroup(pause), Process: &process.Stats{}, Services: []queues.ServiceStats{
+			{Cause: "sleep", Site: site("flush@157"), BatchSize: 2.5, Servers: c.servers, ServiceNS: 25e6, Requests: 100},
+		}}, rulesWithPrefix("WL2001"))
+		check.True(t, len(found) == 1 && strings.HasPrefix(found[0].Title, "requests wait for others to join their batch, until 25ms after its first one, at main.flush") == c.isBatch, "%+v", found)
+	}
+}
+
+// TestPauseBeforeRetry: where slow requests call a peer before a pause, it may be one before a second try, and the call is the first one to
+// look at. The pause's caller is named if a helper pauses.
 func TestPauseBeforeRetry(t *testing.T) {
 	pause := site("sleep@129")
 	pause.CalledFrom = &report.Caller{Func: "main.lookup", File: "/src/main.go", Line: 118, Calls: "main.sleep"}
-	found := findAll(t, &Input{Report: oneGroup(
-		report.Cause{Cause: report.CauseSleep, Call: "runtime.selectgo", Site: pause, TotalNS: ms(6000)},
-		report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Site: site("ask@85"), TotalNS: ms(3000)}), Process: &process.Stats{}}, rulesWithPrefix("WL2001"))
-	const want = "if it is a retry's pause, find out why the call at main.ask (main.go:85) fails; else shorten the pause at main.sleep (main.go:129), called from main.lookup (main.go:118)"
-	check.True(t, len(found) == 1 && found[0].Remedy == want, "%+v", found)
+	call, sleep := report.Segment{Cause: report.CauseNetwork, Kind: "outbound", Site: site("ask@85")}, report.Segment{Cause: report.CauseSleep, Site: pause}
+	for want, segments := range map[string][]report.Segment{
+		"if it is a retry's pause, find out why the call at main.ask (main.go:85) fails; else shorten the pause at main.sleep (main.go:129), called from main.lookup (main.go:118)": {call, sleep, call},
+		"shorten the pause at main.sleep (main.go:129), called from main.lookup (main.go:118), if it is not intended, or also wait for the event itself":                            {sleep, call},
+	} {
+		rep := oneGroup(report.Cause{Cause: report.CauseSleep, Call: "runtime.selectgo", Site: pause, TotalNS: ms(6000)}, report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Site: site("ask@85"), TotalNS: ms(3000)})
+		rep.Groups[0].Slowest = []report.Request{{Segments: segments}}
+		found := findAll(t, &Input{Report: rep, Process: &process.Stats{}}, rulesWithPrefix("WL2001"))
+		check.True(t, len(found) == 1 && found[0].Remedy == want, "%+v", found)
+	}
 }
 
 // TestSleepAdvice: a pause that is no part of a poll is not called one. It may be intended, in the service's code or in another package,
