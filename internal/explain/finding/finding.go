@@ -249,6 +249,11 @@ func Find(in *Input, rules []Rule) []report.Finding {
 	linkHolderFindings(in, all)
 	raiseSecondAnswers(all)
 	sortVerdicts(all)
+	for i := range all {
+		if all[i].isBestCase {
+			all[i].Predicted = nil
+		}
+	}
 	predictTogether(in, all)
 	out := make([]report.Finding, 0, len(all))
 	seenIDs := map[string]bool{}
@@ -258,9 +263,6 @@ func Find(in *Input, rules []Rule) []report.Finding {
 			continue // one rule found the same fault twice: keep the one that costs more
 		}
 		seenIDs[f.ID] = true
-		if all[i].isBestCase && !f.Severity.IsMajor() {
-			f.Predicted = nil
-		}
 		out = append(out, *f)
 	}
 	return out

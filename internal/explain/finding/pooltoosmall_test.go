@@ -126,7 +126,7 @@ func TestIdleRun(t *testing.T) {
 		was := int64(4e9)
 		got := findAll(t, &Input{Report: rep, Predict: func(string, []predict.Change) *report.Predicted {
 			return &report.Predicted{MaxNS: &report.Estimate{Est: leftNS}, WasMaxNS: &was}
-		}}, rulesByCode(report.RuleSlowPeer))
+		}}, rulesByCode(report.RuleSleep))
 		check.True(t, len(got) == 1 && (got[0].Predicted != nil) == isPredicted, "%d ns are left: %+v", leftNS, got)
 	}
 }

@@ -212,9 +212,6 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 			v.MaxSeverity = report.SeverityLow // the peer's times differ, but none is out of the ordinary
 		}
 		v.isOneAnswer, v.isBestCase = true, v.ChangeText == ""
-		if v.isBestCase && callsOnce {
-			v.ChangeText = textOf("phrase change-at-once")
-		}
 		v.MaxSeverityByAll = report.SeverityLow // slow requests wait as long as others: no evidence that the peer can be faster
 	default: // too few to distinguish slow ones
 		v.Gain.All.IsRare, v.MaxSeverity = true, report.SeverityMedium
@@ -263,7 +260,7 @@ func raiseSecondAnswers(all []Verdict) {
 		v.Severity, v.Confidence = report.SeverityMedium, max(v.Confidence, first.Confidence)
 		v.Decided = &report.Decided{Requests: report.DecidedByAll, Share: v.Gain.All.Share, LeastShare: leastShare, NS: v.Gain.All.NS, LeastNS: leastNS}
 		v.Fix, v.Remedy = splitRemedy(textOf("fix second-answer", "site", first.Site.OwnLine()))
-		if v.Predicted != nil {
+		if v.isBestCase = false; v.Predicted != nil {
 			v.Predicted.ChangeText = textOf("phrase change-kept")
 		}
 	}
