@@ -24,7 +24,7 @@ type library struct {
 	peerAdvice   string  // how to shorten waits for its peer
 	answerAdvice string  // the same where each request asks its peer once; empty: peerAdvice
 	seriesAdvice string  // the same where each request asks its peer several times in turn; empty: peerAdvice
-	batchCalls   string  // prefixes of the functions that send several things at once, separated by spaces; peerAdvice is to use them
+	batchCalls   string  // prefixes of the functions that send several things at once, separated by spaces; peerAdvice or lockAdvice is to use them
 	server       string  // the kind of server that it is a client for
 	pauseAdvice  string  // which options set its intended pauses; {length} is that of the first, {shorter} a better one
 	retryAdvice  string  // the same for its pauses before it tries again what has failed

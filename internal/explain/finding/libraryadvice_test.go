@@ -84,6 +84,11 @@ func TestLibraries(t *testing.T) {
 		{"bbolt has one writer",
 			report.Cause{Cause: "syscall", Call: "syscall.Fdatasync", Site: in("go.etcd.io/bbolt.fdatasync", "go.etcd.io/bbolt.(*DB).Update"), Via: []report.Via{{Wait: "lock", Call: "sync.(*Mutex).Lock", Site: in("go.etcd.io/bbolt.(*DB).beginRWTx", "go.etcd.io/bbolt.(*DB).Update")}}, TotalNS: ms(3000)},
 			nil, "use DB.Batch instead of Update", "background"},
+		{"bbolt's batches have one writer",
+			report.Cause{Cause: "syscall", Call: "syscall.Fdatasync", Site: in("go.etcd.io/bbolt.fdatasync", ""), Via: []report.Via{
+				{Wait: "chan", Call: "runtime.chanrecv1", Site: in("go.etcd.io/bbolt.(*DB).Batch", "go.etcd.io/bbolt.(*DB).Batch")},
+				{Wait: "lock", Call: "sync.(*Mutex).Lock", Site: in("go.etcd.io/bbolt.(*DB).beginRWTx", "")}}, TotalNS: ms(3000)},
+			nil, "have the library do that in the background", "Update"},
 		{"regexp2 backtracks",
 			report.Cause{Cause: "cpu", SiteFrom: "sample", Site: in("github.com/dlclark/regexp2/syntax.CharSet.CharIn", "github.com/dlclark/regexp2.(*Regexp).Replace"), TotalNS: ms(3000)},
 			nil, "use package regexp", "make"},

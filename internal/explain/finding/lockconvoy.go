@@ -46,7 +46,7 @@ func isInDependency(s, lock *report.Site) bool {
 		return false
 	}
 	isSameCall := s.Module == lock.Module && s.CalledFrom != nil && lock.CalledFrom != nil && s.CalledFrom.Calls == lock.CalledFrom.Calls
-	return s.CalledFrom == nil || isSameCall || strings.HasPrefix(s.CalledFrom.Calls, lock.Module)
+	return s.CalledFrom == nil || s.CalledFrom.Awaits() || isSameCall || strings.HasPrefix(s.CalledFrom.Calls, lock.Module)
 }
 
 // dependencyLock returns where a dependency takes the lock that a candidate is about, nil if the service's own code takes it.
@@ -62,10 +62,10 @@ func dependencyLock(cand *candidate) *report.Site {
 }
 
 // lockAdviserOf returns the library whose own lock a candidate is about, if it has advice for that lock: it works itself while it holds
-// the lock, or calls the service back, as a logger calls its writer. It returns nil otherwise.
+// the lock, or calls the service back, as a logger calls its writer. It returns nil otherwise, and if the service follows the advice already.
 func lockAdviserOf(cand *candidate, top *causeRoute) *library {
 	lock := dependencyLock(cand)
-	if l := libraryOfFunc(lock); l != nil && l.lockAdvice != "" && (isInDependency(top.nonStdSite(), lock) || isOwnCode(top.nonStdSite())) {
+	if l := libraryOfFunc(lock); l != nil && l.lockAdvice != "" && !hasFunction(top.sites(), l.batchCalls) && (isInDependency(top.nonStdSite(), lock) || isOwnCode(top.nonStdSite())) {
 		return l
 	}
 	return nil
