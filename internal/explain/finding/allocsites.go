@@ -3,6 +3,7 @@ package finding
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/whylate/whylate/internal/explain/allocs"
 	"github.com/whylate/whylate/internal/knowledge"
@@ -17,24 +18,27 @@ func (in *Input) hasDominantAllocSite() bool {
 }
 
 // allocatedShare returns the share of the allocated bytes that the code of a group's causes that match allocates: the functions of
-// the service, and the packages of libraries.
+// the service, and the packages of libraries with those below them.
 func (in *Input) allocatedShare(group *report.Group, match func(*report.Cause) bool) float64 {
 	if in.Allocs == nil {
 		return 0
 	}
-	code := map[string]bool{}
+	var code []string
 	for i := range group.All().Causes {
 		if c := &group.All().Causes[i]; c.Site == nil || !match(c) {
 			continue
 		} else if isOwnCode(c.Site) {
-			code[c.Site.Func] = true
+			code = append(code, c.Site.Func)
 		} else {
-			code[stdlib.Package(c.Site.Func)] = true
+			code = append(code, stdlib.Package(c.Site.Func))
 		}
+	}
+	isPart := func(name string) bool {
+		return slices.ContainsFunc(code, func(whole string) bool { return name == whole || strings.HasPrefix(name, whole+"/") })
 	}
 	bytes := int64(0)
 	for i := range in.Allocs.Sites {
-		if s := &in.Allocs.Sites[i]; code[s.Site.Func] || code[stdlib.Package(s.Site.Func)] || s.Call != "" && code[stdlib.Package(s.Call)] {
+		if s := &in.Allocs.Sites[i]; isPart(s.Site.Func) || isPart(stdlib.Package(s.Site.Func)) || s.Call != "" && isPart(stdlib.Package(s.Call)) {
 			bytes += s.Bytes
 		}
 	}

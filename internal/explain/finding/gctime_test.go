@@ -236,6 +236,7 @@ func TestComputingAllocates(t *testing.T) {
 		changes   int             // of the finding about computing
 	}{
 		{"dep.org/x.Decode@7", []report.RuleCode{report.RuleComputes, report.RuleGCTooFrequent}, report.SeverityMedium, 2},
+		{"dep.org/x/internal/syntax.parse@3", []report.RuleCode{report.RuleComputes, report.RuleGCTooFrequent}, report.SeverityMedium, 2},
 		{"main.other@9", []report.RuleCode{report.RuleGCTooFrequent, report.RuleComputes}, report.SeverityMedium, 1},
 	} {
 		rep := oneGroup(
