@@ -295,10 +295,30 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 		v.Title, v.Fix, v.Site = textOf("title pool-finalized", "pool", facts.kind.nameWithoutSite), textOf("fix pool-finalized", "site", lineOfWait(cand, top)), lineOfWait(cand, top)
 		v.ChangeText = textOf("phrase change-released")
 	}
+	if site := attr.wakeUpSite(cand); site != nil {
+		v.Title, v.Fix, v.Site, v.Changes = textOf("title pool-woken", "site", site), textOf("fix pool-woken", "site", site), site, []predict.Change{}
+	}
 	if v.Queue.OwnNS = facts.serviceNS; facts.tasks != nil {
 		v.Gain = v.Gain.beyond(facts.serviceNS)
 	}
 	return v
+}
+
+// wakeUpSite returns the line at which the goroutine that serves the requests of a candidate waits for the next request to wake it, if the
+// candidate's requests, which had woken it or found it awake, wait for that most of the time; else nil.
+func (a *attribution) wakeUpSite(cand *candidate) (site *report.Site) {
+	var idleNS, totalNS int64
+	for i := range cand.routes {
+		r := &cand.routes[i]
+		totalNS += r.routeNS
+		if len(r.via) == 2 && isIdleClient(r.Cause, r.via) && isOwnCode(r.via[1].Site) {
+			site, idleNS = r.via[1].Site, idleNS+r.routeNS
+		}
+	}
+	if waits := a.in.longWaitsAt(cand.wait.site.Site()); 2*idleNS < totalNS || waits == nil || waits.HandoverShare < threshold.HalfShare {
+		return nil
+	}
+	return site
 }
 
 // slotChanges returns the changes that give a pool enough slots, and their text: the sufficient number at each line where

@@ -121,13 +121,29 @@ func TestWideHolder(t *testing.T) {
 // TestIdleRun: a program that spends nearly all of its run on waits for work does not end earlier without them.
 func TestIdleRun(t *testing.T) {
 	for leftNS, isPredicted := range map[int64]bool{100e6: false, 2e9: true} {
-		rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("ask@5"), TotalNS: ms(3900), Requests: 1})
+		rep := oneGroup(report.Cause{Cause: "sleep", Call: "time.Sleep", Site: site("ask@5"), TotalNS: ms(3900), Requests: 1})
 		rep.Groups[0].Kind = report.KindRun
 		was := int64(4e9)
 		got := findAll(t, &Input{Report: rep, Predict: func(string, []predict.Change) *report.Predicted {
 			return &report.Predicted{MaxNS: &report.Estimate{Est: leftNS}, WasMaxNS: &was}
 		}}, rulesByCode(report.RuleSleep))
 		check.True(t, len(got) == 1 && (got[0].Predicted != nil) == isPredicted, "%d ns are left: %+v", leftNS, got)
+	}
+}
+
+// TestServedAtWakeUps: a goroutine serves one request each time that another one wakes it, so requests that are there wait for later ones. If they
+// had not handed anything over, they may wait for an event.
+func TestServedAtWakeUps(t *testing.T) {
+	for _, handoverShare := range []float64{0.8, 0.1} {
+		idle := &report.Site{Func: "net/http.(*conn).serve", File: "server.go", Line: 2103}
+		rep := oneGroup(
+			report.Cause{Cause: "network", Kind: "inbound", Site: idle, Via: via("chan handle@208", "select work@71"), TotalNS: ms(3000)},
+			report.Cause{Cause: "sleep", Call: "time.Sleep", Site: site("work@84"), Via: via("chan handle@208"), TotalNS: ms(1000)})
+		found := findAll(t, &Input{Report: rep, LongWaits: []queues.LongWaits{{Site: site("handle@208"), HandoverShare: handoverShare}}, Services: []queues.ServiceStats{
+			{Cause: "network", Site: idle, OtherRequestShare: 1, Requests: 100, BatchSize: 1},
+			{Cause: "sleep", Site: site("work@84"), WaitersPerServer: 2, Requests: 100, BatchSize: 1},
+		}}, rulesByCode(report.RulePoolTooSmall))
+		check.True(t, len(found) == 1 && strings.HasSuffix(found[0].Title, "waits at main.work (main.go:71) for the next request to wake it") == (handoverShare > 0.5), "%g: %+v", handoverShare, found)
 	}
 }
 

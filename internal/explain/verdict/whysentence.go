@@ -51,6 +51,10 @@ func Describe(cause *report.VerdictCause, siteColumns int) []Piece {
 	top := &cause.Sites[0]
 	if work := cause.AheadWork; work != nil {
 		text.addQueueSites(cause)
+		if first := work.Sites[0].Site; work.Kind == "inbound" && first != nil && knowledge.Has(first.Func, knowledge.HTTP1Connection) { // it holds nothing
+			text.addSite(", until the next request comes, at ", first.OwnLine())
+			return text.pieces
+		}
 		asWork := report.VerdictCause{Cause: work.Cause, Kind: work.Kind, TotalNS: work.TotalNS, Sites: work.Sites, RanMeanwhile: cause.RanMeanwhile, Queue: cause.Queue}
 		text.add(Plain, ", behind others that are "+activity(&asWork))
 		text.addSitesAndWaits(&asWork)
