@@ -110,6 +110,19 @@ func TestHedgedCall(t *testing.T) {
 	}
 }
 
+// TestWaitForOwnTask: a worker that several requests wait for has begun the task of one that waits for its end. Those before it queue elsewhere.
+func TestWaitForOwnTask(t *testing.T) {
+	for _, c := range []struct {
+		beforeNS int64
+		want     string
+	}{{0, "[WL2005 ask@5 1.00]"}, {ms(2000), "[WL2003 ask@5 1.00]"}} {
+		in := &Input{Report: oneGroup(report.Cause{Cause: "network", Site: site("ask@5"), Via: via("chan price@4"), TotalNS: ms(3000)})}
+		in.Services = []queues.ServiceStats{{Cause: "network", Site: site("ask@5"), WaitersPerServer: 2.7, BatchSize: 1, ServerWroteShare: 1, Servers: 2, MaxServers: 2, ServiceNS: 10e6, Requests: 100}}
+		in.TaskWaits = []queues.TaskWaits{{Wait: report.WaitChan, Site: site("price@4"), Waits: 100, KnownNS: ms(3000), WaitNS: ms(3000), BeforeNS: c.beforeNS, Workers: 2}}
+		check.Equal(t, fmt.Sprint(findingTexts(findAll(t, in, rulesWithPrefix("WL2")))), c.want, "%d ns before the tasks", c.beforeNS)
+	}
+}
+
 func TestWaitingRules(t *testing.T) {
 	// service describes goroutines at a site: the share of their time in other requests, the requests that wait for one, and
 	// those it serves at once.

@@ -33,7 +33,7 @@ func (a *attribution) findQueueWaits() {
 					continue // the goroutines are the request's own, and may themselves queue elsewhere
 				}
 				totalNS[wait] += route.TotalNS
-				if isNotification(wait, slots) || i == 0 && a.in.isSubscription(v.Site) {
+				if isNotification(wait, slots) || i == 0 && a.in.isSubscription(v.Site) || a.in.taskWaitsAt(wait).IsOwnWork() {
 					break
 				}
 				if service := a.in.serviceAt(cause, route.Via); isFinalizerWait(cause) || isFanOutLimit(wait, slots) || isSemaphoreWait(wait) || stdPool(wait.call).slotWait == neverOpens || a.isFullPool(&causeRoute{cause, route.Via, route.TotalNS}, wait, slots) || isSlotPool(slots) || service != nil && isQueue(service, cause, v) || isTaskQueue {

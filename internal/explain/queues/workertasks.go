@@ -25,11 +25,12 @@ import (
 
 // A taskWaitSum adds up the waits with one slotKey for the ends of tasks.
 type taskWaitSum struct {
-	waits, queued   int64 // queued: the worker was at work on other tasks first
-	waitNS, otherNS int64 // otherNS is the part of waitNS in which the workers worked on other tasks
-	workers         map[uint64]struct{}
-	entries         map[tracefmt.FrameID]taskTime // by the outermost frame of a task outside of the pool's own package
-	ownPackageLoop  tracefmt.FrameID              // the loop of workers whose tasks are in its package; 0 if there is none
+	waits, queued     int64 // queued: the worker was at work on other tasks first
+	waitNS, otherNS   int64 // otherNS is the part of waitNS in which the workers worked on other tasks
+	knownNS, beforeNS int64 // of waits of which it is known when the task began: their time, and the part before that
+	workers           map[uint64]struct{}
+	entries           map[tracefmt.FrameID]taskTime // by the outermost frame of a task outside of the pool's own package
+	ownPackageLoop    tracefmt.FrameID              // the loop of workers whose tasks are in its package; 0 if there is none
 }
 
 // A taskTime is for how long workers did their own, and other, tasks.
@@ -57,6 +58,7 @@ func (p *workerSum) addTaskWaits(w *path.WalkResult) {
 		if begin == 0 {
 			continue
 		}
+		sum.knownNS, sum.beforeNS = sum.knownNS+wait.End-wait.Start, sum.beforeNS+begin-wait.Start
 		if sum.workers == nil {
 			sum.workers, sum.entries = make(map[uint64]struct{}), make(map[tracefmt.FrameID]taskTime)
 		}
@@ -73,7 +75,7 @@ func (p *workerSum) addTaskWaits(w *path.WalkResult) {
 	}
 }
 
-// A workerLoop tells where a worker's tasks begin in its stacks: below its loop, which has the outermost frames. Tasks are of other packages
+// A workerLoop shows where a worker's tasks begin in its stacks: below its loop, which has the outermost frames. Tasks are of other packages
 // than the loop's, unless ownPackage is true: a service may have both in one package, a library has none.
 type workerLoop struct {
 	frames     int
@@ -90,8 +92,8 @@ func (p *workerSum) taskBegin(wait *critpath.FollowedWait) (begin, otherNS int64
 		}
 		frames := p.withoutStdlib(stack)
 		isReceive := len(frames) > 0 && len(frames) < len(ending) && p.isInFunctionOf(ending, frames, len(frames))
-		if isReceive && time > begin {
-			begin, loop.frames = time, len(frames)
+		if isReceive && time > begin { // the worker may begin before the request has handed the task over and waits
+			begin, loop.frames = max(time, wait.Start), len(frames)
 		}
 		return isReceive
 	}
@@ -101,11 +103,12 @@ func (p *workerSum) taskBegin(wait *critpath.FollowedWait) (begin, otherNS int64
 		events = append(events, taskEvent{woken.Time, stack, stack == wait.WakerStack})
 		return true
 	})
-	p.spans = p.stage.Win.Spans(wait.Waker, wait.Start, wait.End, p.spans[:0])
+	p.spans = p.stage.Win.Spans(wait.Waker, wait.Start-threshold.IdleCheckNS, wait.End, p.spans[:0])
 	p.spans = slices.DeleteFunc(p.spans, func(span timeline.Span) bool { return span.State != timeline.Waiting || span.End >= wait.End })
 	for i := range p.spans {
-		visit(p.spans[i].End, p.spans[i].Stack)
-		events = append(events, taskEvent{p.spans[i].End, p.spans[i].Stack, false})
+		if visit(p.spans[i].End, p.spans[i].Stack); p.spans[i].End > wait.Start {
+			events = append(events, taskEvent{p.spans[i].End, p.spans[i].Stack, false})
+		}
 	}
 	if complete && begin == 0 && len(ending) > 0 {
 		begin, loop = p.listTaskBegin(events, wait.Stack)
@@ -116,7 +119,7 @@ func (p *workerSum) taskBegin(wait *critpath.FollowedWait) (begin, otherNS int64
 	idleNS := int64(0)
 	for i := range p.spans {
 		if span := &p.spans[i]; span.End <= begin && p.taskEntry(span.Stack, loop) == 0 {
-			idleNS += span.End - max(span.Start, wait.Start) // in its loop, not in a task
+			idleNS += max(0, span.End-max(span.Start, wait.Start)) // in its loop, not in a task
 		}
 	}
 	return begin, max(0, begin-wait.Start-idleNS), loop
@@ -137,19 +140,19 @@ func (p *workerSum) listTaskBegin(events []taskEvent, waiter tracefmt.StackID) (
 	slices.SortStableFunc(events, func(a, b taskEvent) int { return cmp.Compare(a.time, b.time) })
 	loop = workerLoop{frames: 1}
 	loop.ownPackage = !slices.ContainsFunc(events, func(e taskEvent) bool { return p.taskEntry(e.stack, loop) != 0 })
-	own := tracefmt.StringID(0)
+	ownFunc := tracefmt.StringID(0)
 	for _, e := range slices.Backward(events) {
 		frame, fn := p.taskEntry(e.stack, loop), tracefmt.StringID(0)
 		if frame != 0 {
 			fn = p.stage.Syms.Frame(frame).Func
 		}
 		switch {
-		case own != 0 && (e.isAnEnd || fn != own):
+		case ownFunc != 0 && (e.isAnEnd || fn != ownFunc):
 			return e.time, loop
 		case e.isAnEnd, frame != 0 && !slices.ContainsFunc(p.withoutStdlib(waiter), func(f tracefmt.FrameID) bool { return p.packageAt(f) == p.packageAt(frame) }):
 			return 0, loop
 		}
-		own = fn
+		ownFunc = fn
 	}
 	return 0, loop
 }
@@ -215,6 +218,7 @@ func (s *taskWaitSum) plus(addend *taskWaitSum) *taskWaitSum {
 		return addend
 	}
 	s.waits, s.queued, s.waitNS, s.otherNS = s.waits+addend.waits, s.queued+addend.queued, s.waitNS+addend.waitNS, s.otherNS+addend.otherNS
+	s.knownNS, s.beforeNS = s.knownNS+addend.knownNS, s.beforeNS+addend.beforeNS
 	s.ownPackageLoop = max(s.ownPackageLoop, addend.ownPackageLoop)
 	if s.workers == nil {
 		s.workers, s.entries = addend.workers, addend.entries
@@ -234,6 +238,8 @@ type TaskWaits struct {
 	Waits, Queued   int
 	WaitNS, OtherNS int64
 	Workers         int
+	// KnownNS is the part of WaitNS of which it is known when the task began, and BeforeNS the part before that.
+	KnownNS, BeforeNS int64
 	// Task is where the pool's workers begin the tasks that take most of OtherNS, and which the waiters do not hand over; nil if they are
 	// tasks like theirs.
 	Task *report.Site
@@ -243,6 +249,11 @@ type TaskWaits struct {
 // for many requests at once.
 func (t *TaskWaits) IsQueue() bool {
 	return t != nil && (t.Workers > 1 || t.Task != nil) && t.Queued >= threshold.SmallSample && float64(t.OtherNS) >= threshold.MajorShare*float64(t.WaitNS)
+}
+
+// IsOwnWork reports whether workers begin the tasks as soon as they are waited for: requests queue before, if at all.
+func (t *TaskWaits) IsOwnWork() bool {
+	return t != nil && t.Waits >= threshold.SmallSample && float64(t.KnownNS) >= threshold.MostShare*float64(t.WaitNS) && float64(t.BeforeNS) < threshold.MinorShare*float64(t.WaitNS)
 }
 
 // OwnNS returns the mean time of a task of the waiters.
@@ -260,7 +271,7 @@ func (s *Sum) TaskWaits(sp *spell.Speller) (out []TaskWaits) {
 			continue
 		}
 		stats := TaskWaits{Wait: report.WaitKind(key.wait.String()), Site: sp.Site(key.site), Call: sp.Syms.String(key.call), Waits: int(sum.waits), Queued: int(sum.queued),
-			WaitNS: sum.waitNS, OtherNS: sum.otherNS, Workers: len(sum.workers)}
+			WaitNS: sum.waitNS, OtherNS: sum.otherNS, Workers: len(sum.workers), KnownNS: sum.knownNS, BeforeNS: sum.beforeNS}
 		entryNS := map[tracefmt.StringID]taskTime{}
 		for frame, time := range sum.entries {
 			fn := sp.Syms.Frame(frame).Func

@@ -80,3 +80,29 @@ func TestListTaskBegin(t *testing.T) {
 		check.True(t, max(0, begin-origin) == test.begin && otherNS == test.other, "%s: task from %d, others for %d", name, begin-origin, otherNS)
 	}
 }
+
+// TestOwnWork: a worker receives a task just before the request begins to wait for it. No other task is ahead.
+func TestOwnWork(t *testing.T) {
+	const worker, origin = 1, tracetext.Origin
+	win, symbols := timelinetest.BuildWindow(t, func(b *tracetext.Builder) {
+		m, requests := b.Thread(worker), b.Thread(4)
+		m.Block(100, "chan receive", "runtime.chanrecv2", "dep.org/pool.run")
+		requests.Unblock(990, worker, "main.submit")
+		m.Start(1100, worker)
+		m.Block(1200, "chan receive", "runtime.chanrecv1", "main.ask", "main.submit.func1", "dep.org/pool.run")
+		requests.Unblock(90000, worker, "main.peer")
+		m.Start(90100, worker)
+	})
+	ending := addStack(symbols, "runtime.chansend1", "main.submit.func1", "dep.org/pool.run")
+	syms := symbols.Snapshot()
+	p := &workerSum{stage: path.New(win, &syms, path.Options{})}
+	begin, otherNS, _ := p.taskBegin(&critpath.FollowedWait{Waker: worker, Start: origin + 1000, End: origin + 91000, WakerStack: ending})
+	check.True(t, begin == origin+1000 && otherNS == 0, "task from %d, others for %d", begin-origin, otherNS)
+	for _, c := range []struct {
+		knownNS, beforeNS int64
+		want              bool
+	}{{95000, 100, true}, {95000, 10000, false}, {20000, 100, false}} {
+		waits := TaskWaits{Waits: 20, WaitNS: 100000, KnownNS: c.knownNS, BeforeNS: c.beforeNS}
+		check.Equal(t, waits.IsOwnWork(), c.want, "%d ns of %d before the task", c.beforeNS, c.knownNS)
+	}
+}
