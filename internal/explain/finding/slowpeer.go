@@ -57,7 +57,7 @@ func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenBusy bool) {
 	top := cand.heaviestRoute(report.CauseNetwork)
 	calls, opens, observed := attr.peerCallsAt(top), attr.connOpensOf(cand), observedPeerOf(cand)
-	callsOnce := calls != nil && 2*calls.Calls < 3*calls.Requests && float64(calls.AnswerNS) >= threshold.MostShare*float64(calls.TotalNS)
+	callsOnce := calls != nil && 2*max(calls.Calls, calls.TotalCalls) < 3*calls.Requests && float64(calls.AnswerNS) >= threshold.MostShare*float64(calls.TotalNS)
 	awaited, fix, isAnswer, assumption := answerText(top), attr.peerFix(top, calls, callsOnce), false, textKey("")
 	sharing := cand.sharingLibrary()
 	if sharing != nil {

@@ -255,7 +255,7 @@ func TestSeveralCalls(t *testing.T) {
 		calls := queues.PeerCalls{Site: siteOf("main.fetch"), Requests: 100, Calls: 100, TotalCalls: c.totalCalls, AnswerNS: c.answerNS, TotalNS: 2e9}
 		got := findWithBounds(t, &Input{Report: r, PeerCalls: map[string][]queues.PeerCalls{"a": {calls}}}, rulesByCode(report.RuleSlowPeer))
 		isSaid := len(got) == 1 && strings.Contains(got[0].Title, "3 different calls one after the other through main.fetch") && got[0].Severity == report.SeverityLow
-		check.True(t, isSaid == c.isSaid, "%+v: %+v", c, got)
+		check.True(t, isSaid == c.isSaid && !strings.Contains(got[0].Fix, "makes one call here"), "%+v: %+v", c, got)
 	}
 }
 
