@@ -90,20 +90,18 @@ func (p *workerSum) callCountKeyOf(group path.GroupID, call *requestCalls) callC
 	return callCountKey{group, line.File, line.Number}
 }
 
-// mergeCallCounts adds the call counts of all workers, by the report's groups, to those of the first worker.
-func (s *Sum) mergeCallCounts(ts []path.Translation) {
-	counts := make(map[callCountKey]*callCountSum)
-	for i, p := range s.workers {
-		for k, o := range p.callCounts {
-			k.group = ts[i].Groups[k.group]
-			sum := entry.GetOrAdd(counts, k)
-			sum.drain = max(sum.drain, o.drain)
-			for _, request := range o.requests.Sorted() {
-				sum.add(request)
-			}
-		}
+// inReport returns the key with the report's id of the group.
+func (k callCountKey) inReport(t path.Translation) callCountKey {
+	k.group = t.Groups[k.group]
+	return k
+}
+
+// merge adds the requests of another sum.
+func (s *callCountSum) merge(addend *callCountSum) {
+	s.drain = max(s.drain, addend.drain)
+	for _, request := range addend.requests.Sorted() {
+		s.add(request)
 	}
-	s.workers[0].callCounts = counts
 }
 
 // CallCounts compares how many calls the slow requests of a group and the others make from one line of the service.

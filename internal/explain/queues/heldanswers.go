@@ -27,12 +27,9 @@ type messageSum struct {
 	silent             []endMark // end of each other iteration, by goroutine: it may have left an answer in a buffer
 }
 
-// plus returns the sum of both, which may use the memory of s. A nil sum counts as empty.
-func (s *messageSum) plus(addend *messageSum) *messageSum {
-	if s == nil {
-		return addend
-	}
-	return &messageSum{s.messages + addend.messages, s.answered + addend.answered, append(s.silent, addend.silent...)}
+// add adds another sum.
+func (s *messageSum) add(addend *messageSum) {
+	*s = messageSum{s.messages + addend.messages, s.answered + addend.answered, append(s.silent, addend.silent...)}
 }
 
 // A tickSum counts, for one group of loops, the iterations that a timer started and that wrote to connections.
@@ -42,12 +39,9 @@ type tickSum struct {
 	site   tracefmt.FrameID
 }
 
-// plus returns the sum of both, which may use the memory of s. A nil sum counts as empty.
-func (s *tickSum) plus(addend *tickSum) *tickSum {
-	if s == nil {
-		return addend
-	}
-	return &tickSum{s.writes + addend.writes, append(s.ticks, addend.ticks...), max(s.site, addend.site)}
+// add adds another sum.
+func (s *tickSum) add(addend *tickSum) {
+	*s = tickSum{s.writes + addend.writes, append(s.ticks, addend.ticks...), max(s.site, addend.site)}
 }
 
 // maxMessages bounds the messages, and the ticks, that a worker records of one group.
@@ -96,20 +90,6 @@ func (p *workerSum) isTimerStarted(r *request.Request) bool {
 		}
 	}
 	return false
-}
-
-// mergeHeldAnswers adds the message and tick counts of all workers, by the report's groups, to those of the first worker.
-func (s *Sum) mergeHeldAnswers(ts []path.Translation) {
-	messages, ticks := make(map[path.GroupID]*messageSum), make(map[path.GroupID]*tickSum)
-	for i, p := range s.workers {
-		for id, sum := range p.messages {
-			messages[ts[i].Groups[id]] = messages[ts[i].Groups[id]].plus(sum)
-		}
-		for id, sum := range p.ticks {
-			ticks[ts[i].Groups[id]] = ticks[ts[i].Groups[id]].plus(sum)
-		}
-	}
-	s.workers[0].messages, s.workers[0].ticks = messages, ticks
 }
 
 // HeldAnswers describes a group of loops that read clients' messages, and whose answers another goroutine writes when a ticker

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
@@ -28,14 +29,10 @@ type heldBodySum struct {
 	with               map[senderLines]int64 // waits that ended together with one of the same connection, by where that is sent
 }
 
-// plus adds another sum of the same line to s and returns s; if s is nil, it returns the other one.
-func (s *heldBodySum) plus(addend *heldBodySum) *heldBodySum {
-	if s == nil {
-		return addend
-	}
+// add adds another sum of the same line.
+func (s *heldBodySum) add(addend *heldBodySum) {
 	s.waits, s.ns, s.firstNS = s.waits+addend.waits, s.ns+addend.ns, s.firstNS+addend.firstNS
-	addSums(s.with, addend.with, func(a, b int64) int64 { return a + b })
-	return s
+	addSums(&s.with, addend.with, plusNS)
 }
 
 // addHeldBodies records the waits of a request for flow control: until the body of a call to a peer is sent, or the body of its answer.
@@ -57,12 +54,7 @@ func (p *workerSum) addHeldBodies(w *path.WalkResult, waits []critpath.FollowedW
 		case outermost != answer:
 			answer, isFirst, with = outermost, !p.hasSentAnswer(wait, step.End), p.heldAnswersWith(wait)
 		}
-		sum := p.heldBodies[p.stage.Sites.SiteOf(wait.Stack)]
-		if sum == nil {
-			sum = &heldBodySum{with: make(map[senderLines]int64)}
-			p.heldBodies[p.stage.Sites.SiteOf(wait.Stack)] = sum
-		}
-		ns := (step.End - step.Start) * w.Weight
+		sum, ns := entry.GetOrAdd(p.heldBodies, p.stage.Sites.SiteOf(wait.Stack)), (step.End-step.Start)*w.Weight
 		sum.ns += ns
 		if step.Kind == critpath.FlowControl || with != nil {
 			sum.waits += w.Weight
@@ -71,7 +63,7 @@ func (p *workerSum) addHeldBodies(w *path.WalkResult, waits []critpath.FollowedW
 			sum.firstNS += ns
 		}
 		for _, other := range with {
-			sum.with[other] += w.Weight
+			addToKey(&sum.with, other, w.Weight, plusNS)
 		}
 	}
 }

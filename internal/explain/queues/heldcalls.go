@@ -36,10 +36,7 @@ type heldCallSum struct {
 func (s *heldCallSum) add(addend *heldCallSum, weight int64) {
 	s.calls, s.held, s.heldNS = s.calls+addend.calls*weight, s.held+addend.held*weight, s.heldNS+addend.heldNS*weight
 	s.free, s.blocked, s.after = addEarliest(s.free, addend.free.Sorted()...), addEarliest(s.blocked, addend.blocked.Sorted()...), addEarliest(s.after, addend.after.Sorted()...)
-	if s.with == nil && addend.with != nil {
-		s.with = make(map[tracefmt.FrameID]int64)
-	}
-	addSums(s.with, addend.with, func(a, b int64) int64 { return a + b*weight })
+	addSums(&s.with, addend.with, func(a, b int64) int64 { return a + b*weight })
 }
 
 // addHeldCall adds a call whose caller waits for the header of its answer, if the caller woke the connection's writer.
@@ -73,10 +70,8 @@ func (p *workerSum) addHeldCall(sum *heldCallSum, wait *critpath.FollowedWait) {
 		if !p.stage.Sites.HasRole(stack, knowledge.PeerWindowUpdate) {
 			return true
 		}
-		if sum.with == nil {
-			sum.with = make(map[tracefmt.FrameID]int64)
-		}
-		sum.held, sum.heldNS, sum.with[with] = sum.held+1, sum.heldNS+woken.Time-wait.Start, sum.with[with]+1
+		addToKey(&sum.with, with, 1, plusNS)
+		sum.held, sum.heldNS = sum.held+1, sum.heldNS+woken.Time-wait.Start
 		sum.blocked, sum.after = addEarliest(sum.blocked, interval{wait.Start, wait.End}), addEarliest(sum.after, interval{woken.Time, wait.End})
 		return false
 	})

@@ -308,7 +308,7 @@ func findWorkers(list []*handover) map[uint64]bool {
 // For each wait it decides why the waker ended it: the waker was created by the waiter (byChild), it releases a slot for which
 // it had itself waited there (byFormerWaiter, byLaterWaiter), or it is a worker that has just finished other work (byWorker).
 // The number of slots is the largest number of overlapping holds.
-func (s *slotWaitSum) inferHolds(list []*handover, requests map[uint64]struct{}) {
+func (s *slotWaitSum) inferHolds(list []*handover, requests goroutineSet) {
 	type slotHold struct {
 		holder              uint64
 		waitStart, acquired int64 // when the holder started to wait for the slot, and when it got it
@@ -327,9 +327,9 @@ func (s *slotWaitSum) inferHolds(list []*handover, requests map[uint64]struct{})
 	s.queuedNS += queuedNS
 	addHold := func(hold interval, list *[]interval, holder uint64, site tracefmt.FrameID) {
 		*list = append(*list, hold)
-		_, ok := requests[holder]
-		s.holds = append(s.holds, Hold{interval: hold, holder: holder, site: site, isBackground: !ok, isPartial: list == &partialHolds})
-		if !ok {
+		isBackground := !requests.has(holder)
+		s.holds = append(s.holds, Hold{interval: hold, holder: holder, site: site, isBackground: isBackground, isPartial: list == &partialHolds})
+		if isBackground {
 			backgroundHolds = append(backgroundHolds, hold)
 			s.backgroundNS += hold.end - hold.start
 		}
@@ -358,7 +358,7 @@ func (s *slotWaitSum) inferHolds(list []*handover, requests map[uint64]struct{})
 			s.addRelease(h.release, released)
 		}
 		lastWakeByWaker[h.waker] = h.waitEnd
-		if _, ok := requests[h.waker]; ok {
+		if requests.has(h.waker) {
 			s.byOtherRequest++
 		}
 		releasedHold := holdByWaiter[h.waker]

@@ -127,8 +127,8 @@ func (s *Sum) mergeLateRuns() {
 	all := &s.workers[0].lateRuns
 	for _, p := range s.workers[1:] {
 		all.sampleMask = max(all.sampleMask, p.lateRuns.sampleMask)
-		addSums(all.runs, p.lateRuns.runs, lateRun.plus)
-		addSums(all.maxNSByG, p.lateRuns.maxNSByG, func(a, b int64) int64 { return max(a, b) })
+		addSums(&all.runs, p.lateRuns.runs, lateRun.plus)
+		addSums(&all.maxNSByG, p.lateRuns.maxNSByG, func(a, b int64) int64 { return max(a, b) })
 		p.lateRuns.reset()
 	}
 	maps.DeleteFunc(all.runs, func(k lateRunKey, _ lateRun) bool { return !all.isSampled(k) })

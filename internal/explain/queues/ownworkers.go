@@ -34,7 +34,7 @@ type loopSum struct {
 	site                  tracefmt.FrameID
 	runs, ns, overlapping int64 // overlapping counts those that began while another one was at work
 	maxNS                 int64
-	goroutines            map[uint64]struct{}
+	goroutines            goroutineSet
 }
 
 // addWorkRun records an iteration of a loop.
@@ -51,10 +51,8 @@ func (s *Sum) addWorkRuns() {
 		for _, run := range p.workRuns {
 			byLoop[run.loop] = append(byLoop[run.loop], run.interval)
 			sum := entry.GetOrAdd(s.loops, run.loop)
-			if sum.goroutines == nil {
-				sum.goroutines = make(map[uint64]struct{})
-			}
-			sum.goroutines[run.g], sum.site = struct{}{}, run.site
+			sum.goroutines.add(run.g)
+			sum.site = run.site
 		}
 	}
 	for loop, runs := range byLoop {
@@ -76,10 +74,7 @@ func (s *Sum) addWorkRuns() {
 				service := s.services[answer.key]
 				next, _ := slices.BinarySearchFunc(runs, answer.end+1, func(run interval, t int64) int { return cmp.Compare(run.end, t) })
 				if service != nil && next > 0 && answer.end-runs[next-1].end <= deliveryNS && runs[next-1].end > answer.start {
-					if service.afterRuns == nil {
-						service.afterRuns = make(map[tracefmt.StringID]int64)
-					}
-					service.afterRuns[loop]++
+					addToKey(&service.afterRuns, loop, 1, plusNS)
 				}
 			}
 		}

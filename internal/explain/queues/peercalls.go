@@ -447,24 +447,10 @@ func (p *workerSum) isRepeatedCall(wait, call tracefmt.StackID) bool {
 	return slices.Equal(waiting[:common], calling[:common])
 }
 
-// mergePeerCalls adds the peer calls and connection openings of all workers, by the report's groups, to those of the first
-// worker.
-func (s *Sum) mergePeerCalls(ts []path.Translation) {
-	all := make(map[peerCallKey]*peerCallSum)
-	for i, p := range s.workers {
-		for k, o := range p.peerCalls {
-			k.group = ts[i].Groups[k.group]
-			entry.GetOrAdd(all, k).add(o, 1)
-		}
-	}
-	s.workers[0].peerCalls = all
-	opens := make(map[path.GroupID]*groupOpenSum)
-	for i, p := range s.workers {
-		for id, o := range p.connOpens {
-			entry.GetOrAdd(opens, ts[i].Groups[id]).add(o, 1)
-		}
-	}
-	s.workers[0].connOpens = opens
+// inReport returns the key with the report's id of the group.
+func (k peerCallKey) inReport(t path.Translation) peerCallKey {
+	k.group = t.Groups[k.group]
+	return k
 }
 
 // PeerCalls returns the peer calls of a group's requests, the longest total answer time first. Merge must have been called.

@@ -86,7 +86,7 @@ type sampledHolders struct {
 }
 
 // addSamples adds the samples of a generation, each once. requests has the goroutines that serve requests.
-func (s *sampledHolders) addSamples(list []*handover, requests map[uint64]struct{}) {
+func (s *sampledHolders) addSamples(list []*handover, requests goroutineSet) {
 	samples := map[int64]*holderSample{}
 	for _, h := range list {
 		if h.holders != nil {
@@ -96,12 +96,9 @@ func (s *sampledHolders) addSamples(list []*handover, requests map[uint64]struct
 	for _, sample := range samples {
 		background := 0
 		for _, holder := range sample.holders {
-			if _, ok := requests[holder.g]; !ok {
+			if !requests.has(holder.g) {
 				background++
-				if s.backgroundBySite == nil {
-					s.backgroundBySite = map[tracefmt.FrameID]int64{}
-				}
-				s.backgroundBySite[holder.site]++
+				addToKey(&s.backgroundBySite, holder.site, 1, plusNS)
 			}
 		}
 		s.all, s.background = s.all+int64(len(sample.holders)), s.background+int64(background)
@@ -113,12 +110,7 @@ func (s *sampledHolders) addSamples(list []*handover, requests map[uint64]struct
 func (s *sampledHolders) merge(addend *sampledHolders) {
 	s.all, s.background = s.all+addend.all, s.background+addend.background
 	s.maxHolders, s.maxBackground = max(s.maxHolders, addend.maxHolders), max(s.maxBackground, addend.maxBackground)
-	if s.backgroundBySite == nil {
-		s.backgroundBySite = map[tracefmt.FrameID]int64{}
-	}
-	for site, n := range addend.backgroundBySite {
-		s.backgroundBySite[site] += n
-	}
+	addSums(&s.backgroundBySite, addend.backgroundBySite, plusNS)
 }
 
 // isMajority reports whether goroutines in the background are at least half of the holders.

@@ -60,7 +60,7 @@ type serviceSum struct {
 	alreadyRunning int64 // part of unlocked: the server was already at this work, for another request
 	waits          int64 // waits of requests with such services
 	endInstants    int64 // instants at which last services ended; fewer than requests if several end together
-	servers        map[uint64]struct{}
+	servers        goroutineSet
 	maxServers     int // largest number of servers at the same time, each counted from its first service to its last
 	// Of the samples in which several requests wait for one server: their number, and the sums of idle and of all workers.
 	idleSamples, idleWorkers, workers int
@@ -96,7 +96,7 @@ const maxEndMarks = 512
 func (p *workerSum) addServices(w *path.WalkResult) {
 	r := w.Req
 	if r.IsServed() { // its goroutine serves one request at a time, so it is no server of several waiters
-		p.requestGoroutines[r.G] = struct{}{}
+		p.requestGoroutines.add(r.G)
 	}
 	keyOf := func(s *cause.Segment) serviceKey {
 		if c := s.Code.Cause(); c != cause.CPU {
@@ -286,13 +286,10 @@ func (s *Sum) aggregateServices() {
 // add adds the services of one server, sorted by start, to the sum of their key, and returns the end of the last one. Requests
 // whose last services end together (within threshold.IdleCheckNS) count as one batch. requests has the goroutines that serve
 // requests.
-func (s *serviceSum) add(list []*service, requests map[uint64]struct{}) (lastEnd int64) {
-	_, servesRequest := requests[list[0].server]
-	if s.servers == nil {
-		s.servers = make(map[uint64]struct{})
-	}
+func (s *serviceSum) add(list []*service, requests goroutineSet) (lastEnd int64) {
+	servesRequest := requests.has(list[0].server)
 	if len(s.servers) < maxDistinctServers {
-		s.servers[list[0].server] = struct{}{}
+		s.servers.add(list[0].server)
 	}
 	var lastServices []*service
 	for _, a := range list {

@@ -28,7 +28,7 @@ func serviceStatsOf(workers int, services []service, requestGoroutines ...uint64
 		p.services = append(p.services, a)
 	}
 	for i, g := range requestGoroutines {
-		sum.workers[i%workers].requestGoroutines[g] = struct{}{}
+		sum.workers[i%workers].requestGoroutines.add(g)
 	}
 	sum.EndGeneration()
 	sum.Merge(make([]path.Translation, len(sum.workers)))

@@ -162,7 +162,7 @@ func SumOfSlotHolders(stage *path.Stage, walked iter.Seq[*path.WalkResult]) *Sum
 	s := New()
 	p := s.NewAdder(stage).(*workerSum)
 	for w := range walked {
-		s.requestGoroutines[w.Req.G] = struct{}{}
+		s.requestGoroutines.add(w.Req.G)
 		p.addHandovers(w)
 	}
 	s.aggregateHandovers()

@@ -33,7 +33,7 @@ func slotWaitsOf(workers int, handovers []handover, requestGoroutines ...uint64)
 		p.handovers = append(p.handovers, h)
 	}
 	for _, g := range requestGoroutines {
-		sum.workers[0].requestGoroutines[g] = struct{}{}
+		sum.workers[0].requestGoroutines.add(g)
 	}
 	sum.EndGeneration()
 	sum.Merge(make([]path.Translation, len(sum.workers)))

@@ -39,10 +39,10 @@
 package queues
 
 import (
-	"maps"
 	"math"
 	"sync"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/sample"
@@ -56,9 +56,9 @@ import (
 // of the slice are walked, because simultaneous waits show only then. A slice has few requests, so the extra walks are cheap.
 type Sum struct {
 	workers           []*workerSum
-	sliceNS           int64               // length of all slices
-	sliceRequests     int                 // about how many requests ended in the slices
-	requestGoroutines map[uint64]struct{} // goroutines of the requests of this generation's slice
+	sliceNS           int64        // length of all slices
+	sliceRequests     int          // about how many requests ended in the slices
+	requestGoroutines goroutineSet // goroutines of the requests of this generation's slice
 	services          map[serviceKey]*serviceSum
 	slotWaits         map[slotKey]*slotWaitSum
 	limiters          map[tracefmt.FrameID]*limiterSum
@@ -81,7 +81,7 @@ type workerSum struct {
 	workRuns          []workRun
 	handovers         []handover
 	limiterWaits      []limiterWait
-	requestGoroutines map[uint64]struct{} // goroutines of the slice's requests
+	requestGoroutines goroutineSet // goroutines of the slice's requests
 	lateRuns          lateRuns
 
 	// Of all slices:
@@ -118,7 +118,7 @@ type workerSum struct {
 // New returns an empty Sum.
 func New() *Sum {
 	return &Sum{
-		requestGoroutines: make(map[uint64]struct{}), services: make(map[serviceKey]*serviceSum),
+		services:  make(map[serviceKey]*serviceSum),
 		slotWaits: make(map[slotKey]*slotWaitSum), hubs: make(map[uint64]*hubSum), loops: make(map[tracefmt.StringID]*loopSum), queuedRequests: make(map[slotKey]*sample.TopN[*queuedRequest]),
 		limiters: make(map[tracefmt.FrameID]*limiterSum),
 	}
@@ -127,7 +127,7 @@ func New() *Sum {
 // NewAdder implements pass.Sum: it returns an empty workerSum for one worker, whose requests stage walks.
 func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 	p := &workerSum{
-		stage: stage, requestGoroutines: make(map[uint64]struct{}),
+		stage:    stage,
 		lateRuns: lateRuns{runs: make(map[lateRunKey]lateRun), maxNSByG: make(map[uint64]int64)},
 		sleeps:   make(map[serviceKey]sleepSum), longWaits: make(map[tracefmt.FrameID]longWaitSum),
 		streams: make(map[tracefmt.FrameID]streamSum), siblingLocks: make(map[tracefmt.FrameID]siblingSum),
@@ -216,7 +216,7 @@ func (p *workerSum) Add(w *path.WalkResult) {
 func (s *Sum) EndGeneration() {
 	clear(s.requestGoroutines)
 	for _, p := range s.workers {
-		maps.Copy(s.requestGoroutines, p.requestGoroutines)
+		s.requestGoroutines.addAll(p.requestGoroutines)
 	}
 	s.aggregation.Go(s.aggregateServices)
 	s.aggregation.Go(s.aggregateHandovers)
@@ -227,27 +227,85 @@ func (s *Sum) EndGeneration() {
 // Merge combines the sums of all workers and translates their group ids to those of the report.
 func (s *Sum) Merge(ts []path.Translation) {
 	s.aggregation.Wait()
-	s.mergePeerCalls(ts)
-	s.mergeCallCounts(ts)
-	s.mergeSyscallCounts(ts)
-	s.mergeHeldAnswers(ts)
+	mergeGroups(s, ts, func(p *workerSum) *map[peerCallKey]*peerCallSum { return &p.peerCalls }, peerCallKey.inReport, func(to, from *peerCallSum) { to.add(from, 1) })
+	mergeGroups(s, ts, func(p *workerSum) *map[callCountKey]*callCountSum { return &p.callCounts }, callCountKey.inReport, (*callCountSum).merge)
+	mergeGroups(s, ts, func(p *workerSum) *map[path.GroupID]*groupOpenSum { return &p.connOpens }, groupInReport, func(to, from *groupOpenSum) { to.add(from, 1) })
+	mergeGroups(s, ts, func(p *workerSum) *map[path.GroupID]*SyscallCount { return &p.syscallCounts }, groupInReport, (*SyscallCount).add)
+	mergeGroups(s, ts, func(p *workerSum) *map[path.GroupID]*messageSum { return &p.messages }, groupInReport, (*messageSum).add)
+	mergeGroups(s, ts, func(p *workerSum) *map[path.GroupID]*tickSum { return &p.ticks }, groupInReport, (*tickSum).add)
 	all := s.workers[0]
 	for _, p := range s.workers[1:] {
-		addSums(all.sleeps, p.sleeps, sleepSum.plus)
-		addSums(all.longWaits, p.longWaits, longWaitSum.plus)
-		addSums(all.streams, p.streams, streamSum.plus)
-		addSums(all.siblingLocks, p.siblingLocks, siblingSum.plus)
-		addSums(all.holderLines, p.holderLines, func(a, b int64) int64 { return a + b })
-		addSums(all.taskWaits, p.taskWaits, (*taskWaitSum).plus)
-		addSums(all.lockedWaits, p.lockedWaits, (*lockedSum).plus)
-		addSums(all.heldBodies, p.heldBodies, (*heldBodySum).plus)
+		addSums(&all.sleeps, p.sleeps, sleepSum.plus)
+		addSums(&all.longWaits, p.longWaits, longWaitSum.plus)
+		addSums(&all.streams, p.streams, streamSum.plus)
+		addSums(&all.siblingLocks, p.siblingLocks, siblingSum.plus)
+		addSums(&all.holderLines, p.holderLines, plusNS)
+		mergeSums(all.taskWaits, p.taskWaits, (*taskWaitSum).add)
+		mergeSums(all.lockedWaits, p.lockedWaits, (*lockedSum).add)
+		mergeSums(all.heldBodies, p.heldBodies, (*heldBodySum).add)
 	}
 	s.workers = s.workers[:1]
 }
 
-// addSums adds each entry of a map to the entry with the same key of another one.
-func addSums[K comparable, S any](to, from map[K]S, add func(S, S) S) {
+// addSums adds each entry of a map to the entry with the same key of another one, which may be nil before.
+func addSums[K comparable, S any](to *map[K]S, from map[K]S, plus func(S, S) S) {
 	for k, s := range from {
-		to[k] = add(to[k], s)
+		addToKey(to, k, s, plus)
+	}
+}
+
+// addToKey adds a sum to the entry with a key of a map, which may be nil before.
+func addToKey[K comparable, S any](to *map[K]S, key K, s S, plus func(S, S) S) {
+	if *to == nil {
+		*to = make(map[K]S)
+	}
+	(*to)[key] = plus((*to)[key], s)
+}
+
+// plusNS returns the sum of two times or counts.
+func plusNS(a, b int64) int64 { return a + b }
+
+// mergeSums adds each entry of a map of sums to the entry with the same key of another one.
+func mergeSums[K comparable, S any](to, from map[K]*S, add func(*S, *S)) {
+	for k, s := range from {
+		add(entry.GetOrAdd(to, k), s)
+	}
+}
+
+// mergeGroups combines the sums of all workers in that of the first one, with the report's groups in their keys: inReport translates a key.
+func mergeGroups[K comparable, S any](s *Sum, ts []path.Translation, sums func(*workerSum) *map[K]*S, inReport func(K, path.Translation) K, add func(*S, *S)) {
+	merged := make(map[K]*S)
+	for i, p := range s.workers {
+		for k, sum := range *sums(p) {
+			add(entry.GetOrAdd(merged, inReport(k, ts[i])), sum)
+		}
+	}
+	*sums(s.workers[0]) = merged
+}
+
+// groupInReport returns the report's id of a worker's group.
+func groupInReport(group path.GroupID, t path.Translation) path.GroupID { return t.Groups[group] }
+
+// A goroutineSet is a set of goroutines. The zero value is empty.
+type goroutineSet map[uint64]struct{}
+
+// has reports whether a goroutine is in the set.
+func (s goroutineSet) has(g uint64) bool {
+	_, ok := s[g]
+	return ok
+}
+
+// add adds a goroutine.
+func (s *goroutineSet) add(g uint64) {
+	if *s == nil {
+		*s = make(goroutineSet)
+	}
+	(*s)[g] = struct{}{}
+}
+
+// addAll adds the goroutines of another set.
+func (s *goroutineSet) addAll(set goroutineSet) {
+	for g := range set {
+		s.add(g)
 	}
 }

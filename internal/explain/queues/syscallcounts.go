@@ -29,30 +29,19 @@ func (s *SyscallCount) AreMany() bool {
 }
 
 // add adds another sum.
-func (s *SyscallCount) add(addend SyscallCount) {
+func (s *SyscallCount) add(addend *SyscallCount) {
 	s.Requests, s.Calls, s.CallNS, s.LatencyNS = s.Requests+addend.Requests, s.Calls+addend.Calls, s.CallNS+addend.CallNS, s.LatencyNS+addend.LatencyNS
 }
 
 // addSyscallCount adds the system calls of a request.
 func (p *workerSum) addSyscallCount(w *path.WalkResult) {
-	count := SyscallCount{Requests: 1, LatencyNS: w.Req.End - w.Req.Start}
+	count := &SyscallCount{Requests: 1, LatencyNS: w.Req.End - w.Req.Start}
 	for i := range w.Steps {
 		if step := &w.Steps[i]; step.Kind == critpath.Syscall {
 			count.Calls, count.CallNS = count.Calls+1, count.CallNS+step.End-step.Start
 		}
 	}
 	entry.GetOrAdd(p.syscallCounts, w.Group).add(count)
-}
-
-// mergeSyscallCounts adds the counts of all workers, by the report's groups, to those of the first worker.
-func (s *Sum) mergeSyscallCounts(ts []path.Translation) {
-	counts := make(map[path.GroupID]*SyscallCount)
-	for i, p := range s.workers {
-		for group, count := range p.syscallCounts {
-			entry.GetOrAdd(counts, ts[i].Groups[group]).add(*count)
-		}
-	}
-	s.workers[0].syscallCounts = counts
 }
 
 // SyscallCount returns the system calls of a group; nil if none of its requests was walked. Merge must have been called.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/knowledge"
@@ -38,14 +39,10 @@ type lockedSum struct {
 // A transactionWork is the site of a wait, and the line below it in the function that began the transaction; 0 if it has none.
 type transactionWork struct{ site, line tracefmt.FrameID }
 
-// plus adds another sum of the same key to s and returns s; if s is nil, it returns the other one.
-func (s *lockedSum) plus(addend *lockedSum) *lockedSum {
-	if s == nil {
-		return addend
-	}
+// add adds another sum of the same key.
+func (s *lockedSum) add(addend *lockedSum) {
 	s.ns += addend.ns
-	addSums(s.workNS, addend.workNS, func(a, b int64) int64 { return a + b })
-	return s
+	addSums(&s.workNS, addend.workNS, plusNS)
 }
 
 // addLockedWaits records the sleeps on a request's path that end when a database is no longer locked, and the work of the
@@ -57,10 +54,10 @@ func (p *workerSum) addLockedWaits(w *path.WalkResult) {
 			continue
 		}
 		site := p.stage.Sites.SiteOf(step.Stack)
-		p.lockedSumOf(lockedKey{wait: site}).ns += (step.End - step.Start) * w.Weight
+		entry.GetOrAdd(p.lockedWaits, lockedKey{wait: site}).ns += (step.End - step.Start) * w.Weight
 		for _, tx := range p.openTransactions() {
 			if from, to := max(step.Start, tx.start), min(step.End, tx.end); from < to && tx.owner != step.G {
-				p.addTransactionWork(p.lockedSumOf(lockedKey{site, p.stage.Sites.SiteOf(tx.stack)}), &tx, from, to, w.Weight)
+				p.addTransactionWork(entry.GetOrAdd(p.lockedWaits, lockedKey{site, p.stage.Sites.SiteOf(tx.stack)}), &tx, from, to, w.Weight)
 			}
 		}
 	}
@@ -77,19 +74,9 @@ func (p *workerSum) addTransactionWork(sum *lockedSum, tx *transaction, from, to
 		}
 		sum.ns += ns
 		if span.State == timeline.Waiting || span.State == timeline.Syscall {
-			sum.workNS[transactionWork{p.stage.Sites.SiteOf(span.Stack), p.divergingPosition(tx.stack, span.Stack).line}] += ns
+			addToKey(&sum.workNS, transactionWork{p.stage.Sites.SiteOf(span.Stack), p.divergingPosition(tx.stack, span.Stack).line}, ns, plusNS)
 		}
 	}
-}
-
-// lockedSumOf returns the sum of a key, creating it on demand.
-func (p *workerSum) lockedSumOf(key lockedKey) *lockedSum {
-	sum := p.lockedWaits[key]
-	if sum == nil {
-		sum = &lockedSum{workNS: make(map[transactionWork]int64)}
-		p.lockedWaits[key] = sum
-	}
-	return sum
 }
 
 // openTransactions returns the transactions that began in the window, in order of time, whether they have ended or not. The

@@ -28,13 +28,17 @@ type taskWaitSum struct {
 	waits, queued     int64 // queued: the worker was at work on other tasks first
 	waitNS, otherNS   int64 // otherNS is the part of waitNS in which the workers worked on other tasks
 	knownNS, beforeNS int64 // of waits of which it is known when the task began: their time, and the part before that
-	workers           map[uint64]struct{}
+	workers           goroutineSet
 	entries           map[tracefmt.FrameID]taskTime // by the outermost frame of a task outside of the pool's own package
 	ownPackageLoop    tracefmt.FrameID              // the loop of workers whose tasks are in its package; 0 if there is none
 }
 
 // A taskTime is for how long workers did their own, and other, tasks.
 type taskTime struct{ ownNS, otherNS int64 }
+
+func (t taskTime) plus(addend taskTime) taskTime {
+	return taskTime{t.ownNS + addend.ownNS, t.otherNS + addend.otherNS}
+}
 
 // addTaskWaits adds the waits on a request's path for tasks on other goroutines.
 func (p *workerSum) addTaskWaits(w *path.WalkResult) {
@@ -59,17 +63,14 @@ func (p *workerSum) addTaskWaits(w *path.WalkResult) {
 			continue
 		}
 		sum.knownNS, sum.beforeNS = sum.knownNS+wait.End-wait.Start, sum.beforeNS+begin-wait.Start
-		if sum.workers == nil {
-			sum.workers, sum.entries = make(map[uint64]struct{}), make(map[tracefmt.FrameID]taskTime)
-		}
 		if stack := p.stage.Syms.Stack(wait.WakerStack); loop.ownPackage {
 			sum.ownPackageLoop = max(sum.ownPackageLoop, stack[len(stack)-1])
 		}
-		if sum.workers[wait.Waker] = struct{}{}; otherNS > threshold.IdleCheckNS {
+		if sum.workers.add(wait.Waker); otherNS > threshold.IdleCheckNS {
 			sum.queued, sum.otherNS = sum.queued+1, sum.otherNS+otherNS
 		}
 		if ownEntry := p.taskEntry(wait.WakerStack, loop); ownEntry != 0 {
-			sum.entries[ownEntry] = taskTime{sum.entries[ownEntry].ownNS + wait.End - begin, sum.entries[ownEntry].otherNS}
+			addToKey(&sum.entries, ownEntry, taskTime{ownNS: wait.End - begin}, taskTime.plus)
 		}
 		p.addTaskEntries(sum, w, int32(i), begin, loop)
 	}
@@ -183,8 +184,8 @@ func (p *workerSum) addTaskEntries(sum *taskWaitSum, w *path.WalkResult, wait in
 		if k < 0 || frame == 0 {
 			continue
 		}
-		time, ownNS := sum.entries[frame], max(0, step.End-max(step.Start, begin))
-		sum.entries[frame] = taskTime{time.ownNS + ownNS, time.otherNS + step.End - step.Start - ownNS}
+		ownNS := max(0, step.End-max(step.Start, begin))
+		addToKey(&sum.entries, frame, taskTime{ownNS, step.End - step.Start - ownNS}, taskTime.plus)
 	}
 }
 
@@ -212,21 +213,13 @@ func (p *workerSum) packageAt(f tracefmt.FrameID) string {
 	return packageOf(p.stage.Syms.String(p.stage.Syms.Frame(f).Func))
 }
 
-// plus returns the sum of both, which may use the memory of s. A nil sum counts as empty.
-func (s *taskWaitSum) plus(addend *taskWaitSum) *taskWaitSum {
-	if s == nil {
-		return addend
-	}
+// add adds another sum.
+func (s *taskWaitSum) add(addend *taskWaitSum) {
 	s.waits, s.queued, s.waitNS, s.otherNS = s.waits+addend.waits, s.queued+addend.queued, s.waitNS+addend.waitNS, s.otherNS+addend.otherNS
 	s.knownNS, s.beforeNS = s.knownNS+addend.knownNS, s.beforeNS+addend.beforeNS
 	s.ownPackageLoop = max(s.ownPackageLoop, addend.ownPackageLoop)
-	if s.workers == nil {
-		s.workers, s.entries = addend.workers, addend.entries
-		return s
-	}
-	maps.Copy(s.workers, addend.workers)
-	addSums(s.entries, addend.entries, func(a, b taskTime) taskTime { return taskTime{a.ownNS + b.ownNS, a.otherNS + b.otherNS} })
-	return s
+	s.workers.addAll(addend.workers)
+	addSums(&s.entries, addend.entries, taskTime.plus)
 }
 
 // TaskWaits describes the waits at one line for tasks that workers of a pool do, one at a time.
@@ -275,7 +268,7 @@ func (s *Sum) TaskWaits(sp *spell.Speller) (out []TaskWaits) {
 		entryNS := map[tracefmt.StringID]taskTime{}
 		for frame, time := range sum.entries {
 			fn := sp.Syms.Frame(frame).Func
-			entryNS[fn] = taskTime{entryNS[fn].ownNS + time.ownNS, entryNS[fn].otherNS + time.otherNS}
+			entryNS[fn] = entryNS[fn].plus(time)
 		}
 		mostFirst := func(a, b tracefmt.FrameID) int {
 			return cmp.Or(cmp.Compare(sum.entries[b].otherNS, sum.entries[a].otherNS), sp.CompareFrames(a, b))
