@@ -22,6 +22,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/queued"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
@@ -330,7 +331,12 @@ func (r *reading) ruleInput(joined *report.Report, table *groupTable, sums detai
 		// Queues and their servers.
 		Services: sums.queues.Services(sp, work.isJudged), SlotWaits: sums.queues.SlotWaits(sp), TaskWaits: sums.queues.TaskWaits(sp), LongWaits: sums.queues.LongWaits(sp),
 		Streams: sums.queues.Streams(sp), SiblingShares: sums.queues.SiblingShares(sp),
-		HolderLines: sums.queues.HolderLines(sp), LockedWaits: sums.queues.LockedWaits(sp), HeldBodies: sums.queues.HeldBodies(sp), Limiters: sums.queues.Limiters(sp), HeldAnswers: heldAnswers(table, sums.queues, sp), Hubs: sums.queues.Hubs(sp), PeerCalls: peerCalls(table, sums.queues, sp), CallCounts: callCounts(table, sums.queues, sp), SyscallCounts: syscallCounts(table, sums.queues), ConnOpens: connOpens(table, sums.queues, sp), FindHolder: lockHolderFinder(&r.pass.Window, sp),
+		HolderLines: sums.queues.HolderLines(sp), LockedWaits: sums.queues.LockedWaits(sp), HeldBodies: sums.queues.HeldBodies(sp), Limiters: sums.queues.Limiters(sp), Hubs: sums.queues.Hubs(sp),
+		HeldAnswers:   byGroup(table, func(g path.GroupID) *queues.HeldAnswers { return sums.queues.HeldAnswers(sp, g) }),
+		PeerCalls:     byGroup(table, func(g path.GroupID) []queues.PeerCalls { return sums.queues.PeerCalls(sp, g) }),
+		CallCounts:    byGroup(table, func(g path.GroupID) []queues.CallCounts { return sums.queues.CallCounts(sp, g) }),
+		ConnOpens:     byGroup(table, func(g path.GroupID) queues.ConnOpens { return sums.queues.ConnOpens(sp, g) }),
+		SyscallCounts: byGroup(table, sums.queues.SyscallCount), FindHolder: lockHolderFinder(&r.pass.Window, sp),
 		NoSelfConnections: r.peers.IsRefuted(),
 		// Groups and start functions.
 		OutlierMoments: outlierIntervals(table, sums.moments), HerdOverlap: herdOverlap(table, sums.moments, stats, r.pass), BacklogShares: table.queuedShares,

@@ -9,58 +9,19 @@ import (
 	"github.com/whylate/whylate/internal/explain/allocs"
 	"github.com/whylate/whylate/internal/explain/moments"
 	"github.com/whylate/whylate/internal/explain/pass"
+	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/process"
-	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/report"
 )
 
-// peerCalls returns, by group id, how often requests of the group called a peer from one line.
-func peerCalls(table *groupTable, sum *queues.Sum, sp *spell.Speller) map[string][]queues.PeerCalls {
-	out := map[string][]queues.PeerCalls{}
+// byGroup returns, by group id, what of returns for the groups of a table.
+func byGroup[T any](table *groupTable, of func(path.GroupID) T) map[string]T {
+	out := map[string]T{}
 	for i, id := range table.pathIDs {
-		out[table.groups[i].ID] = sum.PeerCalls(sp, id)
-	}
-	return out
-}
-
-// callCounts returns, by group id, how many calls slow requests and others make from one line.
-func callCounts(table *groupTable, sum *queues.Sum, sp *spell.Speller) map[string][]queues.CallCounts {
-	out := map[string][]queues.CallCounts{}
-	for i, id := range table.pathIDs {
-		out[table.groups[i].ID] = sum.CallCounts(sp, id)
-	}
-	return out
-}
-
-// syscallCounts returns, by group id, the system calls of the group's requests.
-func syscallCounts(table *groupTable, sum *queues.Sum) map[string]*queues.SyscallCount {
-	out := map[string]*queues.SyscallCount{}
-	for i, id := range table.pathIDs {
-		out[table.groups[i].ID] = sum.SyscallCount(id)
-	}
-	return out
-}
-
-// connOpens returns, by group id, the connections that requests of the group open.
-func connOpens(table *groupTable, sum *queues.Sum, sp *spell.Speller) map[string]queues.ConnOpens {
-	out := map[string]queues.ConnOpens{}
-	for i, id := range table.pathIDs {
-		out[table.groups[i].ID] = sum.ConnOpens(sp, id)
-	}
-	return out
-}
-
-// heldAnswers returns, by group id, the goroutine that writes the answers to messages that the group only reads. It lacks groups
-// without one.
-func heldAnswers(table *groupTable, sum *queues.Sum, sp *spell.Speller) map[string]*queues.HeldAnswers {
-	out := map[string]*queues.HeldAnswers{}
-	for i, id := range table.pathIDs {
-		if held := sum.HeldAnswers(sp, id); held != nil {
-			out[table.groups[i].ID] = held
-		}
+		out[table.groups[i].ID] = of(id)
 	}
 	return out
 }
