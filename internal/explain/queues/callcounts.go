@@ -63,7 +63,7 @@ func (p *workerSum) addCallCounts(w *path.WalkResult) {
 		sum := entry.GetOrAdd(p.callCounts, key)
 		for k := range p.callScratch {
 			if call := &p.callScratch[k]; p.callCountKeyOf(w.Group, call) == key {
-				count.calls, count.callNS = count.calls+call.calls, count.callNS+call.answerNS
+				count.calls, count.callNS = count.calls+call.Calls, count.callNS+call.AnswerNS
 				sum.drain = max(sum.drain, p.drainOf(call.stack))
 			}
 		}

@@ -36,10 +36,10 @@ func TestCallCounts(t *testing.T) {
 		p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*workerSum)
 		for i := range int64(20) {
 			r := &request.Request{G: uint64(i), Start: 1000 * i, End: 1000*i + 10*c.usualCalls}
-			p.callScratch = []requestCalls{{stack: first, peerCallSum: peerCallSum{calls: c.usualCalls, answerNS: 9 * c.usualCalls}}}
+			p.callScratch = []requestCalls{{stack: first, peerCallSum: peerCallSum{PeerCalls: PeerCalls{Calls: c.usualCalls, AnswerNS: 9 * c.usualCalls}}}}
 			if i%7 == 0 {
 				r.End = r.Start + c.slowNS
-				p.callScratch = []requestCalls{{stack: first, peerCallSum: peerCallSum{calls: 2, answerNS: 18}}, {stack: c.second, peerCallSum: peerCallSum{calls: 4, answerNS: 36}}}
+				p.callScratch = []requestCalls{{stack: first, peerCallSum: peerCallSum{PeerCalls: PeerCalls{Calls: 2, AnswerNS: 18}}}, {stack: c.second, peerCallSum: peerCallSum{PeerCalls: PeerCalls{Calls: 4, AnswerNS: 36}}}}
 			}
 			p.addCallCounts(&path.WalkResult{Req: r, Weight: 1})
 		}

@@ -9,13 +9,6 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A connOpenSum adds up the parts of waits in which connections are opened.
-type connOpenSum struct {
-	ns, requests int64
-	longestNS    int64
-	longestFunc  tracefmt.StringID // function of the longest one
-}
-
 // ConnOpens describes the connections that a group's requests open.
 type ConnOpens struct {
 	Site  *report.Site // where the request with the longest opening began to open its connection; nil if another goroutine did
@@ -73,14 +66,6 @@ func (p *workerSum) addConnOpens(w *path.WalkResult, waits []critpath.FollowedWa
 		})
 	}
 	all.add(&request, w.Weight)
-}
-
-// add adds another sum, multiplied by a weight.
-func (o *connOpenSum) add(addend *connOpenSum, weight int64) {
-	o.ns, o.requests = o.ns+addend.ns*weight, o.requests+addend.requests*weight
-	if addend.longestNS > o.longestNS || addend.longestNS == o.longestNS && addend.longestFunc < o.longestFunc {
-		o.longestNS, o.longestFunc = addend.longestNS, addend.longestFunc
-	}
 }
 
 // openingStack returns the stack that shows that a step is part of opening a connection (dial, handshake, name resolution): its

@@ -12,9 +12,6 @@ func (c *PeerCalls) DelaysAcks() bool {
 		float64(c.ShortAckDelays) >= threshold.NoticeableShare*float64(c.AckDelays)
 }
 
-// A laterPartSum adds up the waits for later parts of answers. The fields are those of PeerCalls.
-type laterPartSum struct{ waits, ackDelays, shortAckDelays, ackDelayNS int64 }
-
 // Linux acknowledges a segment at the latest 40 ms after it arrived (TCP_DELACK_MIN in net/tcp.h), at the next tick of its
 // clock: 10 ms later at 100 ticks a second. Nagle's algorithm in the sender keeps the next small segment until then. The
 // goroutine begins to wait somewhat after the segment arrived. UsualAckDelayNS is for 250 to 1000 ticks a second.
@@ -25,24 +22,18 @@ const (
 	maxAckDelayNS      = 52e6
 )
 
-// add adds a wait of ns for a later part of an answer. isSecond: the wait before was for the first part. A wait far shorter
+// addLaterPart adds a wait of ns for a later part of an answer. isSecond: the wait before was for the first part. A wait far shorter
 // than an acknowledgement delay is ignored: the part arrived together with the first one.
-func (s *laterPartSum) add(ns int64, isSecond bool) {
+func (c *PeerCalls) addLaterPart(ns int64, isSecond bool) {
 	if threshold.FarFactor*ns < minAckDelayNS {
 		return
 	}
-	if s.waits++; isSecond && ns >= minAckDelayNS && ns <= maxAckDelayNS {
-		s.ackDelays, s.ackDelayNS = s.ackDelays+1, s.ackDelayNS+ns
+	if c.LaterParts++; isSecond && ns >= minAckDelayNS && ns <= maxAckDelayNS {
+		c.AckDelays, c.AckDelayNS = c.AckDelays+1, c.AckDelayNS+ns
 		if ns <= maxShortAckDelayNS {
-			s.shortAckDelays++
+			c.ShortAckDelays++
 		}
 	}
-}
-
-// merge adds another sum, multiplied by a weight.
-func (s *laterPartSum) merge(addend *laterPartSum, weight int64) {
-	s.waits, s.ackDelays = s.waits+addend.waits*weight, s.ackDelays+addend.ackDelays*weight
-	s.shortAckDelays, s.ackDelayNS = s.shortAckDelays+addend.shortAckDelays*weight, s.ackDelayNS+addend.ackDelayNS*weight
 }
 
 // SplitsRequests reports whether the service writes each request in two parts, and nearly all answers take as long as the peer's kernel
@@ -51,17 +42,10 @@ func (c *PeerCalls) SplitsRequests() bool {
 	return c.SplitDelays >= threshold.MedianSample && float64(c.SplitDelays) >= threshold.MostShare*float64(max(c.SplitCalls, c.Calls))
 }
 
-// A splitCallSum adds up the calls whose request a goroutine writes at two lines. The fields are those of PeerCalls.
-type splitCallSum struct{ calls, delays, delayNS int64 }
-
-// add adds the wait for the first part of an answer. The peer's own time follows the delay.
-func (s *splitCallSum) add(ns int64) {
-	if s.calls++; ns >= minAckDelayNS && ns <= maxAckDelayNS {
-		s.delays, s.delayNS = s.delays+1, s.delayNS+ns
+// addSplitCall adds a call whose request a goroutine writes at two lines, with the wait for the first part of its answer. The peer's own
+// time follows the delay.
+func (c *PeerCalls) addSplitCall(ns int64) {
+	if c.SplitCalls++; ns >= minAckDelayNS && ns <= maxAckDelayNS {
+		c.SplitDelays, c.SplitDelayNS = c.SplitDelays+1, c.SplitDelayNS+ns
 	}
-}
-
-// merge adds another sum, multiplied by a weight.
-func (s *splitCallSum) merge(addend *splitCallSum, weight int64) {
-	s.calls, s.delays, s.delayNS = s.calls+addend.calls*weight, s.delays+addend.delays*weight, s.delayNS+addend.delayNS*weight
 }

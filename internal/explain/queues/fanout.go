@@ -6,17 +6,14 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A fanOutSum adds up the goroutines that requests start for parallel calls.
-type fanOutSum struct{ goroutines, lastNS, othersNS int64 }
-
 // findFanOut measures the goroutines that a request started in parallel and waited for until time resumed. lastG is the one
-// that ended last; the others have the same start function, or had ended by then. The sum is empty if there are fewer than two,
-// or if they ran one after the other.
-func (p *workerSum) findFanOut(w *path.WalkResult, lastG uint64, resumed int64) (sum fanOutSum) {
+// that ended last; the others have the same start function, or had ended by then. It returns their number, the lifetime of the last one, and
+// the mean lifetime of the others; 0 if there are fewer than two, or if they ran one after the other.
+func (p *workerSum) findFanOut(w *path.WalkResult, lastG uint64, resumed int64) (goroutines, lastNS, othersNS int64) {
 	win := p.stage.Win
 	lastBirth, ok := win.BirthBefore(lastG, resumed)
 	if !ok || lastBirth.Creator != w.Req.G || lastBirth.Time < w.Req.Start {
-		return sum
+		return 0, 0, 0
 	}
 	firstEnd, children := resumed, 0 // firstEnd is when the first of them ended
 	win.Children(w.Req.G, w.Req.Start, resumed, func(child uint64, born int64) bool {
@@ -32,20 +29,18 @@ func (p *workerSum) findFanOut(w *path.WalkResult, lastG uint64, resumed int64) 
 			return true
 		}
 		if born >= firstEnd {
-			sum = fanOutSum{} // one after the other, not in parallel
+			goroutines = 0 // one after the other, not in parallel
 			return false
 		}
-		sum.goroutines++
-		sum.othersNS += done - born
+		goroutines, othersNS = goroutines+1, othersNS+done-born
 		firstEnd = min(firstEnd, done)
 		return true
 	})
-	if sum.goroutines < 2 {
-		return fanOutSum{}
+	if goroutines < 2 {
+		return 0, 0, 0
 	}
-	sum.lastNS = resumed - lastBirth.Time
-	sum.othersNS = max(0, sum.othersNS-sum.lastNS) / (sum.goroutines - 1)
-	return sum
+	lastNS = resumed - lastBirth.Time
+	return goroutines, lastNS, max(0, othersNS-lastNS) / (goroutines - 1)
 }
 
 // startsInStdlib reports whether a goroutine starts with a function of the standard library.

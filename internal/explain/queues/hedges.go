@@ -3,7 +3,6 @@ package queues
 import (
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -18,32 +17,15 @@ type Hedges struct {
 	Pause                              *report.Site // where the caller waits for an answer or the delay
 }
 
-// A hedgeSum adds up hedges. The fields are those of Hedges.
-type hedgeSum struct {
-	requests, calls, delayNS, answerNS int64
-	pause                              tracefmt.FrameID
-}
-
-// add adds another sum, multiplied by a weight.
-func (s *hedgeSum) add(addend *hedgeSum, weight int64) {
-	s.requests, s.calls = s.requests+addend.requests*weight, s.calls+addend.calls*weight
-	s.delayNS, s.answerNS = s.delayNS+addend.delayNS*weight, s.answerNS+addend.answerNS*weight
-	s.pause = max(s.pause, addend.pause)
-}
-
-// spell returns the sum with its site spelled.
-func (s *hedgeSum) spell(sp *spell.Speller) Hedges {
-	return Hedges{Requests: s.requests, Calls: s.calls, DelayNS: s.delayNS, AnswerNS: s.answerNS, Pause: sp.Site(s.pause)}
-}
-
 // findHedges finds the hedges of the call whose answer ended a wait on a request's path: the waiter started the goroutine that ended
 // the wait, and others in the same function, each after a timer had ended its select. An earlier one was then under way, and at least one
-// of them still waits in the same call when the first answer comes: else the request waits for all of them. The sum is empty if there are none.
-func (p *workerSum) findHedges(w *path.WalkResult, wait *critpath.FollowedWait) (sum hedgeSum) {
+// of them still waits in the same call when the first answer comes: else the request waits for all of them. The result is zero if there are none;
+// pausesAt is where the caller waits.
+func (p *workerSum) findHedges(w *path.WalkResult, wait *critpath.FollowedWait) (hedges Hedges, pausesAt tracefmt.FrameID) {
 	win := p.stage.Win
 	winner, ok := win.BirthBefore(wait.Waker, wait.End)
 	if !ok || winner.Creator != wait.G || winner.Time < w.Req.Start {
-		return sum
+		return hedges, 0
 	}
 	first, latest, children, count, othersWait := int64(0), int64(0), 0, 0, false
 	win.Children(wait.G, w.Req.Start, wait.End, func(child uint64, born int64) bool {
@@ -58,19 +40,19 @@ func (p *workerSum) findHedges(w *path.WalkResult, wait *critpath.FollowedWait) 
 		if count == 1 {
 			first = born
 		} else if pause := p.timerBefore(wait.G, latest, born); pause != 0 {
-			if sum.calls++; sum.calls == 1 {
-				sum.delayNS = born - first
+			if hedges.Calls++; hedges.Calls == 1 {
+				hedges.DelayNS = born - first
 			}
-			sum.pause = p.stage.Sites.SiteOf(pause)
+			pausesAt = p.stage.Sites.SiteOf(pause)
 		}
 		latest = born
 		return true
 	})
-	if !othersWait || sum.calls != int64(count-1) {
-		return hedgeSum{}
+	if !othersWait || hedges.Calls != int64(count-1) {
+		return Hedges{}, 0
 	}
-	sum.requests, sum.answerNS = 1, wait.End-first
-	return sum
+	hedges.Requests, hedges.AnswerNS = 1, wait.End-first
+	return hedges, pausesAt
 }
 
 // isInSameFunction reports whether two stacks differ only in their lines. Functions of the standard library do not count: net.Dialer dials the

@@ -49,15 +49,15 @@ func TestKeptAnswers(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for _, start := range random.Perm(2 * maxAnswers) {
 		answer := interval{int64(start), int64(start) + 10}
-		one.answers = addEarliest(one.answers, answer)
+		one.earliestAnswers = addEarliest(one.earliestAnswers, answer)
 		worker := &shared[random.IntN(workers)]
-		worker.answers = addEarliest(worker.answers, answer)
+		worker.earliestAnswers = addEarliest(worker.earliestAnswers, answer)
 	}
 	merged := new(peerCallSum)
 	for i := range shared {
 		merged.add(&shared[i], 1)
 	}
-	if got := merged.answers.Sorted(); len(got) != maxAnswers || !slices.Equal(got, one.answers.Sorted()) {
+	if got := merged.earliestAnswers.Sorted(); len(got) != maxAnswers || !slices.Equal(got, one.earliestAnswers.Sorted()) {
 		t.Errorf("%d answers are kept, or others than by one worker", len(got))
 	}
 }

@@ -67,7 +67,17 @@ type PeerCalls struct {
 	answers         []interval // see peerCallSum, like the following
 	wholeCalls      []interval
 	beforePauses    []interval
-	shortestNS      int64
+	shortestNS      int64 // of the waits for an answer's header, on HTTP/2; 0: none
+}
+
+// counters returns the numbers that are added up over requests.
+func (c *PeerCalls) counters() [32]*int64 {
+	return [32]*int64{
+		&c.Requests, &c.Calls, &c.AnswerNS, &c.LongestNS, &c.FanOut, &c.FanOutLastNS, &c.FanOutOthersNS, &c.Unanswered, &c.UnansweredNS,
+		&c.LaterParts, &c.AckDelays, &c.ShortAckDelays, &c.AckDelayNS, &c.Parts, &c.RestNS, &c.SplitCalls, &c.SplitDelays, &c.SplitDelayNS,
+		&c.TotalNS, &c.TotalCalls, &c.ConnOpenNS, &c.ConnOpenRequests, &c.Repeats, &c.RepeatRequests, &c.RepeatNS, &c.CacheLoads,
+		&c.Checks, &c.CheckNS, &c.Hedges.Requests, &c.Hedges.Calls, &c.Hedges.DelayNS, &c.Hedges.AnswerNS,
+	}
 }
 
 // SequentialShare returns the share of the calls that requests make one after the other in the time of all answers there: a
@@ -83,40 +93,18 @@ type peerCallKey struct {
 	via   tracefmt.FrameID
 }
 
-// A peerCallSum adds up the calls of one key. Times are in ns. The fields are those of PeerCalls.
+// A peerCallSum adds up the calls of one key. Sites, and what follows from the times of the answers, are set when it is complete.
 type peerCallSum struct {
-	requests, calls, answerNS, longestNS int64
-	unanswered, unansweredNS             int64
-	laterParts                           laterPartSum
-	parts, restNS                        int64
-	splitCalls                           splitCallSum
-	totalNS, totalCalls                  int64
-	fanOut                               fanOutSum
-	connOpens                            connOpenSum
-	repeats                              repeatSum
-	cacheLoads                           int64
-	cache                                tracefmt.FrameID
-	checks                               connCheckSum
-	hedges                               hedgeSum
-	answers                              *sample.TopN[interval] // the earliest ones, from a call's wait to the end of the first part of its answer; nil for none
-	wholeCalls                           *sample.TopN[interval] // the same, to the end of the last part
-	beforePauses                         *sample.TopN[interval] // of answers, those after which the caller pauses and calls again; nil for none
-	roundCount                           int64
-	shortestNS                           int64 // of the waits for an answer's header, on HTTP/2; 0: none
-	held                                 heldCallSum
-	rounds                               *sample.TopN[interval] // see addWindowRound; nil for none
-}
-
-// A repeatSum adds up calls that repeat an earlier one after a pause. The fields are those of PeerCalls.
-type repeatSum struct {
-	calls, requests, ns int64
-	pause, transaction  tracefmt.FrameID
-}
-
-// add adds another sum, multiplied by a weight.
-func (s *repeatSum) add(addend *repeatSum, weight int64) {
-	s.calls, s.requests, s.ns = s.calls+addend.calls*weight, s.requests+addend.requests*weight, s.ns+addend.ns*weight
-	s.pause, s.transaction = max(s.pause, addend.pause), max(s.transaction, addend.transaction)
+	PeerCalls
+	pause, transaction, cache, check, hedgePause tracefmt.FrameID
+	longestOpenNS                                int64 // of the openings of connections
+	opener                                       tracefmt.StringID
+	// The earliest answers, from a call's wait to the end of the first part of the answer; nil for none. earliestCalls are until the end of
+	// the last part, and earliestRepeated those after which the caller pauses and calls again.
+	earliestAnswers, earliestCalls, earliestRepeated *sample.TopN[interval]
+	roundCount                                       int64
+	rounds                                           *sample.TopN[interval] // see addWindowRound; nil for none
+	held                                             heldCallSum
 }
 
 // A placedAnswer is the time of the first part of one call's answer, and when its last part ended.
@@ -128,33 +116,37 @@ type placedAnswer struct {
 
 // add adds another sum of the same sites, multiplied by a weight.
 func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
-	s.requests += addend.requests * weight
-	s.calls += addend.calls * weight
-	s.answerNS += addend.answerNS * weight
-	s.longestNS += addend.longestNS * weight
-	s.unanswered += addend.unanswered * weight
-	s.unansweredNS += addend.unansweredNS * weight
-	s.laterParts.merge(&addend.laterParts, weight)
-	s.parts, s.restNS = s.parts+addend.parts*weight, s.restNS+addend.restNS*weight
-	s.splitCalls.merge(&addend.splitCalls, weight)
-	s.totalNS, s.totalCalls = s.totalNS+addend.totalNS*weight, s.totalCalls+addend.totalCalls*weight
-	s.fanOut.goroutines += addend.fanOut.goroutines * weight
-	s.fanOut.lastNS += addend.fanOut.lastNS * weight
-	s.fanOut.othersNS += addend.fanOut.othersNS * weight
-	s.connOpens.add(&addend.connOpens, weight)
-	s.repeats.add(&addend.repeats, weight)
-	s.cacheLoads, s.cache = s.cacheLoads+addend.cacheLoads*weight, max(s.cache, addend.cache)
-	s.checks.add(&addend.checks, weight)
-	s.hedges.add(&addend.hedges, weight)
+	to, from := s.counters(), addend.counters()
+	for i := range to {
+		*to[i] += *from[i] * weight
+	}
+	s.pause, s.transaction, s.cache = max(s.pause, addend.pause), max(s.transaction, addend.transaction), max(s.cache, addend.cache)
+	s.check, s.hedgePause = max(s.check, addend.check), max(s.hedgePause, addend.hedgePause)
+	s.setOpener(addend.longestOpenNS, addend.opener)
 	s.roundCount += addend.roundCount * weight
 	if s.shortestNS == 0 || addend.shortestNS > 0 && addend.shortestNS < s.shortestNS {
 		s.shortestNS = addend.shortestNS
 	}
-	s.answers = addEarliest(s.answers, addend.answers.Sorted()...)
-	s.wholeCalls = addEarliest(s.wholeCalls, addend.wholeCalls.Sorted()...)
-	s.beforePauses = addEarliest(s.beforePauses, addend.beforePauses.Sorted()...)
+	s.earliestAnswers = addEarliest(s.earliestAnswers, addend.earliestAnswers.Sorted()...)
+	s.earliestCalls = addEarliest(s.earliestCalls, addend.earliestCalls.Sorted()...)
+	s.earliestRepeated = addEarliest(s.earliestRepeated, addend.earliestRepeated.Sorted()...)
 	s.rounds = addEarliest(s.rounds, addend.rounds.Sorted()...)
 	s.held.add(&addend.held, weight)
+}
+
+// addStack adds calls of the same request at the same sites with another stack, which makes fewer.
+func (s *peerCallSum) addStack(o *peerCallSum) {
+	s.TotalNS, s.TotalCalls, s.ConnOpenNS = s.TotalNS+o.TotalNS, s.TotalCalls+o.TotalCalls, s.ConnOpenNS+o.ConnOpenNS
+	s.LaterParts, s.AckDelays = s.LaterParts+o.LaterParts, s.AckDelays+o.AckDelays
+	s.ShortAckDelays, s.AckDelayNS = s.ShortAckDelays+o.ShortAckDelays, s.AckDelayNS+o.AckDelayNS
+	s.setOpener(o.longestOpenNS, o.opener)
+}
+
+// setOpener sets the function of the longest opening of a connection, if one of ns is the longest.
+func (s *peerCallSum) setOpener(ns int64, fn tracefmt.StringID) {
+	if ns > s.longestOpenNS || ns == s.longestOpenNS && fn < s.opener {
+		s.longestOpenNS, s.opener = ns, fn
+	}
 }
 
 // addEarliest adds intervals to the earliest ones, nil for none, and returns these.
@@ -202,22 +194,20 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 			pause = step
 		case step.Kind == critpath.Network && !step.Inbound:
 			call := p.awaitedCall(w, step, waits)
-			index := slices.IndexFunc(p.callScratch, func(o requestCalls) bool {
-				return o.site == call.site && o.stack == call.stack && o.via == call.via
-			})
+			index := p.callIndex(func(o *requestCalls) bool { return o.site == call.site && o.stack == call.stack && o.via == call.via })
 			if index < 0 {
 				index = len(p.callScratch)
 				p.callScratch = append(p.callScratch, call)
 			}
 			calls := &p.callScratch[index]
 			// Functions of a parser that read parts of one answer at several lines all serve the same wait of the caller.
-			first := slices.IndexFunc(p.callScratch, func(o requestCalls) bool {
-				return o.calls > 0 && (call.wait >= 0 && o.wait == call.wait || call.wait < 0 && o.wait < 0 && o.caller == call.caller && o.stack == call.stack)
+			first := p.callIndex(func(o *requestCalls) bool {
+				return o.Calls > 0 && (call.wait >= 0 && o.wait == call.wait || call.wait < 0 && o.wait < 0 && o.caller == call.caller && o.stack == call.stack)
 			})
 			sent := false
 			if writer := p.writerOf(step.G); call.wait < 0 && writer >= 0 {
 				if sent = true; p.writers[writer].splits {
-					calls.splitCalls.add(step.End - step.Start)
+					calls.addSplitCall(step.End - step.Start)
 				}
 				p.writers = slices.Delete(p.writers, writer, writer+1)
 			}
@@ -230,31 +220,31 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 					p.addWindowRound(&calls.peerCallSum, wait)
 					p.addHeldCall(&calls.held, wait)
 				}
-				sent = calls.calls > 0 && call.wait != calls.wait && (p.beginsCall(call.stack) || p.hasSentRequest(call.caller, previousEnd, wait))
+				sent = calls.Calls > 0 && call.wait != calls.wait && (p.beginsCall(call.stack) || p.hasSentRequest(call.caller, previousEnd, wait))
 				calls.wait, calls.waitEnd, calls.caller = call.wait, wait.End, call.caller
 			}
 			wasLaterPart := isLaterPart
-			isLaterPart = p.stage.Sites.HasRole(call.stack, knowledge.ResponseBody) || !sent && (calls.calls > 0 || call.wait < 0 && reader == call.caller)
+			isLaterPart = p.stage.Sites.HasRole(call.stack, knowledge.ResponseBody) || !sent && (calls.Calls > 0 || call.wait < 0 && reader == call.caller)
 			reader = call.caller
-			if pause != nil && sent && calls.calls > 0 && pause.G == call.caller && pause.Start >= calls.lastEnd {
-				calls.repeats.calls, calls.repeats.pause = calls.repeats.calls+1, p.stage.Sites.SiteOf(pause.Stack)
-				calls.beforePauses = addEarliest(calls.beforePauses, interval{calls.lastEnd - calls.lastNS, calls.lastEnd})
+			if pause != nil && sent && calls.Calls > 0 && pause.G == call.caller && pause.Start >= calls.lastEnd {
+				calls.Repeats, calls.pause = calls.Repeats+1, p.stage.Sites.SiteOf(pause.Stack)
+				calls.earliestRepeated = addEarliest(calls.earliestRepeated, interval{calls.lastEnd - calls.lastNS, calls.lastEnd})
 			}
-			if calls.calls == 0 || sent {
-				calls.calls, calls.lastNS = calls.calls+1, 0
+			if calls.Calls == 0 || sent {
+				calls.Calls, calls.TotalCalls, calls.lastNS = calls.Calls+1, calls.TotalCalls+1, 0
 				p.answerScratch = append(p.answerScratch, placedAnswer{call.site, call.via, interval{step.Start, step.End}, step.End})
-				if call.root >= 0 && calls.calls <= maxRequestWaits {
-					calls.fanOut = p.findFanOut(w, waits[call.root].Waker, waits[call.root].End)
+				if call.root >= 0 && calls.Calls <= maxRequestWaits {
+					calls.FanOut, calls.FanOutLastNS, calls.FanOutOthersNS = p.findFanOut(w, waits[call.root].Waker, waits[call.root].End)
 				}
-				for k := step.FollowedWait; k >= 0 && calls.hedges.calls == 0; k = waits[k].Parent {
-					if calls.hedges = p.findHedges(w, &waits[k]); calls.hedges.calls > 0 {
-						calls.fanOut = fanOutSum{} // the fastest answer decides, not the slowest
+				for k := step.FollowedWait; k >= 0 && calls.Hedges.Calls == 0; k = waits[k].Parent {
+					if calls.Hedges, calls.hedgePause = p.findHedges(w, &waits[k]); calls.Hedges.Calls > 0 {
+						calls.FanOut, calls.FanOutLastNS, calls.FanOutOthersNS = 0, 0, 0 // the fastest answer decides, not the slowest
 					}
 				}
 			}
 			if first >= 0 && (call.wait >= 0 || !sent) {
 				answer := &p.callScratch[first]
-				answer.parts, answer.restNS, answer.partEnd = answer.parts+1, answer.restNS+step.End-answer.partEnd, step.End
+				answer.Parts, answer.RestNS, answer.partEnd = answer.Parts+1, answer.RestNS+step.End-answer.partEnd, step.End
 			} else {
 				calls.partEnd = step.End
 			}
@@ -266,62 +256,71 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 			}
 			stepNS := step.End - step.Start
 			if isUnanswered(p, w.Steps[i:]) {
-				calls.unanswered, calls.unansweredNS = calls.unanswered+1, calls.unansweredNS+stepNS
+				calls.Unanswered, calls.UnansweredNS = calls.Unanswered+1, calls.UnansweredNS+stepNS
 			}
 			if isLaterPart {
-				calls.laterParts.add(stepNS, !wasLaterPart)
+				calls.addLaterPart(stepNS, !wasLaterPart)
 			}
 			if p.openingStack(step, waits) != 0 {
-				calls.connOpens.add(&connOpenSum{ns: stepNS, longestNS: stepNS, longestFunc: p.stage.Sites.CallOf(step.Stack)}, 1)
+				calls.ConnOpenNS += stepNS
+				calls.setOpener(stepNS, p.stage.Sites.CallOf(step.Stack))
 			}
-			if calls.lastEnd = step.End; calls.repeats.calls > 0 {
-				calls.repeats.ns += stepNS
+			if calls.lastEnd = step.End; calls.Repeats > 0 {
+				calls.RepeatNS += stepNS
 			}
-			calls.answerNS += stepNS
-			calls.lastNS += stepNS
-			calls.longestNS = max(calls.longestNS, calls.lastNS)
+			calls.AnswerNS, calls.TotalNS, calls.lastNS = calls.AnswerNS+stepNS, calls.TotalNS+stepNS, calls.lastNS+stepNS
+			calls.LongestNS = max(calls.LongestNS, calls.lastNS)
 		}
 	}
 	slices.SortStableFunc(p.callScratch, func(a, b requestCalls) int {
-		return cmp.Or(cmp.Compare(b.calls, a.calls), cmp.Compare(b.answerNS, a.answerNS))
+		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(b.AnswerNS, a.AnswerNS))
 	})
-	usesPeer := p.usesPeer(p.callScratch)
+	usesPeer := p.usesPeer()
 	for i := range p.callScratch {
 		call := &p.callScratch[i]
-		isSamePlace := func(o requestCalls) bool { return o.site == call.site && o.via == call.via }
-		if slices.ContainsFunc(p.callScratch[:i], isSamePlace) {
+		isSamePlace := func(o *requestCalls) bool { return o.site == call.site && o.via == call.via }
+		if p.callIndex(isSamePlace) < i {
 			continue // another stack at the same sites makes more calls
 		}
 		sum := call.peerCallSum
-		sum.requests, sum.connOpens, sum.laterParts = 1, connOpenSum{}, laterPartSum{}
-		for _, o := range p.callScratch[i:] {
-			if isSamePlace(o) {
-				sum.totalNS, sum.totalCalls = sum.totalNS+o.answerNS, sum.totalCalls+o.calls
-				sum.laterParts.merge(&o.laterParts, 1)
-				sum.connOpens.add(&o.connOpens, 1)
-				if usesPeer {
-					p.addConnCheck(&sum.checks, &o)
-				}
+		for k := i; k < len(p.callScratch); k++ {
+			o := &p.callScratch[k]
+			if !isSamePlace(o) {
+				continue
+			}
+			if k > i {
+				sum.addStack(&o.peerCallSum)
+			}
+			if ns := p.connCheckNS(o); ns > 0 && usesPeer {
+				sum.Checks, sum.CheckNS, sum.check = 1, sum.CheckNS+ns, p.stage.Sites.CallerOf(o.stack, knowledge.ConnectionCheck)
 			}
 		}
-		if sum.repeats.calls > 0 {
-			sum.repeats.requests, sum.repeats.transaction = 1, p.stage.Sites.CallerOf(call.stack, knowledge.TransactionBody)
+		sum.Requests, sum.ConnOpenRequests, sum.RepeatRequests = 1, min(sum.ConnOpenNS, 1), min(sum.Repeats, 1)
+		if sum.Repeats > 0 {
+			sum.transaction = p.stage.Sites.CallerOf(call.stack, knowledge.TransactionBody)
 		}
 		if sum.cache = p.stage.Sites.CallerOf(call.stack, knowledge.CacheLoad); sum.cache != 0 {
-			sum.cacheLoads = 1
-		}
-		if sum.connOpens.ns > 0 {
-			sum.connOpens.requests = 1
+			sum.CacheLoads = 1
 		}
 		stored := entry.GetOrAdd(p.peerCalls, peerCallKey{w.Group, call.site, call.via})
 		stored.add(&sum, w.Weight)
 		for _, a := range p.answerScratch {
 			if a.site == call.site && a.via == call.via {
-				stored.answers = addEarliest(stored.answers, a.interval)
-				stored.wholeCalls = addEarliest(stored.wholeCalls, interval{a.start, a.callEnd})
+				stored.earliestAnswers = addEarliest(stored.earliestAnswers, a.interval)
+				stored.earliestCalls = addEarliest(stored.earliestCalls, interval{a.start, a.callEnd})
 			}
 		}
 	}
+}
+
+// callIndex returns the index of the first of the request's calls that match; -1 if none do.
+func (p *workerSum) callIndex(match func(*requestCalls) bool) int {
+	for i := range p.callScratch {
+		if match(&p.callScratch[i]) {
+			return i
+		}
+	}
+	return -1
 }
 
 // sendsRequest reports whether a system call with this stack writes a request to a peer. An answer to the client is none, nor
@@ -370,10 +369,8 @@ func (p *workerSum) awaitedCall(w *path.WalkResult, step *critpath.Step, waits [
 		call.wait = call.root
 	}
 	call.via = p.stage.Sites.SiteOf(waits[call.root].Stack)
-	readsItself := p.writerOf(step.G) >= 0 || slices.ContainsFunc(p.callScratch, func(o requestCalls) bool {
-		return o.wait < 0 && o.caller == step.G && o.stack == step.Stack
-	})
-	if readsItself && isOwn(step.G, step.End) {
+	readsItself := func(o *requestCalls) bool { return o.wait < 0 && o.caller == step.G && o.stack == step.Stack }
+	if (p.writerOf(step.G) >= 0 || p.callIndex(readsItself) >= 0) && isOwn(step.G, step.End) {
 		call.wait = -1
 	} else {
 		call.stack, call.caller = waits[call.wait].Stack, waits[call.wait].G
@@ -458,19 +455,15 @@ func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 	var out []PeerCalls
 	for k, o := range s.workers[0].peerCalls {
 		if k.group == group {
-			answers := o.answers.Sorted()
-			out = append(out, PeerCalls{
-				Site: sp.Site(k.site), Via: sp.Site(k.via), Requests: o.requests, Calls: o.calls, AnswerNS: o.answerNS, LongestNS: o.longestNS,
-				FanOut: o.fanOut.goroutines, FanOutLastNS: o.fanOut.lastNS, FanOutOthersNS: o.fanOut.othersNS,
-				Unanswered: o.unanswered, UnansweredNS: o.unansweredNS,
-				Parts: o.parts, RestNS: o.restNS,
-				LaterParts: o.laterParts.waits, AckDelays: o.laterParts.ackDelays, ShortAckDelays: o.laterParts.shortAckDelays, AckDelayNS: o.laterParts.ackDelayNS,
-				SplitCalls: o.splitCalls.calls, SplitDelays: o.splitCalls.delays, SplitDelayNS: o.splitCalls.delayNS,
-				TotalNS: o.totalNS, TotalCalls: o.totalCalls, ConnOpenNS: o.connOpens.ns,
-				ConnOpenRequests: o.connOpens.requests, ConnOpenFunc: sp.Syms.String(o.connOpens.longestFunc), LoadDependence: loadDependenceOf(answers), WindowRounds: windowRoundsOf(o.rounds.Sorted(), float64(o.roundCount)/float64(max(o.calls, 1))), Serial: serialAnswersOf(answers), TickPeriodNS: tickPeriodOf(answers),
-				Repeats: o.repeats.calls, RepeatRequests: o.repeats.requests, RepeatNS: o.repeats.ns, Pause: sp.Site(o.repeats.pause), Transaction: sp.Site(o.repeats.transaction),
-				CacheLoads: o.cacheLoads, Cache: sp.Site(o.cache), Checks: o.checks.requests, CheckNS: o.checks.ns, CheckSite: sp.Site(o.checks.site), Hedges: o.hedges.spell(sp), answers: answers, wholeCalls: o.wholeCalls.Sorted(), beforePauses: o.beforePauses.Sorted(), shortestNS: o.shortestNS, Held: o.held.spell(sp),
-			})
+			calls, answers := o.PeerCalls, o.earliestAnswers.Sorted()
+			calls.Site, calls.Via, calls.ConnOpenFunc = sp.Site(k.site), sp.Site(k.via), sp.Syms.String(o.opener)
+			calls.Pause, calls.Transaction, calls.Hedges.Pause = sp.Site(o.pause), sp.Site(o.transaction), sp.Site(o.hedgePause)
+			calls.Cache, calls.CheckSite = sp.Site(o.cache), sp.Site(o.check)
+			calls.LoadDependence, calls.Serial, calls.TickPeriodNS = loadDependenceOf(answers), serialAnswersOf(answers), tickPeriodOf(answers)
+			calls.WindowRounds = windowRoundsOf(o.rounds.Sorted(), float64(o.roundCount)/float64(max(o.Calls, 1)))
+			calls.Held = o.held.spell(sp)
+			calls.answers, calls.wholeCalls, calls.beforePauses = answers, o.earliestCalls.Sorted(), o.earliestRepeated.Sorted()
+			out = append(out, calls)
 		}
 	}
 	slices.SortFunc(out, func(a, b PeerCalls) int {

@@ -32,7 +32,7 @@ func (p *workerSum) addWindowRound(sum *peerCallSum, wait *critpath.FollowedWait
 	}
 	from, allowed := int64(0), int64(0)
 	for i := range p.callScratch {
-		if o := &p.callScratch[i]; o.caller == wait.G && o.calls > 0 && o.wait >= 0 {
+		if o := &p.callScratch[i]; o.caller == wait.G && o.Calls > 0 && o.wait >= 0 {
 			from = max(from, o.waitEnd)
 		}
 	}
