@@ -3,6 +3,7 @@ package critpath
 import (
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
 // mergeVainWaits joins repeated waits at one place to one wait: it removes earlier waits from the frame that have the same
@@ -39,3 +40,17 @@ func (w *Walker) endedByBroadcast(span *timeline.Span) bool {
 // endedByGoroutine reports whether a goroutine ended a wait. Before a wait at the same place that a timer ended, it handed over
 // something that is kept until the timer fires.
 func endedByGoroutine(span *timeline.Span) bool { return span.Woken && span.Waker != 0 }
+
+// handsOnAfter reports whether the frame's goroutine woke another one between a wait that was just taken from the frame and its next one.
+func (w *Walker) handsOnAfter(frame *walkFrame, span *timeline.Span) (found bool) {
+	for i := frame.nextSpan + 2; i < len(w.spans); i++ {
+		if next := &w.spans[i]; next.State == timeline.Waiting {
+			w.window.EachWoken(frame.g, span.End, next.Start, func(uint64, tracefmt.StackID) bool {
+				found = true
+				return false
+			})
+			break
+		}
+	}
+	return found
+}

@@ -58,7 +58,8 @@ const maxNesting = 256
 //     cause: only the last wake counts. This does not hold for locks and Signal. A lock's waiter that was woken and
 //     lost waited for a holder each time, and Signal wakes one chosen waiter: those waits are followed one by one.
 //   - Likewise, if later arrivals woke a batcher that only queued them, and a timer ended its last wait in the same
-//     select, the timer is the cause and not the arrivals.
+//     select, the timer is the cause and not the arrivals. If the batcher waits there for the result as well, its wait ended by
+//     the timer is known by the wake of the goroutine that it passes the batch on to.
 type Walker struct {
 	// FollowedWaits are the waits that the last walk followed.
 	FollowedWaits []FollowedWait
@@ -281,7 +282,7 @@ func (w *Walker) followWait(frame *walkFrame, span *timeline.Span, start int64, 
 	frame.laterWaitStack = span.Stack
 	if v.mayBeFutile {
 		start = w.mergeVainWaits(frame, span, start, w.endedByBroadcast)
-	} else if v.endedByTimer && !frame.isOwn && !hasSamePlace {
+	} else if v.endedByTimer && !frame.isOwn && (!hasSamePlace || w.handsOnAfter(frame, span)) {
 		start = w.mergeVainWaits(frame, span, start, endedByGoroutine)
 	}
 	if !v.followWaker || len(w.frames) >= maxNesting {

@@ -729,6 +729,46 @@ var walkCases = []struct {
 510-520 g1 runnable runtime.chanrecv1
 520-600 g1 cpu main.end
 `},
+	{"a batch whose result comes to the select of the timer", 100, 600, func(b *tracetext.Builder) {
+		// Like the one before, but 3 passes the batch on to 4, and gets the result where it waits for the timer.
+		m, n, o, s := b.Thread(1), b.Thread(2), b.Thread(3), b.Thread(4)
+		wait := []string{"runtime.selectgo", "main.gather"}
+		n.Block(10, "network", pollReadStack...)
+		o.Block(90, "select", wait...)
+		s.Block(95, "chan receive", recvStack...)
+		m.Block(200, "chan receive", "runtime.chanrecv1", "main.add")
+		n.Unblock(300, 2)
+		n.Start(300, 2)
+		n.Unblock(310, 3, "runtime.chansend1", "main.add")
+		o.Start(315, 3)
+		o.Block(320, "select", wait...)
+		o.Unblock(500, 3)
+		o.Start(505, 3)
+		o.Unblock(510, 4, sendStack...)
+		o.Block(515, "select", wait...)
+		s.Start(515, 4)
+		s.Block(520, "network", pollReadStack...)
+		s.Unblock(560, 4)
+		s.Start(560, 4)
+		s.Unblock(565, 3, sendStack...)
+		o.Start(570, 3)
+		o.Unblock(575, 1, "runtime.closechan", "main.gather")
+		m.Start(580, 1)
+		m.Block(600, "forever", "main.end")
+	}, `
+100-200 g1 cpu runtime.chanrecv1
+200-500 g3 sleep runtime.selectgo <chan runtime.chanrecv1
+500-505 g3 runnable runtime.selectgo <chan runtime.chanrecv1
+505-510 g3 cpu runtime.chansend1 <chan runtime.chanrecv1
+510-515 g3 cpu runtime.selectgo <chan runtime.chanrecv1
+515-520 g4 cpu internal/poll.(*FD).Read <select runtime.selectgo <chan runtime.chanrecv1
+520-560 g4 network internal/poll.(*FD).Read <select runtime.selectgo <chan runtime.chanrecv1
+560-565 g4 cpu runtime.chansend1 <select runtime.selectgo <chan runtime.chanrecv1
+565-570 g3 runnable runtime.selectgo <chan runtime.chanrecv1
+570-575 g3 cpu runtime.closechan <chan runtime.chanrecv1
+575-580 g1 runnable runtime.chanrecv1
+580-600 g1 cpu main.end
+`},
 	{"an event loop of a connection: only what brought the last event delayed the request", 100, 600, func(b *tracetext.Builder) {
 		// Goroutine 1 is the request, 3 the event loop, 2 reads packets for it. A timer of the connection ends the loop's first wait.
 		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)

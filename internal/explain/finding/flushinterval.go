@@ -4,6 +4,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -40,6 +41,13 @@ func checkFlushInterval(attr *attribution, cand *candidate) Verdict {
 	if waitNS := top.TotalNS / int64(max(top.Requests, 1)); service.BatchSize < 1.5 && waitNS > service.PeriodNS {
 		v.Title = textOf("title coarse-timer", "interval", interval, "site", v.Site)
 		v.Fix = textOf("fix coarse-timer", "interval", interval, "wait", top.via[0].Site)
+	}
+	if verdict.KindOf(top.Cause) == verdict.BatchDue { // the first request of a batch starts the timer
+		v.Title = textOf("title batch-due", "time", words.Brief(cand.gain.Slow.NS), "site", v.Site)
+	}
+	if l := pausingLibrary(top); l != nil && l.pauseAdvice != "" {
+		advice, _, _, _ := l.adviceForPause(0)
+		v.Fix, v.hasOption = l.fix(advice), true
 	}
 	v.addEvidence(evidenceOf("evidence flush-interval", service.PeriodNS, "ns"))
 	v.addSlowEvidence(evidenceOf("evidence slow-wait-on", cand.gain.Slow.NS, "ns", "goroutine", goroutineText(top.via)))
