@@ -261,6 +261,9 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	case facts.kind.isConnection && !facts.isScattered && top.ownLine() != top.nonStdSite():
 		if title, facts.holderActivity = "title pool-held-by", activityWithoutCaller(top); isPeerWait(top.Cause) {
 			facts.holderActivity = textOf("phrase waits-for-answer") // the line that the title names asks for it
+	if l := cand.sharingLibrary(); l != nil {
+		return cand.sharedVerdict(v, l, top)
+	}
 		}
 	case facts.kind.hasHolder, facts.kind.isConnection:
 		title = "title pool-held"
@@ -326,6 +329,14 @@ func (a *attribution) wakeUpSite(cand *candidate) (site *report.Site) {
 // (Input.AddPool). It returns no change if holders compute and the Ps have no room for more of them.
 func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolFacts, queue *report.Queue) (changes []predict.Change, text string) {
 	changes = []predict.Change{}
+// sharedVerdict rewrites v for requests that wait in a library for work that others have queued there. The change is that none waits.
+func (c *candidate) sharedVerdict(v Verdict, l *library, top *causeRoute) Verdict {
+	v.Site = lineOfWait(c, top)
+	v.Title, v.Fix, v.ChangeText = textOf("title pool-shared", "library", l.name, "site", v.Site), l.fix(l.shareAdvice), textOf("phrase change-unshared")
+	v.addSlowEvidence(evidenceOf("evidence slow-mean", c.gain.Slow.NS, "ns"))
+	return v
+}
+
 	if isClientWork(top, facts) {
 		if line := a.movableWork(cand, top); a.in.predict(a.group.ID, predict.Unlock(predict.SiteText(line, top.Cause.Cause))) != nil {
 			return append(changes, predict.Unlock(predict.SiteText(line, top.Cause.Cause))), textOf("phrase change-unlock-slot")

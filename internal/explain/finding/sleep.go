@@ -95,7 +95,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		v.Title = textOf(title, "activity", top.activity())
 	}
 	if l := cand.sharingLibrary(); l != nil {
-		v.Fix, v.ChangeText = l.fix(l.shareAdvice), textOf("phrase change-ahead")
+		v.Fix, v.ChangeText = l.fix(l.shareAdvice), textOf("phrase change-unshared")
 		return v
 	}
 	if rewriteForTransactions(attr.in, &v, top) || rewriteForGathering(attr.in, &v, top) {

@@ -171,7 +171,7 @@ func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenB
 		return Verdict{}, true // the report of the other service has the finding
 	case !isUnknownPeer:
 	case sharing != nil:
-		v.Gain, v.ChangeText = cand.gain, textOf("phrase change-ahead") // the service can begin the call earlier
+		v.Gain, v.ChangeText = cand.gain, textOf("phrase change-unshared")
 		return v, true
 	case calls != nil && attr.rewriteForHeldCalls(&v, cand, calls), attr.rewriteForOwnWorker(&v, cand, top), attr.rewriteForOrderedAnswers(&v, cand, top), calls != nil && attr.rewriteForWindowRounds(&v, cand, top, calls), calls != nil && attr.rewriteForLargeAnswers(&v, top, calls):
 		return v, true
