@@ -124,9 +124,10 @@ func (a *attribution) isFullPool(route *causeRoute, wait waitKey, slots *queues.
 func isEndedByChildren(slots *queues.SlotWaits) bool { return slots != nil && slots.ChildShare > 0.5 }
 
 // isSlotPool reports whether requests wait for a slot that an earlier waiter releases: threshold.MajorShare of the goroutines
-// that end a wait have waited there themselves, and each ends one wait at a time, unless it held many units of a semaphore.
+// that end a wait have waited there themselves, and each ends one wait at a time. One that held many units of a semaphore ends several,
+// and has perhaps waited elsewhere.
 func isSlotPool(slots *queues.SlotWaits) bool {
-	return slots != nil && slots.Waits >= threshold.SmallSample && slots.FormerWaiterShare >= threshold.MajorShare && (slots.BatchSize <= 1.5 || slots.WideHolder != nil)
+	return slots != nil && slots.Waits >= threshold.SmallSample && (slots.WideHolder != nil || slots.FormerWaiterShare >= threshold.MajorShare && slots.BatchSize <= 1.5)
 }
 
 // isWorkerPool reports whether requests wait until a free worker takes the work that they hand over. It is needed where the

@@ -271,7 +271,7 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	v.Title = textOf(title, "pool", facts.kind.name, "activity", facts.holderActivity, "holder", facts.holderText(top))
 	if site := facts.wideHolder(); site != nil {
 		title, line := textKey("title pool-wide"), lineOfWait(cand, top)
-		if facts.slots.ReleasesFewToo {
+		if v.Site = site; facts.slots.ReleasesFewToo {
 			title, v.Site = "title pool-wide-some", line
 		}
 		v.Title = textOf(title, "holder", site, "site", line, "n", words.Figure(math.Round(facts.slots.WaitsPerRelease)))

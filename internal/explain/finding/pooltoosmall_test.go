@@ -96,7 +96,7 @@ func TestScatteredComputing(t *testing.T) {
 }
 
 // TestWideHolder: if some holders of a semaphore take many units at once, they are named, and no number of places is. If others take few
-// at the same line, the line is named. Whatever the holders do, the change is about the line that waits.
+// at the same line, the line is named. The former may wait at a line of their own. Whatever the holders do, the change is about the line that waits.
 func TestWideHolder(t *testing.T) {
 	acquire := site("golang.org/x/sync/semaphore.(*Weighted).Acquire@74")
 	acquire.CalledFrom = &report.Caller{Func: "main.reserve", File: "main.go", Line: 83, Calls: acquire.Func}
@@ -106,7 +106,7 @@ func TestWideHolder(t *testing.T) {
 		{"behind large Acquires at main.reserve (main.go:83)", "give the large Acquires at main.reserve (main.go:83) a semaphore of their own"},
 	} {
 		rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("fetch@35"), TotalNS: ms(4000), Routes: []report.Route{{Via: waits, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
-		slots := queues.SlotWaits{Wait: "select", Call: "runtime.selectgo", Site: acquire, Waits: 100, BatchSize: 2.3, FormerWaiterShare: 1, OtherRequestShare: 1, Slots: 16, HoldNS: 10e6, QueuedShare: 0.5, WideHolder: site("export@74"), WaitsPerRelease: 9, ReleasesFewToo: i == 1}
+		slots := queues.SlotWaits{Wait: "select", Call: "runtime.selectgo", Site: acquire, Waits: 100, BatchSize: 2.3, FormerWaiterShare: float64(i), OtherRequestShare: float64(i), Slots: 16, HoldNS: 10e6, QueuedShare: 0.5, WideHolder: site("export@74"), WaitsPerRelease: 9, ReleasesFewToo: i == 1}
 		got := findAll(t, &Input{Report: rep, SlotWaits: []queues.SlotWaits{slots}, Predict: func(_ string, changes []predict.Change) *report.Predicted {
 			return &report.Predicted{Change: changes[0].String()}
 		}}, rulesByCode(report.RulePoolTooSmall))

@@ -547,7 +547,8 @@ func (s *Sum) SlotWaits(sp *spell.Speller) []SlotWaits {
 		}
 		for _, site := range slices.SortedFunc(maps.Keys(sum.releases), sp.CompareFrames) {
 			released := sum.releases[site]
-			n, isMixed := float64(released.waits)/float64(max(released.releases, 1)), 2*released.wide < released.releases
+			n := float64(released.waits) / float64(max(released.releases, 1))
+			isMixed := 2*released.wide < released.releases && stats.FormerWaiterShare >= threshold.MajorShare // else only others release it
 			if isMixed && released.wide >= threshold.Repeats && float64(released.wideWaits) >= threshold.MajorShare*float64(sum.waits) {
 				n = float64(released.wideWaits) / float64(released.wide)
 			} else {

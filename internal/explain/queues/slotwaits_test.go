@@ -184,7 +184,7 @@ func TestSlotWaits(t *testing.T) {
 }
 
 // TestWideReleases: holders of many units release them at the line at which those of one unit do. Each ends many waits at once; a
-// release of two units is no wide one.
+// release of two units is no wide one. Where no waiter's release ends a wait, all that do are of many units, however few then wait.
 func TestWideReleases(t *testing.T) {
 	const ms = 1_000_000
 	for units, isWide := range map[int64]bool{2: false, 8: true} {
@@ -208,6 +208,14 @@ func TestWideReleases(t *testing.T) {
 		must.Equal(t, len(got), 1, "rows")
 		check.True(t, (got[0].WideHolder != nil) == isWide && got[0].ReleasesFewToo == isWide && (!isWide || got[0].WaitsPerRelease == float64(units)), "%d units: %+v", units, got[0])
 	}
+	var byOthers []handover
+	for i := range int64(9) {
+		for k := range 2 + 2*(i%3/2) {
+			byOthers = append(byOthers, handover{key: slotKey{wait: critpath.WaitSelect}, waiter: uint64(10*i + k + 10), waitStart: i * 100 * ms, waitEnd: i*100*ms + 50*ms, requestEnd: i*100*ms + 60*ms, waker: 7, release: 1})
+		}
+	}
+	got := slotWaitsOf(2, byOthers)
+	check.True(t, got[0].WideHolder != nil && !got[0].ReleasesFewToo && got[0].WaitsPerRelease == 8./3, "by others: %+v", got[0])
 }
 
 // TestCompareByWaitEnd: of two records of one wait, the same one is used in whichever order they come.
