@@ -325,3 +325,64 @@ func TestGathering(t *testing.T) {
 	check.True(t, strings.Contains(found[0].Title, "until a time limit of 103ms") && strings.Contains(found[0].Fix, "as many have answered"), "%s; %s", found[0].Title, found[0].Fix)
 	check.True(t, found[0].Predicted != nil && found[0].Predicted.P50NS.Est < 10*ms, "%+v", found[0].Predicted)
 }
+
+// TestConnectionQueue: two requests call a peer on one connection, whose answers one goroutine reads. The second one sends its call when
+// the first is answered, and so queues, or at once.
+func TestConnectionQueue(t *testing.T) {
+	const reader = uint64(9)
+	read := []string{"internal/poll.(*FD).Read", "net.(*conn).Read", "example.com/rpc.(*conn).loop@/mod/example.com/rpc@v1.0.0/rpc.go:9"}
+	callers := []string{"example.com/rpc.(*conn).Call@/mod/example.com/rpc@v1.0.0/rpc.go:30", "main.ask@/src/main.go:20", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", connFunc}
+	answer := append([]string{"runtime.selectgo"}, callers...)
+	turn := append([]string{"runtime.selectgo", "example.com/rpc.(*conn).acquire@/mod/example.com/rpc@v1.0.0/rpc.go:20"}, callers...)
+	for _, isQueue := range []bool{true, false} {
+		s := newServer()
+		readerThread := s.builder.Thread()
+		s.builder.Waiting(reader)
+		s.poller.Unblock(205*us, reader)
+		readerThread.Start(206*us, reader)
+		readerThread.Block(207*us, "network", read...)
+		begin := func(clock int64, g uint64) {
+			s.wake(clock, g)
+			s.thread.Create(clock+2*us, uint64(clock), "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", connFunc)
+		}
+		send := func(clock int64) {
+			s.thread.Syscall(clock+5*us, append([]string{"syscall.write", "internal/poll.(*FD).Write", "net.(*netFD).Write", "net.(*conn).Write"}, callers...)...)
+			s.thread.SyscallEnd(clock + 8*us)
+			s.thread.Block(clock+10*us, "select", answer...)
+		}
+		receive := func(clock int64, woken ...uint64) {
+			s.poller.Unblock(clock, reader)
+			readerThread.Start(clock+us, reader)
+			for i, g := range woken {
+				readerThread.Unblock(clock+us+int64(i+1)*100, g, "runtime.chansend1", "example.com/rpc.(*conn).loop")
+			}
+			readerThread.Block(clock+2*us, "network", read...)
+		}
+		for i := range int64(60) {
+			clock := (10 + 30*i) * ms
+			begin(clock, firstConn)
+			send(clock)
+			begin(clock+ms, otherConn)
+			if isQueue {
+				s.thread.Block(clock+ms+10*us, "select", turn...)
+				receive(clock+8*ms, firstConn, otherConn)
+			} else {
+				send(clock + ms)
+				receive(clock+8*ms, firstConn)
+			}
+			s.thread.Start(clock+8*ms+5*us, firstConn)
+			s.awaitRequest(clock+8*ms+20*us, firstConn)
+			if isQueue {
+				s.thread.Start(clock+8*ms+22*us, otherConn)
+				send(clock + 8*ms + 30*us)
+			}
+			receive(clock+16*ms, otherConn)
+			s.thread.Start(clock+16*ms+5*us, otherConn)
+			s.awaitRequest(clock+16*ms+20*us, otherConn)
+		}
+		found := s.explain(t).Findings
+		check.Equal(t, slices.ContainsFunc(found, func(f report.Finding) bool {
+			return f.Severity == report.SeverityHigh && strings.HasPrefix(f.Title, "requests queue for a connection that has one call at a time, held by main.ask (main.go:20)") && strings.HasPrefix(f.Fix, "raise the number of connections from 1 to ")
+		}), isQueue, "%+v", found)
+	}
+}

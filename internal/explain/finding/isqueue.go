@@ -36,7 +36,7 @@ func (a *attribution) findQueueWaits() {
 				if isNotification(wait, slots) || i == 0 && a.in.isSubscription(v.Site) || a.in.taskWaitsAt(wait).IsOwnWork() {
 					break
 				}
-				if service := a.in.serviceAt(cause, route.Via); isFinalizerWait(cause) || isFanOutLimit(wait, slots) || isSemaphoreWait(wait) || stdPool(wait.call).slotWait == neverOpens || a.isFullPool(&causeRoute{cause, route.Via, route.TotalNS}, wait, slots) || isSlotPool(slots) || service != nil && isQueue(service, cause, v) || isTaskQueue {
+				if service := a.in.serviceAt(cause, route.Via); isFinalizerWait(cause) || isFanOutLimit(wait, slots) || isSemaphoreWait(wait) || stdPool(wait.call).slotWait == neverOpens || a.isFullPool(&causeRoute{cause, route.Via, route.TotalNS}, wait, slots) || isSlotPool(slots) || isConnectionQueue(slots) || service != nil && isQueue(service, cause, v) || isTaskQueue {
 					queuedNS[wait] += route.TotalNS
 				}
 				break
@@ -128,6 +128,12 @@ func isEndedByChildren(slots *queues.SlotWaits) bool { return slots != nil && sl
 // and has perhaps waited elsewhere.
 func isSlotPool(slots *queues.SlotWaits) bool {
 	return slots != nil && slots.Waits >= threshold.SmallSample && (slots.WideHolder != nil || slots.FormerWaiterShare >= threshold.MajorShare && slots.BatchSize <= 1.5)
+}
+
+// isConnectionQueue reports whether requests wait, before they send a call, until the one before is answered: their connection has one at
+// a time.
+func isConnectionQueue(slots *queues.SlotWaits) bool {
+	return slots != nil && slots.Waits >= threshold.SmallSample && slots.BeforeCallShare > 0.5 && slots.BatchSize <= 1.5
 }
 
 // isWorkerPool reports whether requests wait until a free worker takes the work that they hand over. It is needed where the

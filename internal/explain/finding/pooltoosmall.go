@@ -84,10 +84,15 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 	facts := &poolFacts{slots: a.in.slotWaitsAt(cand.wait), service: a.in.serviceAt(top.Cause, top.via), holdersCompute: top.Cause.Cause == report.CauseCPU, holderActivity: top.activity()}
 	service := facts.service
 	isQueued := service != nil && slices.ContainsFunc(top.via, func(v report.Via) bool { return waitKeyOf(&v) == cand.wait && isQueue(service, top.Cause, &v) })
-	if !isSlotPool(facts.slots) && !isConnectionPool(facts.slots, cand, top) && (isQueued || !isWorkerPool(facts.slots)) {
+	isOneCall := isConnectionQueue(facts.slots) && !isStdPool(cand.wait.call)
+	if !isSlotPool(facts.slots) && (isOneCall || !isConnectionPool(facts.slots, cand, top) && (isQueued || !isWorkerPool(facts.slots))) {
 		facts.slots = nil
 	}
 	facts.kind = poolKindOf(cand, top, service, facts.slots)
+	if isOneCall && !facts.kind.isConnection {
+		facts.kind = serverKind(textOf("phrase one-call-connection"), textOf("fix pool-more-connections"))
+		facts.kind.isConnection, facts.kind.slotNoun = true, "connection"
+	}
 	facts.isUneven = facts.slots == nil && isUnevenlyDivided(service)
 	queuedNS, ownNS, requests := a.queueTimes(cand)
 	facts.queuedNS = queuedNS
@@ -256,14 +261,14 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	}
 	facts := attr.poolFactsOf(cand, top)
 	v := attr.newVerdict(cand, top)
+	if l := cand.sharingLibrary(); l != nil {
+		return cand.sharedVerdict(v, l, top)
+	}
 	title := textKey("title pool")
 	switch {
 	case facts.kind.isConnection && !facts.isScattered && top.ownLine() != top.nonStdSite():
 		if title, facts.holderActivity = "title pool-held-by", activityWithoutCaller(top); isPeerWait(top.Cause) {
 			facts.holderActivity = textOf("phrase waits-for-answer") // the line that the title names asks for it
-	if l := cand.sharingLibrary(); l != nil {
-		return cand.sharedVerdict(v, l, top)
-	}
 		}
 	case facts.kind.hasHolder, facts.kind.isConnection:
 		title = "title pool-held"
@@ -324,11 +329,6 @@ func (a *attribution) wakeUpSite(cand *candidate) (site *report.Site) {
 	return site
 }
 
-// slotChanges returns the changes that give a pool enough slots, and their text: the sufficient number at each line where
-// requests wait for a slot or, if the number of slots is unknown, that no request queues. It makes the pool known to predictions
-// (Input.AddPool). It returns no change if holders compute and the Ps have no room for more of them.
-func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolFacts, queue *report.Queue) (changes []predict.Change, text string) {
-	changes = []predict.Change{}
 // sharedVerdict rewrites v for requests that wait in a library for work that others have queued there. The change is that none waits.
 func (c *candidate) sharedVerdict(v Verdict, l *library, top *causeRoute) Verdict {
 	v.Site = lineOfWait(c, top)
@@ -337,6 +337,11 @@ func (c *candidate) sharedVerdict(v Verdict, l *library, top *causeRoute) Verdic
 	return v
 }
 
+// slotChanges returns the changes that give a pool enough slots, and their text: the sufficient number at each line where
+// requests wait for a slot or, if the number of slots is unknown, that no request queues. It makes the pool known to predictions
+// (Input.AddPool). It returns no change if holders compute and the Ps have no room for more of them.
+func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolFacts, queue *report.Queue) (changes []predict.Change, text string) {
+	changes = []predict.Change{}
 	if isClientWork(top, facts) {
 		if line := a.movableWork(cand, top); a.in.predict(a.group.ID, predict.Unlock(predict.SiteText(line, top.Cause.Cause))) != nil {
 			return append(changes, predict.Unlock(predict.SiteText(line, top.Cause.Cause))), textOf("phrase change-unlock-slot")

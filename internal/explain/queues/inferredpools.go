@@ -62,6 +62,7 @@ type handover struct {
 	wakerSite      tracefmt.FrameID // where the waker ended the wait
 	wakerAcquired  int64            // when its last wait at the same line ended; 0: it has not waited there since wakerSeenSince
 	holders        *holderSample    // who held connections during the wait; nil: not sampled
+	isBeforeCall   bool             // see isBeforeCall
 }
 
 // maxRequestWaits bounds the waits of one request that are recorded.
@@ -76,6 +77,7 @@ func (p *workerSum) addHandovers(w *path.WalkResult) {
 	}
 	count := 0
 	waits := w.FollowedWaits()
+	readers := p.answerReaders(w)
 	for i := range waits {
 		wait := &waits[i]
 		switch wait.Kind {
@@ -93,6 +95,7 @@ func (p *workerSum) addHandovers(w *path.WalkResult) {
 			key: slotKey{wait.Kind, p.stage.Sites.SiteOf(wait.Stack), p.stage.Sites.CallOf(wait.Stack)}, waiter: wait.G, waitStart: wait.Start, waitEnd: wait.End,
 			requestEnd: w.Req.End, requestStart: w.Start, requestG: w.Req.G, waker: wait.Waker,
 		}
+		handover.isBeforeCall = p.isBeforeCall(w, readers, i)
 		handover.line = p.stage.Syms.Line(handover.key.site)
 		handover.isUnordered = wait.Kind == critpath.WaitCond || p.stage.Sites.HasRole(wait.Stack, knowledge.UnorderedPool)
 		p.findAcquisition(&handover)
@@ -157,6 +160,7 @@ type slotWaitSum struct {
 	sends                int64 // part of waits: to send something to the goroutine that ended the wait
 	childWakers          int64 // number of the goroutines of byChild
 	byOtherRequest       int64 // part of waits: ended by a goroutine that was serving another request
+	beforeCalls          int64 // part of waits: before a call on a connection that has one at a time
 	slots                int   // number of slots that were held at once; 0 if perhaps not all were observed
 	maxWaiters           int   // largest number of simultaneous waits
 	queuedNS             int64 // time during which a goroutine waited
@@ -342,6 +346,9 @@ func (s *slotWaitSum) inferHolds(list []*handover, requests goroutineSet) {
 		if h.isSend {
 			s.sends++
 		}
+		if h.isBeforeCall {
+			s.beforeCalls++
+		}
 		released := releaseSum{waits: 1}
 		if lastWake == 0 || h.waitEnd-lastWake > threshold.IdleCheckNS {
 			s.wakeInstants++
@@ -454,6 +461,7 @@ func (s *slotWaitSum) merge(addend *slotWaitSum) {
 	s.sends += addend.sends
 	s.childWakers += addend.childWakers
 	s.byOtherRequest += addend.byOtherRequest
+	s.beforeCalls += addend.beforeCalls
 	s.slots, s.maxWaiters = max(s.slots, addend.slots), max(s.maxWaiters, addend.maxWaiters)
 	s.holdNS += addend.holdNS
 	s.holdCount += addend.holdCount
@@ -486,6 +494,8 @@ type SlotWaits struct {
 	// waits such a goroutine ended on average. OtherRequestShare is the share ended by a goroutine that was serving another
 	// request.
 	FormerWaiterShare, ChildShare, WaitsPerChild, OtherRequestShare float64
+	// BeforeCallShare is the share ended by the answer to a call of another, before the waiter sent its own on that connection.
+	BeforeCallShare float64
 	// SendShare is the share of waits to send something to the goroutine that ended them, which works for the waiter only afterwards.
 	SendShare float64
 	// WorkerShare is the share ended by a goroutine that then worked for the waiter, one at a time: each worker is a slot.
@@ -523,7 +533,7 @@ func (s *Sum) SlotWaits(sp *spell.Speller) []SlotWaits {
 			BatchSize: float64(sum.waits) / float64(max(sum.wakeInstants, 1)), Slots: sum.slots, MaxWaiters: sum.maxWaiters,
 			QueuedShare: min(1, float64(sum.queuedNS)/float64(max(s.sliceNS, 1))), BackgroundHolders: sum.backgroundHolders,
 			BackgroundShare: float64(sum.backgroundNS) / float64(max(sum.holdNS+sum.partialNS, 1)),
-			ChildShare:      float64(sum.byChild) / float64(sum.waits), SendShare: float64(sum.sends) / float64(sum.waits), OtherRequestShare: float64(sum.byOtherRequest) / float64(sum.waits)}
+			ChildShare:      float64(sum.byChild) / float64(sum.waits), SendShare: float64(sum.sends) / float64(sum.waits), OtherRequestShare: float64(sum.byOtherRequest) / float64(sum.waits), BeforeCallShare: float64(sum.beforeCalls) / float64(sum.waits)}
 		if background := &sum.sampled; background.isMajority() {
 			stats.Slots, stats.BackgroundHolders = max(stats.Slots, background.maxHolders), max(stats.BackgroundHolders, background.maxBackground)
 			stats.BackgroundShare, stats.BackgroundSite = float64(background.background)/float64(background.all), background.site(sp)

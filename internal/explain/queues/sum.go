@@ -10,6 +10,7 @@
 //	ownworkers.go   loops of this process that answer its requests through a broker
 //	idleworkers.go  other goroutines that could serve the queue, and are idle
 //	inferredpools.go waits that show a pool: who acquires and releases its slots, how many there are
+//	beforecalls.go  waits for the end of another's call on a connection that has one at a time
 //	slotholders.go  who held the slots of a pool while a slow request waited for one
 //	workertasks.go  tasks of requests that wait until a pool's worker has done others
 //	longwaits.go    the longest wait of a request: does it wait for work that it handed over, or for an event
@@ -113,6 +114,7 @@ type workerSum struct {
 	callScratch    []requestCalls
 	answerScratch  []placedAnswer
 	writers        []requestWriter
+	readers        []uint64
 }
 
 // New returns an empty Sum.
