@@ -6,6 +6,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -35,18 +36,24 @@ func checkRepeatedSetUp(in *Input, group *report.Group) []Verdict {
 	if group.Kind == report.KindRun || share < threshold.NoticeableShare || samples < threshold.SmallSample || requests < threshold.SmallSample {
 		return nil
 	}
-	library := firstMatch(libraries(), func(l *library) bool {
+	if median := group.LatencyNS.P50; samples < threshold.MedianSample && median != nil && gain.TotalNS > int64(group.Count)**median {
+		return nil // the median request has no time for the mean set-up: perhaps only the first requests do it
+	}
+	known := firstMatch(libraries(), func(l *library) bool {
 		return l.setUpAdvice != "" && hasFunction([]*report.Site{call.Site}, l.functions)
 	})
-	if library == nil || library.costlyCalls != "" && !isCalled(call.Site, library.costlyCalls) {
+	if known == nil {
+		known = &library{setUpAdvice: textOf("phrase set-up-once", "function", words.FuncName(call.Site.Func))}
+	}
+	if known.costlyCalls != "" && !isCalled(call.Site, known.costlyCalls) {
 		return nil
 	}
 	v := Verdict{Gain: gain, Changes: changes, Finding: report.Finding{
-		Title: textOf("title set-up", "site", call.Site), Fix: textOf("fix set-up", "advice", library.setUpAdvice, "site", call.Site.OwnLine()),
+		Title: textOf("title set-up", "site", call.Site), Fix: textOf("fix set-up", "advice", known.setUpAdvice, "site", call.Site.OwnLine()),
 		Cause: report.CauseCPU, Site: call.Site, Group: group.ID, Share: share, Confidence: 0.9,
 	}}
-	if library.costlyWork != "" {
-		v.Title = library.workTitle(call.Site)
+	if known.costlyWork != "" {
+		v.Title = known.workTitle(call.Site)
 	}
 	v.addGain(v.chargeCollections(in, group, isSetUp, 1))
 	if share >= threshold.HalfShare {

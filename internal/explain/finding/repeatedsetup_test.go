@@ -68,6 +68,41 @@ func TestNewCompressors(t *testing.T) {
 	}
 }
 
+// TestEarlySetUp: the median request has no time for the mean set-up if only the first requests do it, to fill a cache. Few samples do
+// not show that later ones do.
+func TestEarlySetUp(t *testing.T) {
+	for medianNS, want := range map[int64]int{500e3: 0, 2e6: 1} {
+		rep := oneGroup(
+			report.Cause{Cause: report.CauseCPU, Site: site("github.com/flosch/pongo2/v6.(*TemplateSet).FromFile@211"), TotalNS: 90e6, Samples: 9, Requests: 60},
+			report.Cause{Cause: report.CauseCPU, Site: site("main.Render@49"), TotalNS: 20e6, Samples: 2, Requests: 60})
+		rep.Groups[0].LatencyNS.P50 = &medianNS
+		check.Equal(t, len(checkRepeatedSetUp(&Input{Report: rep, Process: &process.Stats{}}, &rep.Groups[0])), want, "a median of %d ns", medianNS)
+	}
+}
+
+// TestSetUpAdvice: a role in functions.tsv is enough to report set-up, with a general advice that names its function. libraries.txt
+// has a better one for some. The caller of a library cannot change what that one decodes.
+func TestSetUpAdvice(t *testing.T) {
+	find := func(fn, calls string) []Verdict {
+		work := site(fn + "@320")
+		work.CalledFrom = &report.Caller{Func: "main.find", File: "/src/main.go", Line: 12, Calls: calls}
+		rep := oneGroup(report.Cause{Cause: report.CauseCPU, Site: work, TotalNS: ms(50), Samples: 15, Requests: 60})
+		return checkRepeatedSetUp(&Input{Report: rep, Process: &process.Stats{}}, &rep.Groups[0])
+	}
+	for fn, want := range map[string]string{
+		"github.com/blevesearch/bleve/v2.Open":                        "do the work of bleve/v2.Open once, at the service's start",
+		"github.com/open-policy-agent/opa/v1/rego.(*Rego).prepare":    "prepare each query once (PrepareForEval)",
+		"github.com/flosch/pongo2/v6.(*TemplateSet).FromFile":         "set Debug of its TemplateSet to false",
+		"github.com/casbin/casbin/v2.(*Enforcer).LoadPolicy":          "make one enforcer at start and share it",
+		"encoding/gob.(*Decoder).getDecEnginePtr":                     "use an encoding whose messages do not describe their types",
+		"github.com/PaesslerAG/gval.Language.NewEvaluableWithContext": "compile each expression once",
+	} {
+		got := find(fn, fn)
+		check.True(t, len(got) == 1 && strings.HasPrefix(got[0].Fix, want) && strings.Contains(got[0].Fix, "main.find (main.go:12)"), "%s: %+v", fn, got)
+	}
+	check.Equal(t, len(find("encoding/gob.(*Decoder).getDecEnginePtr", "github.com/timshannon/bolthold.(*Store).Find")), 0, "bolthold decodes")
+}
+
 // TestSetUpInLibrary: if another library does the set-up, because its cache is too small, the advice is that library's option.
 func TestSetUpInLibrary(t *testing.T) {
 	for calls, want := range map[string]string{"github.com/ory/ladon.(*Ladon).IsAllowed": "give ladon.NewRegexpMatcher a size", "github.com/casbin/casbin/v2.(*Enforcer).Enforce": "keep decisions", "github.com/dlclark/regexp2.Compile": "compile the expression once"} {
