@@ -87,6 +87,9 @@ type workerLoop struct {
 // worked on others before, during the wait; and its loop.
 func (p *workerSum) taskBegin(wait *critpath.FollowedWait) (begin, otherNS int64, loop workerLoop) {
 	ending := p.withoutStdlib(wait.WakerStack)
+	if len(ending) == 0 {
+		return 0, 0, loop // the reader of a connection, for example
+	}
 	visit := func(time int64, stack tracefmt.StackID) bool {
 		if !p.stage.Sites.HasRole(stack, knowledge.ReceiveWait) && !p.stage.Sites.HasRole(stack, knowledge.SelectWait) {
 			return false
@@ -111,7 +114,7 @@ func (p *workerSum) taskBegin(wait *critpath.FollowedWait) (begin, otherNS int64
 			events = append(events, taskEvent{p.spans[i].End, p.spans[i].Stack, false})
 		}
 	}
-	if complete && begin == 0 && len(ending) > 0 {
+	if complete && begin == 0 {
 		begin, loop = p.listTaskBegin(events, wait.Stack)
 	}
 	if !complete || begin == 0 {
