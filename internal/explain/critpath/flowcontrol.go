@@ -14,9 +14,9 @@ func (w *Walker) heldUpSender(g uint64, span *timeline.Span, start, end int64) (
 	if !w.rolesOf(span.Stack).Has(knowledge.HTTP2ClientWait) {
 		return 0, 0
 	}
-	w.window.Children(g, span.Start-maxLaunchNS, span.Start, func(child uint64, birthTime int64) bool {
-		if w.rolesOf(w.window.StartOf(child, birthTime)).Has(knowledge.HTTP2ClientStream) {
-			sender = child // the last one
+	w.window.Children(g, span.Start-maxLaunchNS, span.Start, func(child timeline.Birth) bool {
+		if w.rolesOf(child.Start).Has(knowledge.HTTP2ClientStream) {
+			sender = child.G // the last one
 		}
 		return true
 	})

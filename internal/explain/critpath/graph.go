@@ -463,10 +463,10 @@ func (b *graphBuilder) addSiblings(part *graphPart, wait *partItem) {
 	}
 	var ended []child
 	visited := 0
-	b.walker.window.Children(creator, max(start, b.start), wait.step.End, func(g uint64, bornAt int64) bool {
-		if g != wait.waker {
-			if death, ok := b.walker.window.Death(g, bornAt); ok && death <= wait.step.End {
-				ended = append(ended, child{g, bornAt, death})
+	b.walker.window.Children(creator, max(start, b.start), wait.step.End, func(birth timeline.Birth) bool {
+		if birth.G != wait.waker {
+			if death, ok := b.walker.window.Death(birth.G, birth.Time); ok && death <= wait.step.End {
+				ended = append(ended, child{birth.G, birth.Time, death})
 			}
 		}
 		visited++

@@ -103,13 +103,13 @@ func (c *Clients) newCall(waiter uint64, index int) *call {
 		}
 	}
 	out.firstSent = max(min(out.firstSent, wait.Start), wait.Start-maxSendNS)
-	c.window.Children(waiter, out.firstSent, wait.End, func(child uint64, birthTime int64) bool {
-		frames := c.symbols.Stack(c.window.StartOf(child, birthTime))
+	c.window.Children(waiter, out.firstSent, wait.End, func(child timeline.Birth) bool {
+		frames := c.symbols.Stack(child.Start)
 		if len(frames) == 0 || !c.functions.Of(c.symbols.Frame(frames[len(frames)-1]).Func).Has(knowledge.HTTP2ClientStream) {
 			return true
 		}
-		out.firstSent, out.lastSent = birthTime, wait.End
-		c.earlierScratch = c.window.Spans(child, birthTime, wait.End, c.earlierScratch[:0])
+		out.firstSent, out.lastSent = child.Time, wait.End
+		c.earlierScratch = c.window.Spans(child.G, child.Time, wait.End, c.earlierScratch[:0])
 		for i := range c.earlierScratch {
 			if s := &c.earlierScratch[i]; s.State == timeline.Syscall && c.hasBothRoles(c.isStreamSend, s.Stack, knowledge.HTTP2ClientStream, knowledge.SocketWrite) {
 				out.firstSent, out.lastSent = s.Start, max(s.Start, min(s.End, wait.End))

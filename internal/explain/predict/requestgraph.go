@@ -205,9 +205,8 @@ func (b *Builder) endsDial(out *Graph, src *critpath.Graph, n *critpath.Node) bo
 		if edge.Wait == 0 || !b.classifier.Sites.HasRole(edge.Wait, knowledge.ConnectionWait) {
 			continue
 		}
-		b.win.Children(n.G, out.Start, n.Time, func(child uint64, born int64) bool {
-			birth, ok := b.win.BirthBefore(child, born+1)
-			found = ok && b.classifier.Sites.HasRole(birth.Start, knowledge.Connecting)
+		b.win.Children(n.G, out.Start, n.Time, func(child timeline.Birth) bool {
+			found = b.classifier.Sites.HasRole(child.Start, knowledge.Connecting)
 			return !found
 		})
 	}
@@ -355,7 +354,7 @@ func (b *Builder) handoverChecker(g uint64) func(from, to int64) bool {
 			found = !b.classifier.Sites.HasRole(stack, knowledge.Mutex)
 			return !found
 		})
-		b.win.Children(g, from, to, func(uint64, int64) bool { found = true; return false })
+		b.win.Children(g, from, to, func(timeline.Birth) bool { found = true; return false })
 		return found || !complete
 	}
 }

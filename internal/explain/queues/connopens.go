@@ -5,6 +5,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -57,12 +58,12 @@ func (p *workerSum) addConnOpens(w *path.WalkResult, waits []critpath.FollowedWa
 	}
 	if request.ns > all.longestNS {
 		request.wait = p.stage.Sites.SiteOf(opener)
-		p.stage.Win.Children(w.Req.G, w.Req.Start, w.Req.End, func(child uint64, born int64) bool {
-			birth, ok := p.stage.Win.BirthBefore(child, born+1)
-			if ok = ok && p.stage.Syms.OpensConnection(birth.Stack); ok {
-				request.site = p.stage.Sites.SiteOf(birth.Stack)
+		p.stage.Win.Children(w.Req.G, w.Req.Start, w.Req.End, func(child timeline.Birth) bool {
+			opens := p.stage.Syms.OpensConnection(child.Stack)
+			if opens {
+				request.site = p.stage.Sites.SiteOf(child.Stack)
 			}
-			return !ok
+			return !opens
 		})
 	}
 	all.add(&request, w.Weight)

@@ -3,6 +3,7 @@ package queues
 import (
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
@@ -16,23 +17,26 @@ func (p *workerSum) findFanOut(w *path.WalkResult, lastG uint64, resumed int64) 
 		return 0, 0, 0
 	}
 	firstEnd, children := resumed, 0 // firstEnd is when the first of them ended
-	win.Children(w.Req.G, w.Req.Start, resumed, func(child uint64, born int64) bool {
+	win.Children(w.Req.G, w.Req.Start, resumed, func(child timeline.Birth) bool {
 		if children++; children > 4*maxRequestWaits {
 			return false
 		}
-		birth, ok := win.BirthBefore(child, born+1)
-		done, ended := win.Death(child, born)
+		isOther := child.Start != lastBirth.Start
+		if isOther && p.startsInStdlib(child.Start) {
+			return true
+		}
+		done, ended := win.Death(child.G, child.Time)
 		if ended = ended && done <= resumed; !ended {
 			done = resumed
 		}
-		if !ok || birth.Start != lastBirth.Start && (!ended || p.startsInStdlib(birth.Start)) {
+		if isOther && !ended {
 			return true
 		}
-		if born >= firstEnd {
+		if child.Time >= firstEnd {
 			goroutines = 0 // one after the other, not in parallel
 			return false
 		}
-		goroutines, othersNS = goroutines+1, othersNS+done-born
+		goroutines, othersNS = goroutines+1, othersNS+done-child.Time
 		firstEnd = min(firstEnd, done)
 		return true
 	})

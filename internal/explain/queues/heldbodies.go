@@ -84,9 +84,9 @@ func (p *workerSum) hasSentAnswer(wait *critpath.FollowedWait, before int64) (se
 	if slices.ContainsFunc(p.spans, func(s timeline.Span) bool { return s.State == timeline.Waiting && p.isHeldAnswer(s.Stack) }) {
 		return true
 	}
-	p.stage.Win.Children(wait.Waker, wait.Start-maxHandoverNS, before, func(child uint64, birthTime int64) bool {
-		if p.stage.Sites.HasRole(p.stage.Win.StartOf(child, birthTime), knowledge.ClientWait) {
-			p.spans = p.stage.Win.SpansCoarse(child, birthTime, wait.End, p.spans[:0])
+	p.stage.Win.Children(wait.Waker, wait.Start-maxHandoverNS, before, func(child timeline.Birth) bool {
+		if p.stage.Sites.HasRole(child.Start, knowledge.ClientWait) {
+			p.spans = p.stage.Win.SpansCoarse(child.G, child.Time, wait.End, p.spans[:0])
 			isAlive := slices.ContainsFunc(p.spans, func(s timeline.Span) bool { return s.State != timeline.NotAlive && s.End > wait.Start })
 			sent = isAlive && slices.ContainsFunc(p.spans, func(s timeline.Span) bool {
 				return s.State == timeline.Syscall && p.stage.Sites.HasRole(s.Stack, knowledge.FrameWrite)

@@ -302,9 +302,8 @@ func (p *workerSum) handedOver(g uint64, from, to int64) bool {
 
 // startsWork reports whether goroutine g created a goroutine in [from, to), other than by what isHandover excludes.
 func (p *workerSum) startsWork(g uint64, from, to int64) (found bool) {
-	p.stage.Win.Children(g, from, to, func(child uint64, created int64) bool {
-		birth, ok := p.stage.Win.BirthBefore(child, created+1)
-		found = ok && p.isHandover(birth.Stack)
+	p.stage.Win.Children(g, from, to, func(child timeline.Birth) bool {
+		found = p.isHandover(child.Stack)
 		return !found
 	})
 	return found

@@ -392,8 +392,8 @@ func (p *workerSum) hasSentRequest(g uint64, from int64, wait *critpath.Followed
 	if found || !complete {
 		return true
 	}
-	p.stage.Win.Children(g, from, wait.Start, func(child uint64, created int64) bool {
-		found = p.hasWrittenRequest(child, created, wait.End)
+	p.stage.Win.Children(g, from, wait.Start, func(child timeline.Birth) bool {
+		found = p.hasWrittenRequest(child.G, child.Time, wait.End)
 		return !found
 	})
 	return found

@@ -25,7 +25,7 @@ func (c *childIndex) reset() {
 }
 
 // Children calls f for each goroutine that goroutine id created in [from, to), in order of time, until f returns false.
-func (w *Window) Children(id uint64, from, to int64, f func(child uint64, birthTime int64) bool) {
+func (w *Window) Children(id uint64, from, to int64, f func(child Birth) bool) {
 	for i := max(w.genAt(from)-1, 0); i < len(w.Gens) && w.Gens[i].Base < to; i++ {
 		if !w.Gens[i].eachChild(id, from, to, f) {
 			return
@@ -34,7 +34,7 @@ func (w *Window) Children(id uint64, from, to int64, f func(child uint64, birthT
 }
 
 // eachChild is Children of goroutine id in [from, to) for one generation. It returns false if f did.
-func (g *Gen) eachChild(id uint64, from, to int64, f func(child uint64, birthTime int64) bool) bool {
+func (g *Gen) eachChild(id uint64, from, to int64, f func(child Birth) bool) bool {
 	d := g.ids.lookup(id)
 	if d == 0 {
 		return true
@@ -46,14 +46,14 @@ func (g *Gen) eachChild(id uint64, from, to int64, f func(child uint64, birthTim
 	list := g.children[g.childBase[d]:g.childBase[d+1]]
 	first := coarseTimeOf(max(from, g.Base) - g.Base)
 	for _, c := range list[sort.Search(len(list), func(i int) bool { return list[i].coarseTime >= first }):] {
-		b, ok := g.birth(c.d)
+		b, ok := g.BirthAt(c.d)
 		if !ok {
 			continue // in a damaged trace the goroutine's first record may be no creation
 		}
 		if b.Time >= to {
 			break
 		}
-		if b.Time >= from && !f(b.G, b.Time) {
+		if b.Time >= from && !f(b) {
 			return false
 		}
 	}

@@ -32,8 +32,8 @@ func checkChildren(t *testing.T, in *decoded, ref *account) {
 	}
 	win := Window{Gens: in.gens}
 	list := func(id uint64, from, to int64) (out []child) {
-		win.Children(id, from, to, func(g uint64, birthTime int64) bool {
-			out = append(out, child{g, birthTime})
+		win.Children(id, from, to, func(b Birth) bool {
+			out = append(out, child{b.G, b.Time})
 			return true
 		})
 		return out
@@ -70,7 +70,7 @@ func checkChildren(t *testing.T, in *decoded, ref *account) {
 			}
 			if len(part) > 1 {
 				n := 0
-				win.Children(id, from, to, func(uint64, int64) bool { n++; return n < 2 })
+				win.Children(id, from, to, func(Birth) bool { n++; return n < 2 })
 				check.Equal(t, n, 2, "goroutine %d: f stopped after two of %d children, but", id, len(part))
 			}
 		}

@@ -233,8 +233,8 @@ func TestChildren(t *testing.T) {
 		{0, math.MaxInt64, 3, []uint64{10, 11, 12}}, // none of the next generation
 	} {
 		var got []uint64
-		win.Children(1, c.from, c.to, func(child uint64, _ int64) bool {
-			got = append(got, child)
+		win.Children(1, c.from, c.to, func(child Birth) bool {
+			got = append(got, child.G)
 			return len(got) < c.limit
 		})
 		check.True(t, slices.Equal(got, c.want), "at most %d from %d to %d: %d, want %d", c.limit, c.from, c.to, got, c.want)
