@@ -53,11 +53,11 @@ type plannedChunk struct {
 // A candidate is a request that may be left out of the sample.
 type candidate struct {
 	chance        uint64 // a pseudo-random number of the request
-	latency       int64
-	stratum       int32 // index in strata; -1 if the request must be walked; before countStrata the stage's group id
-	overlapsMark  bool  // a mark phase of the collector overlaps the request
-	isAwaited     bool  // a client waits for the request, or the user selected it
-	inWalkedGroup bool  // all requests of its group are walked
+	stratum       int32  // index in strata; -1 if the request must be walked; before countStrata the stage's group id
+	bucket        uint8  // of its latency
+	overlapsMark  bool   // a mark phase of the collector overlaps the request
+	isAwaited     bool   // a client waits for the request, or the user selected it
+	inWalkedGroup bool   // all requests of its group are walked
 }
 
 // A stratum is the requests of one group with similar latency.
@@ -190,7 +190,7 @@ func (pl *plan) findUnits(p *Pass, needs func(*request.Request) bool) {
 			candidate.stratum, candidate.inWalkedGroup = -1, false
 			r.Start, r.End, r.G = unit.Start, unit.End, unit.G
 			if !needs(&r) {
-				candidate.chance, candidate.latency = chance(&r), r.End-r.Start
+				candidate.chance, candidate.bucket = chance(&r), latencyBucket(&r)
 				candidate.stratum, candidate.overlapsMark, candidate.isAwaited = 0, pl.overlapsMarkPhase(&r, &markPhase), r.IsServed()
 			}
 		}
@@ -280,7 +280,7 @@ func (pl *plan) findQuickGroups(p *Pass, reqs []request.Request, needs func(*req
 				if lastGroup < 0 || quick.Group != last {
 					last, lastGroup = quick.Group, g.stage.IDs.GroupID(quick.Group)
 				}
-				candidate.chance, candidate.latency = chance(r), r.End-r.Start
+				candidate.chance, candidate.bucket = chance(r), latencyBucket(r)
 				candidate.stratum, candidate.overlapsMark = int32(lastGroup), pl.overlapsMarkPhase(r, &markPhase)
 				candidate.isAwaited = r.IsServed() || r.Kind == request.Func
 			}
@@ -339,7 +339,7 @@ func (pl *plan) groupIndex(key path.GroupKey) int32 {
 func (pl *plan) countCandidate(id int32, candidate *candidate) {
 	group := &pl.groups[id]
 	group.count++
-	bucket := min(loglinear.Bucket(candidate.latency, path.StratumBits), latencyBuckets-1)
+	bucket := int32(candidate.bucket)
 	group.history.total++
 	group.history.counts[bucket]++
 	group.history.isAwaited = group.history.isAwaited || candidate.isAwaited
@@ -484,6 +484,11 @@ func (pl *plan) assignWeights() {
 			}
 		}
 	}
+}
+
+// latencyBucket returns the bucket of a request's latency in latencyCounts.
+func latencyBucket(r *request.Request) uint8 {
+	return uint8(min(loglinear.Bucket(r.End-r.Start, path.StratumBits), latencyBuckets-1))
 }
 
 // chance returns a pseudo-random number that depends only on the request: the finalizer of MurmurHash3 (Appleby) over the
