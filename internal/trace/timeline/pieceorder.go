@@ -21,11 +21,14 @@ func (d *Decoder) placePieces(g *Gen) {
 	clear(g.startStacks)
 	clear(g.slotBase)
 	d.onEachWorker(func(w *worker) {
-		for p := range w.pieces.all() {
-			atomic.AddUint32(&g.slotBase[p.g+1], 1)
-			if p.seq&createdBit != 0 {
-				raise(&g.startStacks[p.g], p.seq&seqMask)
-				p.seq = 0
+		for batch := range w.pieces.batches() {
+			for i := range batch {
+				p := &batch[i]
+				atomic.AddUint32(&g.slotBase[p.g+1], 1)
+				if p.seq&createdBit != 0 {
+					raise(&g.startStacks[p.g], p.seq&seqMask)
+					p.seq = 0
+				}
 			}
 		}
 	})
@@ -64,13 +67,19 @@ func (d *Decoder) placeByNumber(g *Gen) (irregular []uint32) {
 		clear(g.slots[from:to])
 	})
 	d.onEachWorker(func(w *worker) {
-		for p := range w.pieces.all() {
-			if p.seq >= g.slotBase[p.g+1]-g.slotBase[p.g] {
-				continue
+		var slots [pieceBatch]*slot
+		for batch := range w.pieces.batches() {
+			for i, p := range batch {
+				if slots[i] = nil; p.seq < g.slotBase[p.g+1]-g.slotBase[p.g] {
+					slots[i] = &g.slots[g.slotBase[p.g]+p.seq]
+					atomic.LoadUint32((*uint32)(&slots[i].rec)) // the loads do not wait for each other, in contrast to the following
+				}
 			}
-			// Of two pieces with one number, perhaps of two workers, the first has the slot; another slot stays empty.
-			if s := &g.slots[g.slotBase[p.g]+p.seq]; atomic.CompareAndSwapUint32((*uint32)(&s.rec), 0, uint32(p.rec)) {
-				s.ownerBits, s.coarseTime = p.ownerBits, coarseTimeOf(g.record(p.rec).time())
+			for i, p := range batch {
+				// Of two pieces with one number, perhaps of two workers, the first has the slot; another slot stays empty.
+				if s := slots[i]; s != nil && atomic.CompareAndSwapUint32((*uint32)(&s.rec), 0, uint32(p.rec)) {
+					s.ownerBits, s.coarseTime = p.ownerBits, coarseTimeOf(g.record(p.rec).time())
+				}
 			}
 		}
 	})
@@ -93,9 +102,11 @@ func (d *Decoder) placeByTime(g *Gen, irregular []uint32) {
 		byG[i] = nil
 	}
 	for _, st := range d.threadLists {
-		for p := range st.pieces.all() {
-			if list, ok := byG[p.g]; ok {
-				byG[p.g] = append(list, *p)
+		for batch := range st.pieces.batches() {
+			for _, p := range batch {
+				if list, ok := byG[p.g]; ok {
+					byG[p.g] = append(list, p)
+				}
 			}
 		}
 	}
@@ -141,11 +152,13 @@ func (d *Decoder) checkComplete(src *tracefmt.Generation, g *Gen, orphans int64)
 	countedPieces := make(map[[2]uint32]bool)
 	count, top := make(map[uint32]uint32), make(map[uint32]uint32)
 	for _, w := range d.workers {
-		for p := range w.pieces.all() {
-			if key := [2]uint32{p.g, p.seq}; g.isIrregular(p.g) && !countedPieces[key] {
-				countedPieces[key] = true
-				count[p.g]++
-				top[p.g] = max(top[p.g], p.seq)
+		for batch := range w.pieces.batches() {
+			for _, p := range batch {
+				if key := [2]uint32{p.g, p.seq}; g.isIrregular(p.g) && !countedPieces[key] {
+					countedPieces[key] = true
+					count[p.g]++
+					top[p.g] = max(top[p.g], p.seq)
+				}
 			}
 		}
 	}

@@ -190,6 +190,9 @@ const (
 // generation to generation; one growing slice for each worker would hold twice as much memory.
 const pieceChunk = 1 << 13
 
+// pieceBatch is the number of pieces whose slots are loaded at the same time.
+const pieceBatch = 16
+
 // A pieceList is a list of pieces in chunks.
 type pieceList struct {
 	chunks []*[pieceChunk]piece
@@ -202,16 +205,14 @@ func (l *pieceList) addedSince(before *pieceList) pieceList {
 	return pieceList{l.chunks, before.end, l.end}
 }
 
-// all yields the pieces of the list in order.
-func (l *pieceList) all() iter.Seq[*piece] {
-	return func(yield func(*piece) bool) {
-		for i := l.first; i < l.end; i = (i/pieceChunk + 1) * pieceChunk {
-			first := i &^ (pieceChunk - 1)
-			chunk := l.chunks[i/pieceChunk][i-first : min(l.end-first, pieceChunk)]
-			for k := range chunk {
-				if !yield(&chunk[k]) {
-					return
-				}
+// batches yields the pieces of the list in order, up to pieceBatch at a time.
+func (l *pieceList) batches() iter.Seq[[]piece] {
+	return func(yield func([]piece) bool) {
+		for i := l.first; i < l.end; {
+			first := i % pieceChunk
+			batch := l.chunks[i/pieceChunk][first:min(first+pieceBatch, first+l.end-i, pieceChunk)]
+			if i += len(batch); !yield(batch) {
+				return
 			}
 		}
 	}
