@@ -128,13 +128,11 @@ func (d *Decoder) Next(ctx context.Context) (*Gen, error) {
 		d.finalErr = errors.New("reading a trace goes on after it was closed")
 	}
 	if d.finalErr != nil {
+		d.workers, d.spareGens, d.pool.spareSlabs, d.pool.spareMarks = nil, nil, nil, nil // no generation needs memory anymore
 		return nil, d.finalErr
 	}
-	defer func() {
-		read.gen.Release()
-		d.generationReleased <- struct{}{}
-	}()
 	if read.gen.Skipped {
+		d.release(read.gen)
 		d.nextIsFirst = false
 		d.keep(nil)
 		return nil, nil
@@ -148,6 +146,14 @@ func (d *Decoder) Next(ctx context.Context) (*Gen, error) {
 		d.keep(g)
 	}
 	return g, err
+}
+
+// release returns the bytes of a generation, which then is decoded, to its reader, which reads the next one.
+func (d *Decoder) release(src *tracefmt.Generation) {
+	src.Release()
+	if d.reads != nil {
+		d.generationReleased <- struct{}{}
+	}
 }
 
 // keep keeps a generation for Rewind; nil represents one that was skipped.
@@ -185,7 +191,7 @@ func (d *Decoder) newGen() *Gen {
 }
 
 // decode decodes one generation: its tables, the streams of all threads (on all workers), and then the index of pieces and the
-// lists of other events. It returns an error if the generation is damaged or visibly incomplete.
+// lists of other events. It releases the generation's bytes, and returns an error if they are damaged or visibly incomplete.
 func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 	g := d.newGen()
 	d.tables.Strings, d.tables.Stacks = g.strings, g.stacks // to reuse their memory
@@ -260,9 +266,13 @@ func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 		d.Unknown += w.unknownTypes
 	}
 	g.ids.seal()
+	if src.Unmarked {
+		err = d.tables.CheckDefined(src)
+	}
+	d.release(src) // pieces need as much memory
 	d.placePieces(g)
 	if src.Unmarked {
-		if err := d.checkComplete(src, g, orphans); err != nil {
+		if err = cmp.Or(err, d.checkComplete(g, orphans)); err != nil {
 			d.Recycle(g)
 			return nil, &tracefmt.Error{Kind: tracefmt.Truncated, Offset: src.Offset + src.Bytes, Text: "the trace is cut: its last generation is not whole", Err: err}
 		}

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/whylate/whylate/internal/explain/entry"
-	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
 // placePieces assigns the pieces of all goroutines (runs, and events about them) to slots in their order. A piece belongs at
@@ -121,13 +120,10 @@ func (d *Decoder) placeByTime(g *Gen, irregular []uint32) {
 	}
 }
 
-// checkComplete returns an error if a generation visibly lacks something: a string or stack that events refer to, a piece of a
-// goroutine, or the status of a P. A missing thread's stream shows as one of these. It serves generations without an end mark
+// checkComplete returns an error if a generation visibly lacks something: a piece of a goroutine, or the status of a P. A missing thread's
+// stream shows as one of these, or as a string or stack that events refer to. It serves generations without an end mark
 // (before Go 1.26). orphans is the number of events of a goroutine or P that no event before them introduced.
-func (d *Decoder) checkComplete(src *tracefmt.Generation, g *Gen, orphans int64) error {
-	if err := d.tables.CheckDefined(src); err != nil {
-		return err
-	}
+func (d *Decoder) checkComplete(g *Gen, orphans int64) error {
 	if orphans > 0 {
 		return fmt.Errorf("%d events speak of a goroutine or P that was not introduced", orphans)
 	}

@@ -28,6 +28,7 @@ func TestMemoryIsReused(t *testing.T) {
 		b, errReusing := reusing.Next(t.Context())
 		if err != nil || errReusing != nil {
 			must.True(t, (err == nil) == (errReusing == nil) && err.Error() == errReusing.Error(), "%v, else %v", err, errReusing)
+			check.True(t, len(reusing.spareGens) == 0 && len(reusing.pool.spareSlabs) == 0, "memory for more generations is kept after the last one")
 			break
 		}
 		check.Equal(t, firstDifference(dump(&decoded{d: fresh, gens: []*Gen{a}}), dump(&decoded{d: reusing, gens: []*Gen{b}})), "",

@@ -49,8 +49,8 @@ type Reader struct {
 
 	unpacked atomic.Int64 // base+len(unread), for concurrent readers
 
-	mu           sync.Mutex // guards spareBuffers and warnings: another goroutine may call Release
-	spareBuffers [][]byte
+	mu          sync.Mutex // guards spareBuffer and warnings: another goroutine may call Release
+	spareBuffer []byte
 }
 
 // A Warning reports an irregularity of the input.
@@ -284,29 +284,22 @@ const (
 	maxReserved = 1 << 30
 )
 
-// takeBuffer returns an empty buffer of capacity n or more: a returned one if one is large enough, else a new one.
-func (r *Reader) takeBuffer(n int) []byte {
+// takeBuffer returns an empty buffer of capacity n or more: the returned one if it is large enough, and not much larger, else a new one.
+func (r *Reader) takeBuffer(n int) (buffer []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i, b := range r.spareBuffers {
-		if cap(b) >= n {
-			r.spareBuffers = append(r.spareBuffers[:i], r.spareBuffers[i+1:]...)
-			return b[:0]
-		}
+	if buffer, r.spareBuffer = r.spareBuffer, nil; cap(buffer) < n || cap(buffer)/4 > n {
+		buffer = make([]byte, 0, n)
 	}
-	r.spareBuffers = r.spareBuffers[:0] // all are too small
-	return make([]byte, 0, n)
+	return buffer[:0]
 }
 
-// returnBuffer stores a buffer for reuse, at most four of them.
+// returnBuffer keeps the largest returned buffer for reuse.
 func (r *Reader) returnBuffer(b []byte) {
-	if cap(b) == 0 {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.spareBuffers) < 4 {
-		r.spareBuffers = append(r.spareBuffers, b[:0])
+	if cap(b) > cap(r.spareBuffer) {
+		r.spareBuffer = b
 	}
 }
 
@@ -390,18 +383,20 @@ func (r *Reader) cutError() error {
 // generation's memory.
 func (r *Reader) Next() (*Generation, error) {
 	if r.ended {
-		if err := r.finalErr; err != nil {
-			r.finalErr = nil
-			return nil, err
-		}
-		return nil, io.EOF
+		err := cmp.Or(r.finalErr, io.EOF)
+		r.finalErr = nil
+		return nil, r.end(err)
 	}
 	g := &Generation{Minor: r.minor, src: r}
 	// The parsed bytes belong to the generation before: move the others to another buffer.
 	rest := r.buffer[r.pos:]
 	// The generations of a trace have similar lengths, and up to readChunk bytes after the end are read with
 	// one.
-	fresh := r.takeBuffer(max(r.pos+r.pos/16+readChunk+firstBuffer, len(rest)+firstBuffer))
+	expected := r.pos + r.pos/16
+	if left := r.size - r.Unpacked(); left >= 0 && r.size > 0 {
+		expected = min(expected, int(left)) // the last one may be much shorter
+	}
+	fresh := r.takeBuffer(max(expected+readChunk+firstBuffer, len(rest)+firstBuffer))
 	fresh = append(fresh, rest...)
 	r.base += int64(r.pos)
 	if !r.bufferLent {
@@ -414,8 +409,7 @@ func (r *Reader) Next() (*Generation, error) {
 	r.ended = !clean
 	g.Data = r.buffer[:r.pos]
 	if g.Num == 0 {
-		fail = cmp.Or(fail, io.EOF)
-		return nil, fail
+		return nil, r.end(cmp.Or(fail, io.EOF))
 	}
 	whole := g.Skipped || g.Freq != 0 && (r.minor < 25 || g.HasSnapshot)
 	switch {
@@ -437,6 +431,14 @@ func (r *Reader) Next() (*Generation, error) {
 	r.finalErr = fail
 	r.bufferLent = true
 	return g, nil
+}
+
+// end drops the buffers, which may have much memory, after the last generation, and returns the error that Next returns.
+func (r *Reader) end(err error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.buffer, r.pos, r.spareBuffer, r.ended = nil, 0, nil, true
+	return err
 }
 
 // readBatches reads the batches of one generation into g. clean reports a proper end of the generation; otherwise err describes

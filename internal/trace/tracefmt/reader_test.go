@@ -262,6 +262,28 @@ func TestMemoryFollowsInput(t *testing.T) {
 	}
 }
 
+// TestBuffersAreDropped: a reader keeps no buffer of a generation after the last one.
+func TestBuffersAreDropped(t *testing.T) {
+	b := tracetext.New(26)
+	thread := b.Thread(1)
+	for i := range int64(1 << 18) {
+		thread.HeapAlloc(i, uint64(i)<<30)
+	}
+	data := must.Have(b.Bytes())(t)
+	rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{}))(t)
+	for g, err := rd.Next(); err == nil; g, err = rd.Next() {
+		g.Release()
+	}
+	var with, without runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&with)
+	runtime.KeepAlive(rd)
+	runtime.GC()
+	runtime.ReadMemStats(&without)
+	runtime.KeepAlive(data)
+	check.True(t, with.HeapAlloc < without.HeapAlloc+uint64(len(data)/2), "the reader of %d bytes keeps %d at their end", len(data), with.HeapAlloc-without.HeapAlloc)
+}
+
 func FuzzReader(f *testing.F) {
 	seeds := must.Have(refdata.Seeds())(f)
 	for _, s := range seeds {
