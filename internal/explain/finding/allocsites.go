@@ -83,10 +83,8 @@ func (in *Input) topAllocSite() (site *report.Site, evidence []report.Evidence) 
 	}
 	var sums []sum
 	var total int64
-	for i := range in.Report.Groups {
-		g := &in.Report.Groups[i]
-		for k := range g.All().Causes {
-			c := &g.All().Causes[k]
+	for g := range each(in.Report.Groups) {
+		for c := range each(g.All().Causes) {
 			if c.Cause != report.CauseGCAssist || c.Site == nil {
 				continue
 			}

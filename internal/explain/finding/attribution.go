@@ -171,8 +171,8 @@ func (a *attribution) buildCandidates() {
 // findFixedSleeps adds to fixedSleeps the sleeps in other modules' code (libraries) that nearly every request waits for: a delay
 // that the library imposes on all calls.
 func (a *attribution) findFixedSleeps() {
-	for i := range a.group.All().Causes {
-		if c := &a.group.All().Causes[i]; c.Cause == report.CauseSleep && c.Site != nil && c.Site.Module != "" && float64(c.Requests) >= threshold.NearlyAllShare*float64(a.group.Count) {
+	for c := range each(a.group.All().Causes) {
+		if c.Cause == report.CauseSleep && c.Site != nil && c.Site.Module != "" && float64(c.Requests) >= threshold.NearlyAllShare*float64(a.group.Count) {
 			a.fixedSleeps[c.Site.Key()] = true
 		}
 	}
@@ -201,8 +201,7 @@ func (a *attribution) routes(b *report.Band) iter.Seq2[*report.Cause, *report.Ro
 // attributableRoutes iterates over the routes of a band to each cause for which isAttributable holds.
 func attributableRoutes(b *report.Band) iter.Seq2[*report.Cause, *report.Route] {
 	return func(yield func(*report.Cause, *report.Route) bool) {
-		for i := range b.Causes {
-			c := &b.Causes[i]
+		for c := range each(b.Causes) {
 			if !isAttributable(c) {
 				continue
 			}

@@ -48,8 +48,7 @@ func checkBiasedNames(in *Input) []Verdict {
 func kindPercentiles(groups []report.Group, kind report.Kind) (count, p50, p99, maxNS int64) {
 	var buckets [][2]int64
 	hasUnnamed := false
-	for i := range groups {
-		g := &groups[i]
+	for g := range each(groups) {
 		if g.Kind != kind {
 			continue
 		}

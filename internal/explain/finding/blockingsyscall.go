@@ -96,13 +96,12 @@ func (a *attribution) isHeldElsewhere(cand *candidate, top *causeRoute) bool {
 		return c.Cause == top.Cause.Cause && c.Site != nil && c.Site.LineKey() == top.Site.LineKey()
 	}
 	otherNS := int64(0)
-	for i := range a.in.Report.Groups {
-		group := &a.in.Report.Groups[i]
+	for group := range each(a.in.Report.Groups) {
 		if firstMatch(group.All().Causes, isWait) == nil {
 			continue
 		}
-		for k := range group.Tail().Causes {
-			if c := &group.Tail().Causes[k]; !isWait(c) {
+		for c := range each(group.Tail().Causes) {
+			if !isWait(c) {
 				otherNS += c.TotalNS
 			}
 		}

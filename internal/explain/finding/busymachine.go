@@ -101,22 +101,21 @@ func isOthersCPU(c *report.Cause) bool {
 // observedCPUWaits returns a verdict on each group whose requests waited for a CPU that another process had, as the kernel's
 // events show. The title names the process that slow requests waited for longest.
 func observedCPUWaits(in *Input, load *otherLoad) (out []Verdict) {
-	for i := range in.Report.Groups {
-		g := &in.Report.Groups[i]
+	for g := range each(in.Report.Groups) {
 		share, gain := gainWithout(g, isOthersCPU)
 		if gain.TotalNS == 0 {
 			continue
 		}
 		nsByProcess, largest := map[string]int64{}, ""
-		for k := range g.Tail().Causes {
-			if c := &g.Tail().Causes[k]; isOthersCPU(c) {
+		for c := range each(g.Tail().Causes) {
+			if isOthersCPU(c) {
 				if nsByProcess[c.Kind] += c.TotalNS; nsByProcess[c.Kind] > nsByProcess[largest] {
 					largest = c.Kind
 				}
 			}
 		}
-		for k := range g.All().Causes {
-			if c := &g.All().Causes[k]; largest == "" && isOthersCPU(c) {
+		for c := range each(g.All().Causes) {
+			if largest == "" && isOthersCPU(c) {
 				largest = c.Kind
 			}
 		}

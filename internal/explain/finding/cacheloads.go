@@ -14,8 +14,8 @@ import (
 // without a name count as answered.
 func (a *attribution) rewriteForCacheLoads(v *Verdict, cand *candidate, calls *queues.PeerCalls) bool {
 	top, all := &cand.routes[0], a.group.Count
-	for i := range a.in.Report.Groups {
-		if g := &a.in.Report.Groups[i]; g.ID != a.group.ID && !g.Named && g.Kind == a.group.Kind {
+	for g := range each(a.in.Report.Groups) {
+		if g.ID != a.group.ID && !g.Named && g.Kind == a.group.Kind {
 			all += g.Count
 		}
 	}

@@ -136,8 +136,8 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 func heaviestWork(group *report.Group, match func(*report.Cause) bool) (most *report.Cause) {
 	nsByFunc, heaviest := map[string]int64{}, map[string]*report.Cause{}
 	mostNS := int64(0)
-	for k := range group.All().Causes {
-		if c := &group.All().Causes[k]; c.Site != nil && match(c) {
+	for c := range each(group.All().Causes) {
+		if c.Site != nil && match(c) {
 			fn := c.Site.OwnLine().Func
 			if heaviest[fn] == nil {
 				heaviest[fn] = c
@@ -174,8 +174,7 @@ func mainCallee(group *report.Group, match func(*report.Cause) bool, caller stri
 // which causes are that work; nil if none has threshold.MajorShare (or its least share). Only causes that match count.
 func costlyLibrary(group *report.Group, match func(*report.Cause) bool) (costly *library, isCost func(*report.Cause) bool) {
 	band, mostNS := group.Tail(), int64(0)
-	for i := range libraries() {
-		l := &libraries()[i]
+	for l := range each(libraries()) {
 		if l.costAdvice == "" {
 			continue
 		}
@@ -183,8 +182,8 @@ func costlyLibrary(group *report.Group, match func(*report.Cause) bool) (costly 
 			return c.Site != nil && match(c) && hasFunction([]*report.Site{c.Site}, l.functions)
 		}
 		libraryNS, isCostly := int64(0), false
-		for k := range band.Causes {
-			if c := &band.Causes[k]; isWork(c) {
+		for c := range each(band.Causes) {
+			if isWork(c) {
 				libraryNS += c.TotalNS
 				isCostly = isCostly || l.costlyCalls == "" || hasFunction([]*report.Site{c.Site}, l.costlyCalls)
 			}
@@ -207,8 +206,7 @@ func (l *library) workTitle(site *report.Site) string {
 // removalOf returns changes that remove the computing of the causes of a group that match: by the package of a dependency and the
 // function of the service that called it.
 func removalOf(group *report.Group, match func(*report.Cause) bool) (changes []predict.Change) {
-	for i := range group.All().Causes {
-		c := &group.All().Causes[i]
+	for c := range each(group.All().Causes) {
 		if c.Site == nil || !match(c) {
 			continue
 		}
@@ -278,8 +276,7 @@ func measureExtra(group *report.Group, isOwn func(*report.Cause) bool) (result e
 		return extraComputing{}, false
 	}
 	sum := func(b *report.Band) (cpu, all int64) {
-		for i := range b.Causes {
-			c := &b.Causes[i]
+		for c := range each(b.Causes) {
 			all += c.TotalNS
 			if isOwn(c) {
 				cpu += c.TotalNS
@@ -300,8 +297,8 @@ func measureExtra(group *report.Group, isOwn func(*report.Cause) bool) (result e
 // sampledShare returns the time of CPU samples as a share of the time of a band's causes for which isOwn holds.
 func sampledShare(b *report.Band, isOwn func(*report.Cause) bool) float64 {
 	var cpu, samples int64
-	for i := range b.Causes {
-		if c := &b.Causes[i]; isOwn(c) {
+	for c := range each(b.Causes) {
+		if isOwn(c) {
 			cpu, samples = cpu+c.TotalNS, samples+int64(c.Samples)
 		}
 	}

@@ -47,8 +47,7 @@ func (a *attribution) connOpensOf(cand *candidate) connOpens {
 func (a *attribution) peerCallsOf(cand *candidate) iter.Seq2[*causeRoute, *queues.PeerCalls] {
 	return func(yield func(*causeRoute, *queues.PeerCalls) bool) {
 		countedCalls := map[*queues.PeerCalls]bool{}
-		for i := range cand.routes {
-			route := &cand.routes[i]
+		for route := range each(cand.routes) {
 			calls := a.peerCallsAt(route)
 			if calls == nil || countedCalls[calls] {
 				continue

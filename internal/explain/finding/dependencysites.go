@@ -13,8 +13,7 @@ import (
 // wait at several lines of a dependency, which is one fault.
 func siteRoutes(cand *candidate, top *causeRoute) []*causeRoute {
 	list, ns := []*causeRoute{top}, []int64{0}
-	for i := range cand.routes {
-		p := &cand.routes[i]
+	for p := range each(cand.routes) {
 		if p.Cause.Cause != top.Cause.Cause || p.Site == nil {
 			continue
 		}
@@ -78,8 +77,7 @@ func (a *attribution) withoutSite(route *causeRoute) []predict.Change {
 // that cause at its site.
 func (a *attribution) isOnlyLine(c *report.Cause) bool {
 	var lineNS, allNS int64
-	for i := range a.group.All().Causes {
-		o := &a.group.All().Causes[i]
+	for o := range each(a.group.All().Causes) {
 		if o.Cause != c.Cause || o.Site == nil || o.Site.LineKey() != c.Site.LineKey() {
 			continue
 		}

@@ -40,8 +40,8 @@ type explanation struct {
 // applies, and the share of their time that it explains.
 func explanations(in *Input, all []Verdict) (out []explanation) {
 	add := func(code report.RuleCode, e explanation) {
-		for i := range all {
-			if v := &all[i]; v.Code == code && !v.Fact && (e.explainer == nil || cmp.Or(-cmp.Compare(severityRank(v.Severity), severityRank(e.explainer.Severity)), cmp.Compare(v.Gain.TotalNS, e.explainer.Gain.TotalNS)) > 0) {
+		for v := range each(all) {
+			if v.Code == code && !v.Fact && (e.explainer == nil || cmp.Or(-cmp.Compare(severityRank(v.Severity), severityRank(e.explainer.Severity)), cmp.Compare(v.Gain.TotalNS, e.explainer.Gain.TotalNS)) > 0) {
 				e.explainer = v
 			}
 		}

@@ -307,8 +307,7 @@ func mergeReuses(in *Input, list []Verdict) (merged []Verdict) {
 // earlier ones of its group.
 func predictTogether(in *Input, all []Verdict) {
 	changes := map[string][]predict.Change{}
-	for i := range all {
-		v := &all[i]
+	for v := range each(all) {
 		if !v.Severity.IsMajor() || v.Predicted == nil {
 			continue
 		}
@@ -421,8 +420,7 @@ func (in *Input) discountRareHandler(v *Verdict) (negligible bool) {
 	if group == nil || !group.Named {
 		return false
 	}
-	for k := range in.Report.Groups {
-		other := &in.Report.Groups[k]
+	for other := range each(in.Report.Groups) {
 		if other.Named || other.Kind != group.Kind || other.Count < manyTimes*group.Count {
 			continue
 		}
@@ -439,8 +437,7 @@ func (in *Input) discountRareHandler(v *Verdict) (negligible bool) {
 
 // requestsOfKind returns how many requests of a kind wait for what a verdict is about, for how long on average, and how many there are.
 func (in *Input) requestsOfKind(kind report.Kind, v *Verdict) (waiting int, meanNS int64, all int) {
-	for i := range in.Report.Groups {
-		g := &in.Report.Groups[i]
+	for g := range each(in.Report.Groups) {
 		if g.Kind != kind {
 			continue
 		}

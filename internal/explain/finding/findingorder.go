@@ -75,13 +75,11 @@ func orderByLoss(all []Verdict) {
 // most bytes: less of that work also saves the collections, which cannot be said of a setting of the collector. The verdict on the
 // computing gets the higher severity of the two, and the other one becomes low, unless it saves more.
 func preferWork(all []Verdict) {
-	for i := range all {
-		work := &all[i]
+	for work := range each(all) {
 		if work.Code != report.RuleComputes || work.allocShare < threshold.HalfShare || work.Severity == report.SeverityInfo {
 			continue
 		}
-		for k := range all {
-			collector := &all[k]
+		for collector := range each(all) {
 			if !isGCRule(collector.Code) || collector.Code == report.RuleForcedGC || collector.Group != work.Group || collector.savesMoreThan(work) {
 				continue
 			}
@@ -107,13 +105,11 @@ func (v *Verdict) savesMoreThan(second *Verdict) bool {
 // about the requests of another group that queue for them, and adds to the first that one fix removes both. If the holders are
 // iterations of a loop, requests feel them only through that queue, so the holders' verdict becomes info.
 func linkHolderFindings(in *Input, all []Verdict) {
-	for i := range all {
-		v := &all[i]
+	for v := range each(all) {
 		if v.Code != report.RuleSleep && v.Code != report.RuleSlowPeer && v.Code != report.RuleBlockingSyscall || v.Site == nil {
 			continue
 		}
-		for k := range all {
-			queueVerdict := &all[k]
+		for queueVerdict := range each(all) {
 			if (queueVerdict.Code == report.RuleLockConvoy || queueVerdict.Code == report.RulePoolTooSmall) && queueVerdict.Group != v.Group && queueVerdict.Cause == v.Cause && queueVerdict.Site != nil && queueVerdict.Site.Key() == v.Site.Key() {
 				v.Evidence = append(v.Evidence, statementOf("evidence same-fault", "code", queueVerdict.Code))
 				if g := in.Report.Group(v.Group); g != nil && g.Kind == report.KindLoop && severityRank(queueVerdict.Severity) <= severityRank(v.Severity) {

@@ -15,8 +15,8 @@ func checkForcedGC(in *Input, group *report.Group) []Verdict {
 	mostlyForced := isMostlyForced(gc)
 	var site *report.Site
 	for i := range group.Bands {
-		for k := range group.Bands[i].Causes {
-			if c := &group.Bands[i].Causes[k]; site == nil && isForcedWait(c) {
+		for c := range each(group.Bands[i].Causes) {
+			if site == nil && isForcedWait(c) {
 				site = c.Site
 			}
 		}

@@ -56,8 +56,7 @@ func (a *attribution) findHerdLines() {
 	if a.in.Process == nil {
 		return // in tests of rules that need no more than requests
 	}
-	for i := range a.in.Process.Herds {
-		h := &a.in.Process.Herds[i]
+	for h := range each(a.in.Process.Herds) {
 		isPool := slices.ContainsFunc(a.in.SlotWaits, func(p queues.SlotWaits) bool {
 			return p.Wait == report.WaitCond && p.Site.LineKey() == h.Site.LineKey() && isSlotPool(&p)
 		})

@@ -28,8 +28,7 @@ const minDelayedPerRun = 1.3
 // request.
 func hubWaitsOf(in *Input, group *report.Group) []*hubWait {
 	var out []*hubWait
-	for i := range in.Hubs {
-		hub := &in.Hubs[i]
+	for hub := range each(in.Hubs) {
 		if hub.LateRuns < threshold.SmallSample || float64(hub.DelayedRequests) < minDelayedPerRun*float64(hub.LateRuns) || len(hub.Sites) == 0 || in.isRequestGoroutine(hub.Start) {
 			continue
 		}

@@ -169,8 +169,7 @@ func (in *Input) holdingGoroutine(wait *report.OpenWait) (site *report.Site, rea
 func (in *Input) holdingRequest(wait *report.OpenWait) (holder *report.OpenWait, aheadNS int64) {
 	for i := range in.Report.Groups {
 		waits := in.Report.Groups[i].Open.Waits
-		for k := range waits {
-			req := &waits[k]
+		for req := range each(waits) {
 			if req.Cause == report.CauseLock || req.Cause == report.CauseNetwork && req.Kind == "inbound" {
 				continue
 			}

@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/queues"
@@ -194,11 +195,19 @@ func (in *Input) serviceAt(c *report.Cause, via []report.Via) *queues.ServiceSta
 	return firstMatch(in.Services, func(t *queues.ServiceStats) bool { return report.CauseName(t.Cause) == c.Cause && t.Site.Matches(site) })
 }
 
+// each yields a pointer to each element.
+func each[T any](list []T) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for i := 0; i < len(list) && yield(&list[i]); i++ {
+		}
+	}
+}
+
 // firstMatch returns the first element that matches, nil if none does.
 func firstMatch[T any](list []T, match func(*T) bool) *T {
-	for i := range list {
-		if match(&list[i]) {
-			return &list[i]
+	for element := range each(list) {
+		if match(element) {
+			return element
 		}
 	}
 	return nil

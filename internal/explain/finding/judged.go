@@ -234,8 +234,7 @@ func judgedText(judged *report.Judged) string {
 	results := []string{textOf("phrase rules-found", "n", len(judged.Found)), textOf("phrase rules-clear", "n", len(judged.Clear))}
 	blind := 0
 	var blindTexts []string
-	for i := range judged.Blind {
-		b := &judged.Blind[i]
+	for b := range each(judged.Blind) {
 		blind += len(b.Codes)
 		var codes []string
 		for _, c := range b.Codes[:min(len(b.Codes), maxCodes)] {

@@ -222,8 +222,7 @@ func (p *causeRoute) sites() []*report.Site {
 func (c *candidate) sharingLibrary() *library {
 	var sharedNS, totalNS int64
 	var sharing *library
-	for i := range c.routes {
-		route := &c.routes[i]
+	for route := range each(c.routes) {
 		totalNS += route.routeNS
 		for k := range route.via {
 			if l := libraryOfFunc(route.via[k].Site); l != nil && l.shareAdvice != "" {

@@ -13,8 +13,8 @@ func checkLoadInProcess(in *Input) []Verdict {
 		return nil
 	}
 	servedRequests := in.Report.Input.Observer
-	for i := range in.Report.Groups {
-		if g := &in.Report.Groups[i]; g.Kind.Protocol() != "" {
+	for g := range each(in.Report.Groups) {
+		if g.Kind.Protocol() != "" {
 			servedRequests += g.Count
 		}
 	}
@@ -22,8 +22,8 @@ func checkLoadInProcess(in *Input) []Verdict {
 		return nil
 	}
 	clientCalls := int64(0)
-	for i := range in.Process.ClientCalls {
-		if a := &in.Process.ClientCalls[i]; in.WorksForServer == nil || !in.WorksForServer(a.Start) {
+	for a := range each(in.Process.ClientCalls) {
+		if in.WorksForServer == nil || !in.WorksForServer(a.Start) {
 			clientCalls += a.Count
 		}
 	}

@@ -52,8 +52,8 @@ func isInDependency(s, lock *report.Site) bool {
 // dependencyLock returns where a dependency takes the lock that a candidate is about, nil if the service's own code takes it.
 func dependencyLock(cand *candidate) *report.Site {
 	for i := range cand.routes {
-		for k := range cand.routes[i].via {
-			if v := &cand.routes[i].via[k]; waitKeyOf(v) == cand.wait && v.Site.Module != "" {
+		for v := range each(cand.routes[i].via) {
+			if waitKeyOf(v) == cand.wait && v.Site.Module != "" {
 				return v.Site
 			}
 		}
@@ -78,8 +78,7 @@ func splitByHolderWork(attr *attribution, cand *candidate) []*candidate {
 	sumNS, totalNS := map[causeSite]int64{}, int64(0)
 	var works []causeSite
 	lock := dependencyLock(cand)
-	for i := range cand.reportedRoutes() {
-		route := &cand.reportedRoutes()[i]
+	for route := range each(cand.reportedRoutes()) {
 		if _, ok := attr.contendedWait(route.via); !ok {
 			continue
 		}
@@ -139,8 +138,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	var queuedNS, totalNS, unseenNS int64
 	isListed := map[string]bool{}
 	var lockTexts []string
-	for i := range cand.reportedRoutes() {
-		route := &cand.reportedRoutes()[i]
+	for route := range each(cand.reportedRoutes()) {
 		totalNS += route.routeNS
 		wait, ok := attr.contendedWait(route.via)
 		if !ok {
@@ -433,8 +431,7 @@ func holderEvidence(attr *attribution, cand *candidate, totalNS int64) []report.
 	}
 	var sums []sum
 	index := map[causeSite]int{}
-	for i := range cand.reportedRoutes() {
-		route := &cand.reportedRoutes()[i]
+	for route := range each(cand.reportedRoutes()) {
 		if _, ok := attr.contendedWait(route.via); !ok {
 			continue
 		}

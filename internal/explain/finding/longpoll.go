@@ -110,11 +110,10 @@ func (a *attribution) findLongPolls() {
 // longestTimeout returns the longest wait at a line, in ns, that a time-out ended in one of the group's slowest requests. It
 // returns 0 unless each of the slowest requests spent nearly all of its time in one such wait.
 func longestTimeout(g *report.Group, site *report.Site) (limit int64) {
-	for i := range g.Slowest {
-		q := &g.Slowest[i]
+	for q := range each(g.Slowest) {
 		longest := int64(0)
-		for k := range q.Segments {
-			if s := &q.Segments[k]; s.Cause == report.CauseSleep && len(s.Via) == 0 && s.Site != nil && s.Site.LineKey() == site.LineKey() {
+		for s := range each(q.Segments) {
+			if s.Cause == report.CauseSleep && len(s.Via) == 0 && s.Site != nil && s.Site.LineKey() == site.LineKey() {
 				longest = max(longest, s.DurationNS)
 			}
 		}

@@ -11,8 +11,8 @@ import (
 func checkLongRuns(in *Input, wait *runQueueWait) []Verdict {
 	t := firstMatch(wait.occupants, func(t *occupant) bool { return ruleForOccupant(in, t) == report.RuleLongRuns })
 	var runs, ns, longest int64
-	for i := range in.Process.RunningTimes {
-		if r := &in.Process.RunningTimes[i]; r.Site != nil && r.Site.Func == t.site.Func {
+	for r := range each(in.Process.RunningTimes) {
+		if r.Site != nil && r.Site.Func == t.site.Func {
 			runs, ns, longest = runs+r.LongCount, ns+r.LongNS, max(longest, r.LongestNS)
 		}
 	}

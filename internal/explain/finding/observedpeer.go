@@ -30,8 +30,7 @@ func observedPeerOf(cand *candidate) (out observedPeer) {
 		}
 	}
 	out.states = names.MergePeerDetails(out.states)
-	for i := range out.states {
-		x := &out.states[i]
+	for x := range each(out.states) {
 		x.Share = min(1, float64(x.TotalNS)/float64(max(1, totalNS)))
 		out.divided += x.Share
 		switch x.State {
@@ -71,8 +70,8 @@ func (p *observedPeer) rewriteVerdict(v *Verdict, canCallLess bool) {
 		v.Fix = textOf("fix peer-and-less", "fix", v.Fix)
 	}
 	var evidence []report.Evidence
-	for i := range p.states {
-		if x := &p.states[i]; x.Share >= threshold.MinorShare {
+	for x := range each(p.states) {
+		if x.Share >= threshold.MinorShare {
 			evidence = append(evidence, evidenceOf("evidence peer-state", x.Share, "share", "peer", x.Process, "doing", names.PeerState(x)))
 		}
 	}

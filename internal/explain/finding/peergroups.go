@@ -51,14 +51,12 @@ func mergeCallers(in *Input, all []Verdict) []Verdict {
 	if !in.hasPeerGroups() {
 		return all
 	}
-	for i := range all {
-		v := &all[i]
+	for v := range each(all) {
 		if v.Group == "" || v.Site == nil {
 			continue
 		}
 		matches := in.routeMatcher(v)
-		for k := range in.Report.Groups {
-			group := &in.Report.Groups[k]
+		for group := range each(in.Report.Groups) {
 			if group.ID == v.Group || !in.dependsOn(group, v.Group) {
 				continue
 			}

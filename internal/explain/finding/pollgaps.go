@@ -12,8 +12,7 @@ import (
 func checkPollGaps(in *Input) []Verdict {
 	var worst *report.Group
 	worstShare := 0.0
-	for i := range in.Report.Groups {
-		g := &in.Report.Groups[i]
+	for g := range each(in.Report.Groups) {
 		share, _ := gainWithout(g, func(c *report.Cause) bool { return isPollGap(c) && !c.Observed })
 		if gap := g.PollGapNS.P50; gap != nil && !in.Report.Kernel.IsComplete() && g.LatencyNS.P50 != nil {
 			// A message that arrives during a gap waits before its request starts in the trace.

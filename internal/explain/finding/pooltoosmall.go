@@ -183,8 +183,8 @@ func (p *poolFacts) setSlotsInUse(ended, open int) {
 
 // openRequestsAt returns how many of the group's requests are in a wait when the trace ends.
 func (a *attribution) openRequestsAt(wait waitKey) (n int) {
-	for i := range a.group.Open.Waits {
-		if w := &a.group.Open.Waits[i]; w.Site != nil && w.Site.LineKey() == wait.site {
+	for w := range each(a.group.Open.Waits) {
+		if w.Site != nil && w.Site.LineKey() == wait.site {
 			n += w.Count
 		}
 	}
@@ -199,8 +199,7 @@ func isHeldInBackground(slots *queues.SlotWaits) bool {
 // queueTimes returns, for the pool of a candidate, the total time that requests queued, the total time at the same site without
 // a queue (the time for which they held a slot themselves), and the number of requests on the route with the most.
 func (a *attribution) queueTimes(cand *candidate) (queuedNS, ownNS int64, requests int) {
-	for i := range cand.routes {
-		p := &cand.routes[i]
+	for p := range each(cand.routes) {
 		if _, ok := a.contendedWait(p.via); ok {
 			queuedNS += p.routeNS
 		} else {
@@ -358,8 +357,7 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 	if isSizeUnknown && facts.holdersCompute {
 		return changes, ""
 	}
-	for i := range queue.Waits {
-		wait := &queue.Waits[i]
+	for wait := range each(queue.Waits) {
 		if a.in.AddPool != nil {
 			a.in.AddPool(facts.poolAt(wait.Site))
 		}
@@ -397,8 +395,7 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 func (a *attribution) withoutForeignWork(cand *candidate, top *causeRoute) []predict.Change {
 	changes := []predict.Change{predict.Remove(report.CauseCPU, predict.SiteText(top.nonStdSite(), report.CauseCPU))}
 	fast := a.group.Band(report.Band5090)
-	for i := range cand.routes {
-		r := &cand.routes[i]
+	for r := range each(cand.routes) {
 		if r.Cause.Cause != report.CauseCPU || r.SiteFrom != inferredSource || len(r.via) != len(top.via) || fast == nil || fast.Count == 0 {
 			continue
 		}
@@ -619,8 +616,7 @@ const inferredSource = "bracket"
 // is behind it.
 func (a *attribution) sameWorkShare(cand *candidate, p *causeRoute) float64 {
 	var matchingNS, allNS int64
-	for i := range cand.routes {
-		o := &cand.routes[i]
+	for o := range each(cand.routes) {
 		if _, ok := a.contendedWait(o.via); !ok {
 			continue
 		}

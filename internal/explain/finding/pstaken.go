@@ -63,8 +63,7 @@ const (
 // rewriteForManyRuns rewrites a verdict on occupants that only look whether something happened, or are many goroutines with little
 // work each. It returns false, and changes nothing, for other occupants.
 func (q *runQueueWait) rewriteForManyRuns(in *Input, v *Verdict) bool {
-	for i := range q.occupants {
-		t := &q.occupants[i]
+	for t := range each(q.occupants) {
 		runs, function, requests := t.runsIn(in.Process), words.FuncName(t.site.Func), max(1, int64(q.group.Count))
 		switch isMost := func(n int64) bool { return float64(n) >= threshold.MostShare*float64(runs.Count) }; {
 		case t.share < threshold.MajorShare:
@@ -83,8 +82,8 @@ func (q *runQueueWait) rewriteForManyRuns(in *Input, v *Verdict) bool {
 
 // runsIn returns the sum of the runs that ended in the occupant's function.
 func (t *occupant) runsIn(stats *process.Stats) (sum process.RunningTime) {
-	for i := range stats.RunningTimes {
-		if r := &stats.RunningTimes[i]; r.Site != nil && r.Site.Func == t.site.Func {
+	for r := range each(stats.RunningTimes) {
+		if r.Site != nil && r.Site.Func == t.site.Func {
 			sum.Add(r)
 		}
 	}
@@ -95,8 +94,8 @@ func (t *occupant) runsIn(stats *process.Stats) (sum process.RunningTime) {
 // them at the same instant.
 func (q *runQueueWait) isBurst(in *Input) bool {
 	ownShare := 0.0
-	for i := range q.occupants {
-		if t := &q.occupants[i]; t.servesRequests(in) {
+	for t := range each(q.occupants) {
+		if t.servesRequests(in) {
 			ownShare += t.share
 		}
 	}
@@ -107,8 +106,8 @@ func (q *runQueueWait) isBurst(in *Input) bool {
 // run is known only by the site where it ended, which is often not where it computes.
 func computeSite(g *report.Group) *report.Site {
 	site, maxSamples := g.Entry, 0
-	for i := range g.All().Causes {
-		if c := &g.All().Causes[i]; c.Cause == report.CauseCPU && c.Site != nil && c.Samples > maxSamples {
+	for c := range each(g.All().Causes) {
+		if c.Cause == report.CauseCPU && c.Site != nil && c.Samples > maxSamples {
 			site, maxSamples = c.Site, c.Samples
 		}
 	}

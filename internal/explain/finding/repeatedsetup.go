@@ -19,8 +19,7 @@ func checkRepeatedSetUp(in *Input, group *report.Group) []Verdict {
 	})
 	var call *report.Cause // the longest call of set-up; of its first use, if there is no other
 	samples, requests, changes := 0, 0, []predict.Change{}
-	for i := range group.All().Causes {
-		c := &group.All().Causes[i]
+	for c := range each(group.All().Causes) {
 		if !isSetUp(c) {
 			continue
 		}

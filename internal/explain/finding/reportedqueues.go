@@ -32,8 +32,7 @@ func (a *attribution) queuesOfGroup() (queues []*report.Queue) {
 		queues = append(queues, a.queueOf(cand, top))
 	}
 	for cause, route := range a.routes(a.group.All()) {
-		for i := range route.Via {
-			v := &route.Via[i]
+		for v := range each(route.Via) {
 			wait := waitKeyOf(v)
 			slots := a.in.slotWaitsAt(wait)
 			// A goroutine that works for a lock's holder serves other requests than those that wait for the lock, but it is no queue.

@@ -18,8 +18,8 @@ func checkRetransmissions(in *Input, g *report.Group) []Verdict {
 	}
 	var waits []*report.HostWait
 	requests := map[string]bool{}
-	for k := range host.Network.Requests {
-		if w := &host.Network.Requests[k]; w.Group == g.ID {
+	for w := range each(host.Network.Requests) {
+		if w.Group == g.ID {
 			waits = append(waits, w)
 			requests[w.Request] = true
 		}
@@ -95,8 +95,8 @@ func retransmitWaitShare(g *report.Group, host *report.Host) float64 {
 			}
 		}
 	}
-	for i := range host.Network.Requests {
-		if w := &host.Network.Requests[i]; w.Group == g.ID {
+	for w := range each(host.Network.Requests) {
+		if w.Group == g.ID {
 			// The retransmission happened up to an interval before the sample: half of one on average, a whole one as a bound.
 			lostNS += max(0, w.AgainNS-host.IntervalNS/2)
 			restNS += w.DurationNS - w.AgainNS + host.IntervalNS

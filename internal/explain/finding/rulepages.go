@@ -79,8 +79,7 @@ A finding that is known and does not matter is ignored with a reason: `+"`whylat
 			b.WriteByte('\n')
 		}
 	}
-	for i := range rules {
-		r := &rules[i]
+	for r := range each(rules) {
 		fmt.Fprintf(&b, "<a id=\"%s\"></a>\n\n## %s %s\n\n%s.\n\n%s\n", r.Anchor(), r.Code, r.Name, strings.ToUpper(r.Summary[:1])+r.Summary[1:], r.Markdown())
 	}
 	return strings.TrimRight(b.String(), "\n") + "\n"

@@ -100,8 +100,7 @@ func (q *runQueueWait) assignHerd(in *Input) {
 	if in.HerdOverlap == nil {
 		return
 	}
-	for i := range in.Process.Herds {
-		h := &in.Process.Herds[i]
+	for h := range each(in.Process.Herds) {
 		ranShare := 0.0
 		for k := range q.occupants {
 			if q.occupants[k].startFunc == h.Start {
@@ -126,8 +125,7 @@ func (q *runQueueWait) assignHerd(in *Input) {
 func occupantsOf(stats *process.Stats, g *report.Group) []occupant {
 	var out []occupant
 	total, recordingNS := 0.0, 0.0
-	for i := range g.All().Causes {
-		cause := &g.All().Causes[i]
+	for cause := range each(g.All().Causes) {
 		if cause.Cause != report.CauseSched {
 			continue
 		}
@@ -169,8 +167,8 @@ func occupantsOf(stats *process.Stats, g *report.Group) []occupant {
 func startOfRunsIn(c *process.Stats, fn string) (start string, longShare float64) {
 	nsByStart := map[string]int64{}
 	var all, longNS int64
-	for i := range c.RunningTimes {
-		if r := &c.RunningTimes[i]; r.Site != nil && r.Site.Func == fn {
+	for r := range each(c.RunningTimes) {
+		if r.Site != nil && r.Site.Func == fn {
 			nsByStart[r.Start] += r.NS
 			all += r.NS
 			longNS += min(r.LongNS, r.NS)
@@ -203,8 +201,8 @@ func ruleForOccupant(in *Input, t *occupant) report.RuleCode {
 func areLongRunsCPUWaits(in *Input, t *occupant) bool {
 	cpuShare := cpuShareOfRunning(in)
 	var runs, ns int64
-	for i := range in.Process.RunningTimes {
-		if r := &in.Process.RunningTimes[i]; r.Site != nil && r.Site.Func == t.site.Func {
+	for r := range each(in.Process.RunningTimes) {
+		if r.Site != nil && r.Site.Func == t.site.Func {
 			runs, ns = runs+r.LongCount, ns+r.LongNS
 		}
 	}
@@ -224,8 +222,7 @@ func psInUse(in *Input) float64 {
 // herdOf returns the herd that an occupant belongs to: the herd's wake-ups account for more than half of the running time of
 // goroutines with its start function. It returns nil if there is none.
 func herdOf(c *process.Stats, t *occupant) *process.Herd {
-	for i := range c.Herds {
-		h := &c.Herds[i]
+	for h := range each(c.Herds) {
 		if h.Start != t.startFunc && (h.Site == nil || h.Site.Func != t.site.Func) {
 			continue
 		}
@@ -274,13 +271,12 @@ func (q *runQueueWait) addWaitEvidence(v *Verdict) {
 // servesRequests reports whether an occupant works for requests of the report: its goroutines begin at a group's entry, or
 // requests of a group compute in its function for 5 % of their time.
 func (t *occupant) servesRequests(in *Input) bool {
-	for i := range in.Report.Groups {
-		g := &in.Report.Groups[i]
+	for g := range each(in.Report.Groups) {
 		if g.Entry != nil && g.Entry.Func == t.startFunc {
 			return true
 		}
-		for k := range g.All().Causes {
-			if c := &g.All().Causes[k]; c.Cause == report.CauseCPU && c.Share >= 0.05 && len(c.Via) == 0 && c.Site != nil && c.Site.Func == t.site.Func {
+		for c := range each(g.All().Causes) {
+			if c.Cause == report.CauseCPU && c.Share >= 0.05 && len(c.Via) == 0 && c.Site != nil && c.Site.Func == t.site.Func {
 				return true
 			}
 		}
@@ -303,8 +299,7 @@ func (q *runQueueWait) predictedChanges() []predict.Change {
 	}
 	sites := map[string]*siteWait{}
 	total, coveredNS := int64(0), int64(0)
-	for i := range q.group.All().Causes {
-		c := &q.group.All().Causes[i]
+	for c := range each(q.group.All().Causes) {
 		if !isSched(c) || c.Site == nil {
 			continue
 		}
@@ -334,8 +329,8 @@ func (q *runQueueWait) predictedChanges() []predict.Change {
 
 // topSite returns the site of the largest of those causes of a group that match and have one, nil without any.
 func topSite(g *report.Group, match func(*report.Cause) bool) *report.Site {
-	for i := range g.All().Causes { // by share
-		if c := &g.All().Causes[i]; match(c) && c.Site != nil {
+	for c := range each(g.All().Causes) { // by share
+		if match(c) && c.Site != nil {
 			return c.Site
 		}
 	}

@@ -108,8 +108,7 @@ func (in *Input) decideSeverity(v *Verdict) (severity report.Severity, decided *
 	if list == nil {
 		list = thresholds
 	}
-	for i := range list {
-		t := &list[i]
+	for t := range each(list) {
 		if v.MaxSeverity != "" && severityRank(t.Severity) < severityRank(v.MaxSeverity) {
 			continue
 		}
@@ -141,8 +140,7 @@ func (in *Input) decideSeverity(v *Verdict) (severity report.Severity, decided *
 // chargeLargestLoser turns a fact about the process into a finding about the group that loses most by it, if that group's loss
 // reaches a threshold. part returns the share of a cause's time, 0 to 1, that the fact takes.
 func (in *Input) chargeLargestLoser(v *Verdict, part func(*report.Cause) float64) {
-	for i := range in.Report.Groups {
-		g := &in.Report.Groups[i]
+	for g := range each(in.Report.Groups) {
 		share, gain := gainWithoutPart(g, part)
 		if gain.TotalNS > v.Gain.TotalNS && in.severity(&Verdict{Gain: gain}) != "" {
 			v.Gain, v.Fact, v.Group, v.Share = gain, false, g.ID, share
@@ -193,8 +191,7 @@ func gainWithoutPart(g *report.Group, part func(*report.Cause) float64) (share f
 		if b == nil {
 			return 0, 0
 		}
-		for i := range b.Causes {
-			c := &b.Causes[i]
+		for c := range each(b.Causes) {
 			if p := part(c); p > 0 {
 				share += p * c.Share
 				total += int64(p * float64(c.TotalNS))

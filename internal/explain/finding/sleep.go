@@ -288,8 +288,7 @@ func (a *attribution) rewriteForSharedLock(v *Verdict, top *causeRoute) {
 	v.Title, v.ChangeText = textOf("title shared-lock", "library", l.name, "site", top.ownLine()), textOf("phrase change-no-queue")
 	v.Fix = l.fix(l.lockAdvice)
 	var longest *report.Cause
-	for i := range a.group.All().Causes {
-		c := &a.group.All().Causes[i]
+	for c := range each(a.group.All().Causes) {
 		isHeld := func(u *queues.HolderLine) bool {
 			return u.WaitSite.OwnLine().LineKey() == top.ownLine().LineKey() && u.HolderSite.Matches(c.Site)
 		}
@@ -307,12 +306,10 @@ func (a *attribution) rewriteForSharedLock(v *Verdict, top *causeRoute) {
 // computingNear returns the line after begin, in the same function, at which requests compute longest, and the mean time there
 // of a slow request of that group; nil if that is less than a tenth of their time.
 func (in *Input) computingNear(begin *report.Site) (line *report.Site, eachNS int64) {
-	for i := range in.Report.Groups {
-		group := &in.Report.Groups[i]
+	for group := range each(in.Report.Groups) {
 		band := group.Tail()
 		sums := map[report.SiteKey]int64{}
-		for k := range band.Causes {
-			c := &band.Causes[k]
+		for c := range each(band.Causes) {
 			if c.Cause != report.CauseCPU || c.Site == nil {
 				continue
 			}

@@ -246,8 +246,7 @@ func (a *attribution) ownSubscriber(top *causeRoute) *MessageLoop {
 // both at the same time.
 func raiseSecondAnswers(all []Verdict) {
 	const leastShare, leastNS = 0.2, 1e6
-	for i := range all {
-		v := &all[i]
+	for v := range each(all) {
 		if !v.isOneAnswer || v.Severity.IsMajor() || v.Gain.All.Share < leastShare || v.Gain.All.NS < leastNS {
 			continue
 		}
@@ -387,8 +386,8 @@ func (in *Input) peerText(p *causeRoute) string {
 func (in *Input) withRoundTrips(peers []string) []string {
 	meanNS := func(peer string) (ns int64) {
 		n := int64(0)
-		for i := range in.Report.Host.Network.Sockets {
-			if s := &in.Report.Host.Network.Sockets[i]; s.Remote == peer && s.RTTNS > 0 {
+		for s := range each(in.Report.Host.Network.Sockets) {
+			if s.Remote == peer && s.RTTNS > 0 {
 				ns, n = ns+s.RTTNS, n+1
 			}
 		}
@@ -842,8 +841,7 @@ func (c *candidate) readDelay(band *report.Band) Loss {
 		return Loss{}
 	}
 	share, ns := 0.0, int64(0)
-	for i := range band.Causes {
-		delayed := &band.Causes[i]
+	for delayed := range each(band.Causes) {
 		if !isSched(delayed) || delayed.Site == nil || !slices.ContainsFunc(c.routes, func(p causeRoute) bool { return len(p.via) > 0 && p.Site.Matches(delayed.Site) }) {
 			continue
 		}
@@ -898,8 +896,8 @@ func (a *attribution) peerGain(cand *candidate) (gain Gain, evidence []report.Ev
 
 // usualNS returns the mean time for which requests of the candidate's group wait, if at least half of them do; else 0.
 func (c *candidate) usualNS(g *report.Group) (ns int64) {
-	for i := range c.routes {
-		if p := &c.routes[i]; p.Requests > 0 && float64(p.Requests) >= threshold.HalfShare*float64(g.Count) {
+	for p := range each(c.routes) {
+		if p.Requests > 0 && float64(p.Requests) >= threshold.HalfShare*float64(g.Count) {
 			ns = max(ns, p.TotalNS/int64(p.Requests))
 		}
 	}

@@ -13,8 +13,7 @@ func checkOneSlowPeriod(_ *Input, g *report.Group) []Verdict {
 	}
 	var all, slow, worstCount int64
 	var worst *report.Block
-	for i := range g.Blocks {
-		b := &g.Blocks[i]
+	for b := range each(g.Blocks) {
 		n := int64(0)
 		for k, h := range b.Histogram {
 			// The first bucket starts at 0. A bucket is slow if its lower bound is.

@@ -46,8 +46,8 @@ func checkStopped(in *Input) []Verdict {
 	}
 	// Requests arrive at any time of a stop, so each loses half of it on average.
 	lostNS, spentNS := int64(stops.After)*meanNS/2+int64(stops.During)*meanNS, int64(0)
-	for i := range in.Report.Groups {
-		if g := &in.Report.Groups[i]; g.Role == report.RoleRequests {
+	for g := range each(in.Report.Groups) {
+		if g.Role == report.RoleRequests {
 			spentNS += g.TotalNS
 		}
 	}

@@ -14,8 +14,7 @@ import (
 func checkStoppedWorld(in *Input, g *report.Group) (out []Verdict) {
 	isReported := map[string]bool{}
 	for b := range g.Bands {
-		for i := range g.Bands[b].Causes {
-			c := &g.Bands[b].Causes[i]
+		for c := range each(g.Bands[b].Causes) {
 			if c.Cause != report.CauseSTW || isReported[c.Kind] || isGCStop(c.Kind) && in.isGCFrequentOrForced() {
 				continue
 			}
@@ -32,8 +31,7 @@ func worldStopVerdict(in *Input, g *report.Group, kind string) Verdict {
 	share, gain := gainWithout(g, func(c *report.Cause) bool { return c.Cause == report.CauseSTW && c.Kind == kind })
 	var sum process.Stop
 	var top *process.Stop
-	for i := range in.Process.Stops {
-		s := &in.Process.Stops[i]
+	for s := range each(in.Process.Stops) {
 		if s.Kind != kind {
 			continue
 		}
@@ -100,8 +98,8 @@ func (in *Input) addStoppedArrivals(v *Verdict, stops int, stoppedNS int64) {
 		return
 	}
 	requests, spentNS := 0, int64(0)
-	for i := range in.Report.Groups {
-		if g := &in.Report.Groups[i]; g.Role == report.RoleRequests {
+	for g := range each(in.Report.Groups) {
+		if g.Role == report.RoleRequests {
 			requests, spentNS = requests+g.Count, spentNS+g.TotalNS
 		}
 	}

@@ -32,8 +32,7 @@ func checkThrottled(in *Input) []Verdict {
 	}
 	var out []Verdict
 	v := Verdict{Finding: report.Finding{Cause: report.CauseThrottle, Confidence: t.Confidence, Fix: throttleFix(in)}}
-	for i := range in.Report.Groups {
-		g := &in.Report.Groups[i]
+	for g := range each(in.Report.Groups) {
 		share, gain := gainWithout(g, isThrottle)
 		if gain.TotalNS == 0 {
 			continue

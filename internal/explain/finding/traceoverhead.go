@@ -38,13 +38,11 @@ func checkTraceOverhead(in *Input) []Verdict {
 // by tracing.
 func runnableShare(r *report.Report) float64 {
 	var allNS, runNS int64
-	for i := range r.Groups {
-		g := &r.Groups[i]
+	for g := range each(r.Groups) {
 		if g.Role != report.RoleRequests {
 			continue
 		}
-		for k := range g.All().Causes {
-			c := &g.All().Causes[k]
+		for c := range each(g.All().Causes) {
 			allNS += c.TotalNS
 			switch c.Cause {
 			case report.CauseCPU, report.CauseSched, report.CauseSchedWake, report.CauseSchedPoll, report.CauseGCAssist:
