@@ -16,62 +16,65 @@ import (
 
 // rewriteForConnChecks rewrites a verdict on calls of which a major part only checks a connection that other calls then use. It returns
 // false, and changes nothing, for others.
-func (a *attribution) rewriteForConnChecks(v *Verdict, cand *candidate) bool {
+func (w *peerWait) rewriteForConnChecks(v *Verdict) bool {
+	if !w.isUnknownPeer || w.group.Peer != nil {
+		return false
+	}
 	var checkNS, totalNS, requests int64
 	asker := v.Site
-	for _, calls := range a.peerCallsOf(cand) {
+	for _, calls := range w.peerCallsOf(w.cand) {
 		checkNS, totalNS, requests = checkNS+calls.CheckNS, totalNS+calls.TotalNS, max(requests, calls.Checks)
 		if isOwnCode(calls.CheckSite) {
 			asker = calls.CheckSite
 		}
 	}
 	share := float64(checkNS) / float64(max(1, totalNS))
-	if share < threshold.MajorShare || !a.concernsMost(int(requests)) {
+	if share < threshold.MajorShare || !w.concernsMost(int(requests)) {
 		return false
 	}
 	v.Title, v.InService = textOf("title connection-checks", "site", v.Site), true
 	v.Fix = textOf("fix connection-checks", "asker", asker.OwnLine())
 	v.prependEvidence(evidenceOf("evidence connection-checks", share, "share"))
-	v.Gain, v.Share = cand.gain.scaled(share), v.Share*share
+	v.Gain, v.Share = w.cand.gain.scaled(share), v.Share*share
 	v.scaleTo(1 - share)
-	a.predictAs(v, "phrase change-unchecked")
+	w.predictAs(v, "phrase change-unchecked")
 	return true
 }
 
 // rewriteForPeerSetUp rewrites a verdict on calls of a constructor (see knowledge.Constructor) in most requests: the service can keep the
 // new object, with the answers that it asks for at its first use. It returns false, and changes nothing, for others. Of several lines, the
 // first has the verdict, and that of the others becomes empty.
-func (a *attribution) rewriteForPeerSetUp(v *Verdict, cand *candidate) bool {
-	pkg := setUpPackage(cand)
-	if pkg == "" || a.group.Kind == report.KindRun {
+func (w *peerWait) rewriteForPeerSetUp(v *Verdict) bool {
+	pkg := setUpPackage(w.cand)
+	if pkg == "" || w.group.Kind == report.KindRun || !w.isUnknownPeer || w.group.Peer != nil {
 		return false
 	}
 	var first *candidate
 	constructor, changes, keys := "", []predict.Change{}, []candidateKey(nil)
-	for _, part := range a.candidates {
-		if part.code != report.RuleSlowPeer || setUpPackage(part) != pkg || !a.concernsMost(part.routes[0].Requests) {
+	for _, part := range w.candidates {
+		if part.code != report.RuleSlowPeer || setUpPackage(part) != pkg || !w.concernsMost(part.routes[0].Requests) {
 			continue
 		}
 		if name := constructorOf(&part.routes[0]); name != "" && first == nil {
 			first, constructor = part, words.FuncName(name)
 		}
-		keys, changes = append(keys, part.candidateKey), append(changes, a.withoutSite(&part.routes[0])...)
+		keys, changes = append(keys, part.candidateKey), append(changes, w.withoutSite(&part.routes[0])...)
 	}
-	if first == nil || !slices.Contains(keys, cand.candidateKey) {
+	if first == nil || !slices.Contains(keys, w.cand.candidateKey) {
 		return false
 	}
-	if cand != first {
+	if w.cand != first {
 		*v = Verdict{}
 		return true
 	}
 	v.Title, v.InService = textOf("title peer-set-up", "constructor", constructor, "site", v.Site.OwnLine()), true
 	v.Fix = textOf("fix peer-set-up", "constructor", constructor, "site", v.Site.OwnLine())
-	v.Share, v.Gain = gainWithoutRoutes(a.group, func(c *report.Cause, via []report.Via) bool {
-		return slices.Contains(keys, a.candidateKeyOf(c, via))
+	v.Share, v.Gain = gainWithoutRoutes(w.group, func(c *report.Cause, via []report.Via) bool {
+		return slices.Contains(keys, w.candidateKeyOf(c, via))
 	})
-	v.prependEvidence(evidenceOf("evidence peer-set-up", float64(v.Gain.TotalNS)/float64(max(1, a.group.Count)), "ns"))
+	v.prependEvidence(evidenceOf("evidence peer-set-up", float64(v.Gain.TotalNS)/float64(max(1, w.group.Count)), "ns"))
 	v.Changes = changes
-	a.predictAs(v, "phrase change-kept-object")
+	w.predictAs(v, "phrase change-kept-object")
 	return true
 }
 
@@ -105,20 +108,20 @@ func constructorOf(p *causeRoute) string {
 // rewriteForHedges rewrites a verdict on calls that a major part of the requests makes again while the first one is under way: the delay
 // is shorter than many answers take. It returns false, and changes nothing, for others. How long answers take without these calls is
 // unknown, so nothing is predicted.
-func (a *attribution) rewriteForHedges(v *Verdict, cand *candidate, calls *queues.PeerCalls) bool {
-	hedges := &calls.Hedges
-	share := float64(hedges.Requests) / float64(max(1, calls.Requests))
-	if hedges.Requests < threshold.MedianSample || share < threshold.MajorShare {
+func (w *peerWait) rewriteForHedges(v *Verdict) bool {
+	hedges := &w.calls.Hedges
+	share := float64(hedges.Requests) / float64(max(1, w.calls.Requests))
+	if hedges.Requests < threshold.MedianSample || share < threshold.MajorShare || !w.isAnswer || w.maybeClient {
 		return false
 	}
 	delay, answer := words.Brief(hedges.DelayNS/hedges.Requests), words.Brief(hedges.AnswerNS/hedges.Requests)
-	if line := hedges.Pause.OwnLine(); line.Matches(cand.heaviestRoute(report.CauseNetwork).Site.OwnLine()) {
+	if line := hedges.Pause.OwnLine(); line.Matches(w.top.Site.OwnLine()) {
 		v.Site = line // the other one is in a library that passes calls on
 	}
 	v.Title = textOf("title hedges", "share", words.Percent(share), "delay", delay, "answer", answer, "site", v.Site)
-	v.Fix, v.InService = textOf("fix hedges", "delay", delay), true
+	v.Fix, v.InService, v.isAnswerTime = textOf("fix hedges", "delay", delay), true, true
 	v.prependEvidence(evidenceOf("evidence hedges", 1+float64(hedges.Calls)/float64(hedges.Requests), "count"))
-	v.Gain, v.Changes, v.Predicted, v.ChangeText = cand.gain, []predict.Change{}, nil, ""
+	v.Gain, v.Changes, v.Predicted, v.ChangeText = w.cand.gain, []predict.Change{}, nil, ""
 	if v.MaxSeverity = report.SeverityLow; share >= threshold.HalfShare {
 		v.MaxSeverity = report.SeverityMedium // a part of the time is that of the answers themselves
 	}

@@ -77,11 +77,22 @@ func (a *attribution) concernsMost(requests int) bool {
 	return requests >= threshold.MedianSample && float64(requests) >= threshold.HalfShare*float64(a.group.Count)
 }
 
-// narrowToConnOpens turns a verdict on a wait into one on the part of the wait that opens connections, which reuse would save.
-// awaited says for the title what is awaited. If most requests open a connection (concernsMost), the part counts in full and the
-// verdict holds on a busy machine too. Otherwise the severity by the time of all requests is at most low; that by slow requests
-// has no such limit.
-func (a *attribution) narrowToConnOpens(v *Verdict, cand *candidate, opens *connOpens, awaited string) (holdsWhenBusy bool) {
+// rewriteForConnOpens turns a verdict on a wait into one on the part of the wait that opens connections, which reuse would save. If most
+// requests open a connection (concernsMost), the part counts in full and the verdict holds on a busy machine too. Otherwise the severity by
+// the time of all requests is at most low; that by slow requests has no such limit. It returns false if that part is small.
+func (w *peerWait) rewriteForConnOpens(v *Verdict) bool {
+	opens := &w.opens
+	if w.group.Peer != nil || w.maybeClient || opens.share < threshold.MajorShare || !w.isAnswer && opens.share >= threshold.NearlyAllShare {
+		return false
+	}
+	awaited := textOf("phrase awaited-at", "awaited", answerText(w.top), "site", v.Site)
+	if w.isParallel {
+		awaited = w.describeLastAnswer(v)
+		// http.DefaultMaxIdleConnsPerHost is 2.
+		if n := (w.calls.FanOut + w.calls.Requests - 1) / w.calls.Requests; n > 2 && opens.advice != "" && opens.advice == stdPool(httpSlotFunc).reuseAdvice {
+			opens.advice = textOf("phrase keep-parallel-connections", "n", n)
+		}
+	}
 	v.Title = textOf("title open-connections", "share", words.Percent(opens.share), "awaited", awaited)
 	v.prependEvidence(
 		evidenceOf("evidence connection-openings", opens.share, "share"),
@@ -92,20 +103,20 @@ func (a *attribution) narrowToConnOpens(v *Verdict, cand *candidate, opens *conn
 	}
 	v.Fix, v.Changes = fix, opens.changes
 	v.Share *= opens.share
-	if !a.concernsMost(int(opens.requests)) {
-		v.MaxSeverityByAll = report.SeverityLow
-		return false
+	if !w.concernsMost(int(opens.requests)) {
+		v.MaxSeverityByAll, v.isAnswerTime = report.SeverityLow, true
+		return true
 	}
-	v.Gain, v.MaxSeverity = cand.gain.scaled(opens.share), ""
-	a.predictAs(v, "phrase kept-connections")
+	v.Gain, v.MaxSeverity = w.cand.gain.scaled(opens.share), ""
+	w.predictAs(v, "phrase kept-connections")
 	return true
 }
 
 // rewriteForConnPerRequest rewrites a verdict of a group whose requests mostly open one connection each on goroutines of a
 // library, and which spends threshold.MajorShare of its time on that. It returns false, and changes nothing, for other groups.
-func (a *attribution) rewriteForConnPerRequest(v *Verdict) bool {
-	opens := a.in.ConnOpens[a.group.ID]
-	if opens.Site == nil || !a.concernsMost(int(opens.Count)) {
+func (w *peerWait) rewriteForConnPerRequest(v *Verdict) bool {
+	opens := w.in.ConnOpens[w.group.ID]
+	if w.group.Peer != nil || w.maybeClient || w.opens.requests == 0 || opens.Site == nil || !w.concernsMost(int(opens.Count)) {
 		return false
 	}
 	share, meanNS := float64(opens.NS)/float64(opens.TotalNS), opens.NS/opens.Requests
@@ -119,8 +130,8 @@ func (a *attribution) rewriteForConnPerRequest(v *Verdict) bool {
 	v.prependEvidence(
 		evidenceOf("evidence connection-time", meanNS, "ns"),
 		evidenceOf("evidence connection-openers", opens.Count, "count"))
-	v.Gain = Gain{All: Loss{Share: share, NS: meanNS}, TotalNS: int64(share * float64(a.group.TotalNS))}
+	v.Gain = Gain{All: Loss{Share: share, NS: meanNS}, TotalNS: int64(share * float64(w.group.TotalNS))}
 	v.Changes = []predict.Change{predict.Reuse(opens.Wait.OwnLine().Func)} // other lines of that function create the connection and close it
-	a.predictAs(v, "phrase kept-connections")
+	w.predictAs(v, "phrase kept-connections")
 	return true
 }

@@ -201,6 +201,9 @@ type Verdict struct {
 	// isOneAnswer says that requests wait for one answer of an unknown peer, of which only the time is known; isSequence that they
 	// wait for several, one after the other.
 	isOneAnswer, isSequence bool
+	// isAnswerTime says that the verdict is about how long answers take, which depends on other processes of the machine; the number of calls
+	// and of missing answers does not.
+	isAnswerTime bool
 	// isBestCase says that the prediction is for an answer that takes no time: none does, and how little it could take is unknown.
 	isBestCase bool
 	// allocShare is the share of the allocated bytes that the work of a verdict allocates; 0 if the verdict contains no collections.

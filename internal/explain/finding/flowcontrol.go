@@ -59,28 +59,28 @@ func (a *attribution) rewriteForHeldFirst(v *Verdict, top *causeRoute, texts *he
 
 // rewriteForHeldCalls rewrites a verdict on answers to calls whose bodies wait for the window of their connection, which another stream uses up.
 // It returns false if they do not.
-func (a *attribution) rewriteForHeldCalls(v *Verdict, cand *candidate, calls *queues.PeerCalls) bool {
-	held := &calls.Held
+func (w *peerWait) rewriteForHeldCalls(v *Verdict) bool {
+	held := &w.calls.Held
 	if held.With == nil {
 		return false
 	}
 	v.Title, v.Fix, v.InService = textOf("title flow-control-behind", "site", v.Site, "with", held.With), textOf("fix flow-control-behind", "with", held.With), true
 	v.prependEvidence(evidenceOf("evidence held-calls", held.Share, "share", "with", held.With), evidenceOf("evidence held-calls-time", held.HeldNS, "ns"))
 	v.doubt(0.85, textOf("phrase doubt-held-calls"))
-	v.Gain = cand.gain.beyond(held.FreeNS)
+	v.Gain = w.cand.gain.beyond(held.FreeNS)
 	v.shortenTo(time.Duration(held.FreeNS).Round(10*time.Microsecond), textOf("phrase change-no-flow-control"))
 	return true
 }
 
 // rewriteForWindowRounds rewrites a verdict on answers of which the window of HTTP/2 lets through a part in each round trip. The prediction is
 // one round trip for each answer, which a wait for the header may contain. It returns false if they do not come like that, or no connection has so long a round trip.
-func (a *attribution) rewriteForWindowRounds(v *Verdict, cand *candidate, top *causeRoute, calls *queues.PeerCalls) bool {
-	rounds := &calls.WindowRounds
+func (w *peerWait) rewriteForWindowRounds(v *Verdict) bool {
+	rounds := &w.calls.WindowRounds
 	if rounds.PerCall < threshold.HalfShare {
 		return false
 	}
-	tripNS, isKnown := a.in.longestRoundTrip()
-	n, remainingShare := float64(cand.gain.All.NS)/float64(rounds.RoundNS)*float64(calls.Requests)/float64(calls.Calls), 0.0
+	tripNS, isKnown := w.in.longestRoundTrip()
+	n, remainingShare := float64(w.cand.gain.All.NS)/float64(rounds.RoundNS)*float64(w.calls.Requests)/float64(w.calls.Calls), 0.0
 	if rounds.OwnHeader {
 		n++
 	} else {
@@ -90,14 +90,14 @@ func (a *attribution) rewriteForWindowRounds(v *Verdict, cand *candidate, top *c
 		return false
 	}
 	v.Title, v.Fix, v.InService = textOf("title window-rounds", "n", words.Figure(math.Round(n)), "time", words.Brief(rounds.RoundNS), "site", v.Site), textOf("fix window-rounds"), true
-	if l := libraryOfRoute(top); l != nil && l.windowAdvice != "" {
+	if l := libraryOfRoute(w.top); l != nil && l.windowAdvice != "" {
 		v.Fix = l.fix(l.windowAdvice)
 	}
 	v.prependEvidence(evidenceOf("evidence window-rounds", rounds.PerCall, "count"), evidenceOf("evidence window-round-trip", rounds.RoundNS, "ns"))
 	if !isKnown {
 		v.doubt(0.65, textOf("phrase doubt-window-rounds"))
 	}
-	v.Gain = cand.gain.scaled(1 - remainingShare)
+	v.Gain = w.cand.gain.scaled(1 - remainingShare)
 	v.Share = v.Gain.All.Share
 	v.scaleTo(remainingShare)
 	v.ChangeText = textOf("phrase change-one-round")

@@ -51,9 +51,13 @@ var peerFixes = map[report.PeerStateName]textKey{
 	report.PeerOnTheWay: "fix peer-way", report.PeerArrived: "fix peer-arrived",
 }
 
-// rewriteVerdict rewrites a verdict on waits of which it is known what the peer did: its title, its fix and the first of its
-// evidence. canCallLess adds to the fix that fewer calls help as well. There must be states.
-func (p *observedPeer) rewriteVerdict(v *Verdict, canCallLess bool) {
+// rewriteForObservedPeer rewrites a verdict on waits of which it is known what the peer did: its title, its fix and the first of its
+// evidence. It returns false, and changes nothing, for others.
+func (w *peerWait) rewriteForObservedPeer(v *Verdict) bool {
+	p := observedPeerOf(w.cand)
+	if !p.isKnown() {
+		return false
+	}
 	first := &p.states[0]
 	v.Title = textOf("title slow-peer", "awaited", textOf("phrase awaited-at", "awaited", names.PeerDoing(p.states[:1]), "site", v.Site))
 	key, ok := peerFixes[first.State]
@@ -66,7 +70,7 @@ func (p *observedPeer) rewriteVerdict(v *Verdict, canCallLess bool) {
 		key = "fix peer-without-cpu-any"
 	}
 	v.Fix = textOf(key, "peer", first.Process, "detail", first.Detail, "doing", names.PeerState(first))
-	if canCallLess {
+	if !w.callsOnce {
 		v.Fix = textOf("fix peer-and-less", "fix", v.Fix)
 	}
 	var evidence []report.Evidence
@@ -76,4 +80,9 @@ func (p *observedPeer) rewriteVerdict(v *Verdict, canCallLess bool) {
 		}
 	}
 	v.prependEvidence(evidence...)
+	v.Confidence = max(v.Confidence, 0.95)
+	if p.waiting < threshold.HalfShare {
+		v.MaxSeverityByAll = report.SeverityLow // it works on the answer: no evidence that it can be faster
+	}
+	return true
 }

@@ -24,7 +24,8 @@ func TestObservedPeer(t *testing.T) {
 	} {
 		state.Process, state.TotalNS, state.Share = who, 90, 0.9
 		v := Verdict{}
-		(&observedPeer{states: []report.PeerState{state}}).rewriteVerdict(&v, false)
+		answered := causeRoute{Cause: &report.Cause{TotalNS: 100, PeerStates: []report.PeerState{state}}}
+		(&peerWait{cand: &candidate{routes: []causeRoute{answered}}, callsOnce: true}).rewriteForObservedPeer(&v)
 		check.True(t, strings.Contains(v.Fix, want) && strings.Contains(v.Title, "python3 (pid 7; 90%") && len(v.Evidence) == 1, "%+v: %q, %q", state, v.Title, v.Fix)
 	}
 }

@@ -2,7 +2,6 @@ package finding
 
 import (
 	"github.com/whylate/whylate/internal/explain/predict"
-	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -10,29 +9,29 @@ import (
 
 // rewriteForRepeats rewrites a verdict on calls that some requests make again after a pause, and most make once: the first one does not
 // suffice. It returns false, and changes nothing, for others. The change is one call in each request, without the pauses.
-func (a *attribution) rewriteForRepeats(v *Verdict, cand *candidate, calls *queues.PeerCalls) bool {
-	if calls.RepeatRequests < threshold.SmallSample || float64(calls.RepeatRequests) > threshold.HalfShare*float64(calls.Requests) ||
-		float64(calls.Repeats) < threshold.MostShare*float64(calls.Calls-calls.Requests) ||
-		float64(calls.RepeatNS) < threshold.NoticeableShare*float64(calls.TotalNS) || !isOwnCode(calls.Pause) {
+func (w *peerWait) rewriteForRepeats(v *Verdict) bool {
+	if w.calls.RepeatRequests < threshold.SmallSample || float64(w.calls.RepeatRequests) > threshold.HalfShare*float64(w.calls.Requests) ||
+		float64(w.calls.Repeats) < threshold.MostShare*float64(w.calls.Calls-w.calls.Requests) ||
+		float64(w.calls.RepeatNS) < threshold.NoticeableShare*float64(w.calls.TotalNS) || !isOwnCode(w.calls.Pause) || !w.isAnswer || w.maybeClient {
 		return false
 	}
-	callCount := 1 + float64(calls.Repeats)/float64(calls.RepeatRequests)
-	share := words.Percent(float64(calls.RepeatRequests) / float64(calls.Requests))
+	callCount := 1 + float64(w.calls.Repeats)/float64(w.calls.RepeatRequests)
+	share := words.Percent(float64(w.calls.RepeatRequests) / float64(w.calls.Requests))
 	v.Title = textOf("title repeated-call", "share", share, "n", words.Figure(callCount), "site", v.Site)
-	v.Fix = textOf("fix repeated-call", "pause", calls.Pause)
-	if calls.Transaction != nil {
-		v.Fix = textOf("fix call-in-transaction", "begin", calls.Transaction, "pause", calls.Pause)
+	v.Fix = textOf("fix repeated-call", "pause", w.calls.Pause)
+	if w.calls.Transaction != nil {
+		v.Fix = textOf("fix call-in-transaction", "begin", w.calls.Transaction, "pause", w.calls.Pause)
 	}
 	v.prependEvidence(
 		evidenceOf("evidence repeated-calls", callCount, "count"),
-		evidenceOf("evidence repeating-requests", calls.RepeatRequests, "count", "n", calls.Requests))
-	v.Gain = cand.gain.scaled(float64(calls.RepeatNS) / float64(calls.TotalNS))
-	v.Gain.Slow = cand.gain.Slow.scaled(1 - 1/callCount)
+		evidenceOf("evidence repeating-requests", w.calls.RepeatRequests, "count", "n", w.calls.Requests))
+	v.Gain = w.cand.gain.scaled(float64(w.calls.RepeatNS) / float64(w.calls.TotalNS))
+	v.Gain.Slow = w.cand.gain.Slow.scaled(1 - 1/callCount)
 	v.MaxSeverity = report.SeverityMedium // it may wait until something is done
 	v.Changes = []predict.Change{
-		predict.Calls(predict.SiteText(cand.routes[0].Site, report.CauseNetwork), 1),
-		predict.Remove(report.CauseSleep, predict.SiteText(calls.Pause, report.CauseSleep)),
+		predict.Calls(predict.SiteText(w.cand.routes[0].Site, report.CauseNetwork), 1),
+		predict.Remove(report.CauseSleep, predict.SiteText(w.calls.Pause, report.CauseSleep)),
 	}
-	a.predictAs(v, "phrase change-one-call")
+	w.predictAs(v, "phrase change-one-call")
 	return true
 }

@@ -28,7 +28,7 @@ func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 	if cand.causeSite.cause == flowCause {
 		return flowVerdict(attr, cand)
 	}
-	v, holdsWhenBusy := peerVerdict(attr, cand)
+	v := peerVerdict(attr, cand)
 	if v.Title == "" {
 		return v
 	}
@@ -36,7 +36,7 @@ func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 		v.addEvidence(evidenceOf("evidence outlier-moments", n, "count"))
 	}
 	v.addEvidence(networkEvidence(attr.in.Report.Host)...)
-	if n, hasOtherLoad := measureOtherLoad(attr.in); hasOtherLoad && !holdsWhenBusy {
+	if n, hasOtherLoad := measureOtherLoad(attr.in); hasOtherLoad && v.isAnswerTime {
 		if v.Confidence >= threshold.HalfShare { // else its own doubt is the larger one
 			v.Doubt, v.DoubtedBy = textOf("phrase doubt-machine", "share", words.Percent(n.waitShare)), report.RuleBusyMachine
 		}
@@ -49,176 +49,166 @@ func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 	return v
 }
 
-// peerVerdict returns the verdict on a candidate that waits for a peer, and whether it holds on a busy machine as well: the
-// number of calls and missing answers do not depend on the machine, the time of an answer does. What requests wait for (an
-// answer, a name server, an opening, a handshake) decides title and fix; the final switch selects among advice about the calls:
-// missing answers, delayed acknowledgements, openings, sequences, parallel calls. The verdict is empty if the report of another
-// service has the finding.
-func peerVerdict(attr *attribution, cand *candidate) (result Verdict, holdsWhenBusy bool) {
+// A peerWait is a candidate that waits for a peer, with the facts that decide what its verdict says.
+type peerWait struct {
+	*attribution
+	cand    *candidate
+	top     *causeRoute       // its heaviest route
+	calls   *queues.PeerCalls // made there; zero if that is not known
+	opens   connOpens
+	sharing *library // by which requests wait for calls that others began; nil if they do not
+	// What the requests wait for, how to avoid that, and the text of the prediction that the service keeps it; "" if it cannot.
+	awaited, fix string
+	kept         textKey
+
+	// Each request makes one call, several at the same time, or several one after the other. isUnanswered: most wait in vain.
+	callsOnce, isParallel, isSequential, isUnanswered bool
+	// isAnswer: it is no opening, handshake, nor name server. maybeClient: perhaps it is the client's. isUnknownPeer: it is not known whose.
+	isAnswer, maybeClient, isUnknownPeer bool
+}
+
+// newPeerWait returns the facts about a candidate.
+func newPeerWait(attr *attribution, cand *candidate) *peerWait {
 	top := cand.heaviestRoute(report.CauseNetwork)
-	calls, opens, observed := attr.peerCallsAt(top), attr.connOpensOf(cand), observedPeerOf(cand)
-	callsOnce := calls != nil && 2*max(calls.Calls, calls.TotalCalls) < 3*calls.Requests && float64(calls.AnswerNS) >= threshold.MostShare*float64(calls.TotalNS)
-	awaited, fix, isAnswer, assumption := answerText(top), attr.peerFix(top, calls, callsOnce), false, textKey("")
-	sharing := cand.sharingLibrary()
-	if sharing != nil {
-		fix = sharing.fix(sharing.shareAdvice)
-	}
-	isUnanswered := calls != nil && 2*calls.UnansweredNS >= calls.AnswerNS && calls.Unanswered >= threshold.SmallSample
-	switch call := knowledge.Of(top.Call); {
-	case verdict.KindOf(top.Cause) == verdict.NameServer:
-		awaited, fix, assumption = textOf("phrase name-server"), textOf("fix name-server"), "phrase kept-address"
-		if isUnanswered {
-			fix = textOf("fix name-server-unanswered")
+	w := &peerWait{attribution: attr, cand: cand, top: top, calls: cmp.Or(attr.peerCallsAt(top), &queues.PeerCalls{}), opens: attr.connOpensOf(cand), sharing: cand.sharingLibrary()}
+	calls := w.calls
+	w.callsOnce = 2*max(calls.Calls, calls.TotalCalls) < 3*calls.Requests && float64(calls.AnswerNS) >= threshold.MostShare*float64(calls.TotalNS)
+	w.isUnanswered = 2*calls.UnansweredNS >= calls.AnswerNS && calls.Unanswered >= threshold.SmallSample
+	w.isParallel = calls.FanOut > 0 && calls.FanOut >= 2*calls.Requests
+	w.describe()
+	w.maybeClient = w.isAnswer && attr.mayBeClient(top.Cause, top.via)
+	w.isUnknownPeer = w.isAnswer && !w.maybeClient
+	w.isSequential = w.isUnknownPeer && calls.Calls >= threshold.Repeats*calls.Requests && calls.AnswerNS > 0 && !w.isParallel && attr.group.Peer == nil
+	return w
+}
+
+// describe sets what the requests wait for, and the advice about it.
+func (w *peerWait) describe() {
+	switch call := knowledge.Of(w.top.Call); {
+	case verdict.KindOf(w.top.Cause) == verdict.NameServer:
+		w.awaited, w.fix, w.kept = textOf("phrase name-server"), textOf("fix name-server"), "phrase kept-address"
+		if w.isUnanswered {
+			w.fix = textOf("fix name-server-unanswered")
 		}
 	case call.Has(knowledge.ConnectionWrite):
-		awaited, fix = textOf("phrase slow-reader"), textOf("fix slow-reader")
+		w.awaited, w.fix = textOf("phrase slow-reader"), textOf("fix slow-reader")
 	case call.Has(knowledge.Dial):
-		awaited, fix, assumption = textOf("phrase connection-opening"), textOf("fix dial", "advice", stdPool(httpSlotFunc).reuseAdvice), "phrase kept-connections"
+		w.awaited, w.fix, w.kept = textOf("phrase connection-opening"), textOf("fix dial", "advice", stdPool(httpSlotFunc).reuseAdvice), "phrase kept-connections"
 	case call.Has(knowledge.TLS):
-		awaited, fix, assumption = textOf("phrase tls-handshake"), textOf("fix tls-handshake"), "phrase kept-connections"
+		w.awaited, w.fix, w.kept = textOf("phrase tls-handshake"), textOf("fix tls-handshake"), "phrase kept-connections"
+	case w.sharing != nil:
+		w.awaited, w.fix, w.isAnswer = answerText(w.top), w.sharing.fix(w.sharing.shareAdvice), true
 	default:
-		isAnswer = true
+		w.awaited, w.fix, w.isAnswer = answerText(w.top), w.peerFix(), true
 	}
-	isParallel := calls != nil && calls.FanOut >= 2*calls.Requests
-	maybeClient := isAnswer && attr.mayBeClient(top.Cause, top.via)
-	sequential := calls
-	if calls == nil || calls.Calls < threshold.Repeats*calls.Requests || calls.AnswerNS == 0 || isParallel || !isAnswer || attr.group.Peer != nil || maybeClient {
-		sequential = nil // other advice is better
+}
+
+// peerVerdict returns the verdict on a candidate that waits for a peer: what the requests wait for decides title and fix, unless one of
+// peerRewrites knows more. It is empty if the report of another service has the finding.
+func peerVerdict(attr *attribution, cand *candidate) Verdict {
+	w := newPeerWait(attr, cand)
+	v := w.generalVerdict()
+	for _, rewrite := range peerRewrites {
+		if rewrite(w, &v) {
+			break
+		}
 	}
+	return v
+}
+
+// peerRewrites are tried in this order, until one knows what makes the requests late, or could be changed: missing answers, delayed
+// acknowledgements and openings, then calls that the service need not make, then what makes the answers of an unknown peer late.
+var peerRewrites = []func(*peerWait, *Verdict) bool{
+	(*peerWait).rewriteForUnanswered, (*peerWait).rewriteForAckDelays, (*peerWait).rewriteForSplitRequests,
+	(*peerWait).rewriteForConnPerRequest, (*peerWait).rewriteForConnOpens, (*peerWait).rewriteForBlockedSender,
+	(*peerWait).rewriteForConnChecks, (*peerWait).rewriteForPeerSetUp, (*peerWait).rewriteForHedges, (*peerWait).rewriteForCacheLoads,
+	(*peerWait).rewriteForDeadlocks, (*peerWait).rewriteForRepeats, (*peerWait).rewriteForKept, (*peerWait).rewriteForKnownPeer,
+	(*peerWait).rewriteForSharedCalls, (*peerWait).rewriteForHeldCalls, (*peerWait).rewriteForOwnWorker, (*peerWait).rewriteForOrderedAnswers,
+	(*peerWait).rewriteForWindowRounds, (*peerWait).rewriteForLargeAnswers, (*peerWait).rewriteForUnevenCalls,
+	(*peerWait).rewriteForSequentialCalls, (*peerWait).rewriteForSeveralCalls, (*peerWait).rewriteForTimeLimit, (*peerWait).rewriteForPeerLock,
+	(*peerWait).rewriteForCallHolder, (*peerWait).rewriteForSerialAnswers, (*peerWait).rewriteForLoadDependence, (*peerWait).rewriteForAnswerTicks,
+	(*peerWait).rewriteForParallelCalls, (*peerWait).rewriteForObservedPeer, (*peerWait).rewriteForOneAnswer,
+}
+
+// generalVerdict returns the verdict that only says what the requests wait for. It sets what is known of the peer.
+func (w *peerWait) generalVerdict() Verdict {
 	var peer knownPeer
-	isUnknownPeer := isAnswer && !maybeClient
-	if attr.group.Peer != nil && isAnswer {
-		peer = describeKnownPeer(attr.in.Report, attr.group.Peer, fix)
-		awaited, fix, isUnknownPeer = peer.awaited, peer.fix, isUnknownPeer && peer.isUncertain
+	if w.group.Peer != nil && w.isAnswer {
+		peer = describeKnownPeer(w.in.Report, w.group.Peer, w.fix)
+		w.awaited, w.fix, w.isUnknownPeer = peer.awaited, peer.fix, w.isUnknownPeer && peer.isUncertain
 	}
-	confidence := 0.9
-	if maybeClient {
-		awaited, fix, confidence = textOf("phrase maybe-client"), textOf("fix maybe-client"), 0.4
+	gapShare := pollGapShare(w.group)
+	confidence, doubt := 0.9, textOf("phrase doubt-poll-gaps", "share", words.Percent(gapShare))
+	if w.maybeClient {
+		w.awaited, w.fix, confidence, doubt = textOf("phrase maybe-client"), textOf("fix maybe-client"), 0.4, textOf("phrase doubt-client")
 	}
-	var subscriber *MessageLoop
-	if isUnknownPeer && attr.ownWorkerAt(top) == nil {
-		subscriber = attr.ownSubscriber(top)
+	if loop := w.ownSubscriber(); loop != nil {
+		name := words.FuncName(loop.Name)
+		w.awaited, w.fix = textOf("phrase perhaps-own-peer", "peer", name), textOf("fix own-subscriber", "peer", name, "time", words.Brief(loop.MeanNS))
+		confidence, doubt, w.isUnknownPeer = 0.45, textOf("phrase doubt-own-subscriber"), false
 	}
-	if subscriber != nil {
-		name := words.FuncName(subscriber.Name)
-		awaited, confidence, isUnknownPeer = textOf("phrase perhaps-own-peer", "peer", name), 0.45, false
-		fix = textOf("fix own-subscriber", "peer", name, "time", words.Brief(subscriber.MeanNS))
-	}
-	gain, delayEvidence := attr.peerGain(cand)
-	v := attr.newVerdict(cand, top)
-	v.Gain, v.Fact, v.Fix, v.Cause = gain, peer.isElsewhere, fix, report.CauseNetwork
-	if attr.group.Kind == report.KindLoop && knowledge.Has(top.Call, knowledge.ConnectionWrite) && len(top.via) == 0 {
+	gain, delayEvidence := w.peerGain(w.cand)
+	v := w.newVerdict(w.cand, w.top)
+	v.Gain, v.Fact, v.Fix, v.Cause = gain, peer.isElsewhere, w.fix, report.CauseNetwork
+	if w.group.Kind == report.KindLoop && knowledge.Has(w.top.Call, knowledge.ConnectionWrite) && len(w.top.via) == 0 {
 		v.FixedSeverity = report.SeverityLow // requests that wait for a writer have another finding
 	}
-	awaited = textOf("phrase awaited-at", "awaited", awaited, "site", v.Site)
-	v.Title = textOf("title slow-peer", "awaited", awaited)
-	v.doubt(confidence*(1-min(0.5, pollGapShare(attr.group))), textOf("phrase doubt-poll-gaps", "share", words.Percent(pollGapShare(attr.group))))
-	if subscriber != nil {
-		v.Doubt = textOf("phrase doubt-own-subscriber")
-	}
-	if maybeClient {
-		v.Doubt = textOf("phrase doubt-client")
-	}
-	attr.addSlowMean(&v, "evidence slow-wait-on", cand, top, top.via)
+	v.Title = textOf("title slow-peer", "awaited", textOf("phrase awaited-at", "awaited", w.awaited, "site", v.Site))
+	v.doubt(confidence*(1-min(0.5, gapShare)), doubt)
+	w.addSlowMean(&v, "evidence slow-wait-on", w.cand, w.top, w.top.via)
 	v.addEvidence(peer.evidence...)
 	v.addEvidence(delayEvidence...)
-	v.addEvidence(libraryCallEvidence(cand, top)...)
-	if isUnknownPeer && sharing == nil {
-		attr.setUsualAnswer(&v, cand, top)
+	v.addEvidence(libraryCallEvidence(w.cand, w.top)...)
+	if w.isUnknownPeer && w.sharing == nil {
+		w.setUsualAnswer(&v)
 	}
-	isDial := !isAnswer && knowledge.Has(top.Call, knowledge.Dial)
-	switch {
-	case (isUnknownPeer || isDial) && attr.group.Peer == nil && isUnanswered:
-		rewriteForUnanswered(&v, calls)
-		v.Gain = cand.gain // no part of it is the time of an answer
-		return v, true
-	case attr.group.Peer == nil && calls != nil && calls.DelaysAcks():
-		attr.rewriteForAckDelays(&v, cand, calls)
-		return v, true
-	case attr.group.Peer == nil && calls != nil && calls.SplitsRequests():
-		attr.rewriteForSplitRequests(&v, cand, calls)
-		return v, true
-	case attr.group.Peer == nil && !maybeClient && opens.requests > 0 && attr.rewriteForConnPerRequest(&v):
-		return v, true
-	case attr.group.Peer == nil && !maybeClient && opens.share >= threshold.MajorShare && (isAnswer || opens.share < threshold.NearlyAllShare):
-		awaited = textOf("phrase awaited-at", "awaited", answerText(top), "site", v.Site)
-		if isParallel {
-			awaited = attr.in.rewriteForParallelCalls(&v, top, calls)
-			// http.DefaultMaxIdleConnsPerHost is 2.
-			if n := (calls.FanOut + calls.Requests - 1) / calls.Requests; n > 2 && opens.advice != "" && opens.advice == stdPool(httpSlotFunc).reuseAdvice {
-				opens.advice = textOf("phrase keep-parallel-connections", "n", n)
-			}
-		}
-		return v, attr.narrowToConnOpens(&v, cand, &opens, awaited)
-	case isAnswer && attr.group.Peer == nil && attr.rewriteForBlockedSender(&v, top):
-		return v, true
-	case isAnswer && !maybeClient && attr.group.Peer == nil && (attr.rewriteForConnChecks(&v, cand) || attr.rewriteForPeerSetUp(&v, cand)):
-		return v, true
-	case calls != nil && isAnswer && !maybeClient && attr.rewriteForHedges(&v, cand, calls):
-		return v, false
-	case calls != nil && attr.rewriteForCacheLoads(&v, cand, calls):
-		return v, true
-	case calls != nil && calls.Deadlocks.Count > 0 && isUnknownPeer:
-		attr.rewriteForDeadlocks(&v, cand, calls)
-		return v, true
-	case calls != nil && isAnswer && !maybeClient && attr.rewriteForRepeats(&v, cand, calls):
-		return v, true
-	case assumption != "" && attr.concernsMost(top.Requests):
-		v.Gain, v.Changes = cand.gain, []predict.Change{predict.Reuse(predict.SiteText(top.Site, report.CauseNetwork))} // the service can keep the connection or address
-		attr.predictAs(&v, assumption)
-		return v, true
-	case top.Cause.WayTo != "" && sharing == nil && sequential == nil:
-		return Verdict{}, true // the report of the other service has the finding
-	case !isUnknownPeer:
-	case sharing != nil:
-		v.Gain, v.ChangeText = cand.gain, textOf("phrase change-unshared")
-		return v, true
-	case calls != nil && attr.rewriteForHeldCalls(&v, cand, calls), attr.rewriteForOwnWorker(&v, cand, top), attr.rewriteForOrderedAnswers(&v, cand, top), calls != nil && attr.rewriteForWindowRounds(&v, cand, top, calls), calls != nil && attr.rewriteForLargeAnswers(&v, top, calls):
-		return v, true
-	case (sequential == nil || attr.callCountsAt(top).DoesOthersWork()) && !isParallel && attr.rewriteForUnevenCalls(&v, cand, attr.callCountsAt(top)):
-		v.isSequence = true
-		return v, true
-	case sequential != nil:
-		attr.rewriteForSequentialCalls(&v, cand, sequential)
-		v.isSequence = true
-		return v, true
-	case !isParallel && isAnswer && calls != nil && attr.rewriteForSeveralCalls(&v, cand, calls):
-		v.isSequence = true
-		return v, true
-	case attr.rewriteForTimeLimit(&v):
-		return v, true
-	case calls != nil && calls.Lock.Release != nil:
-		attr.rewriteForPeerLock(&v, cand, &calls.Lock)
-		return v, true
-	case calls != nil && attr.rewriteForCallHolder(&v, cand, calls):
-		return v, true
-	case calls != nil && calls.Serial.CallsAtOnce > 0:
-		attr.rewriteForSerialAnswers(&v, cand, &calls.Serial)
-	case calls != nil && calls.LoadDependence.CallsAtOnce > 0:
-		attr.rewriteForLoadDependence(&v, cand, &calls.LoadDependence)
-	case calls != nil && calls.TickPeriodNS > 0:
-		attr.rewriteForAnswerTicks(&v, cand, top, calls.TickPeriodNS)
-	case isParallel && attr.group.Peer == nil:
-		attr.in.rewriteForParallelCalls(&v, top, calls)
-	case observed.isKnown():
-		observed.rewriteVerdict(&v, !callsOnce)
-		v.Confidence = max(v.Confidence, 0.95)
-		if observed.waiting < threshold.HalfShare {
-			v.MaxSeverityByAll = report.SeverityLow // it works on the answer: no evidence that it can be faster
-		}
-		return v, true
-	case attr.group.Count >= threshold.MedianSample:
-		if cand.gain.Slow.NS < 2*cand.usualNS(attr.group) {
-			v.MaxSeverity = report.SeverityLow // the peer's times differ, but none is out of the ordinary
-		}
-		v.isOneAnswer, v.isBestCase = true, v.ChangeText == ""
-		v.MaxSeverityByAll = report.SeverityLow // slow requests wait as long as others: no evidence that the peer can be faster
-	default: // too few to distinguish slow ones
+	return v
+}
+
+// rewriteForKept rewrites a verdict on connections or addresses that the service can keep.
+func (w *peerWait) rewriteForKept(v *Verdict) bool {
+	if w.kept == "" || !w.concernsMost(w.top.Requests) {
+		return false
+	}
+	v.Gain, v.Changes = w.cand.gain, []predict.Change{predict.Reuse(predict.SiteText(w.top.Site, report.CauseNetwork))}
+	w.predictAs(v, w.kept)
+	return true
+}
+
+// rewriteForKnownPeer leaves the verdict as it is if the peer is known. If that is another service, whose report has the finding, it empties
+// the verdict.
+func (w *peerWait) rewriteForKnownPeer(v *Verdict) bool {
+	if w.top.Cause.WayTo != "" && w.sharing == nil && !w.isSequential {
+		*v = Verdict{}
+		return true
+	}
+	v.isAnswerTime = !w.isUnknownPeer
+	return !w.isUnknownPeer
+}
+
+// rewriteForSharedCalls rewrites a verdict on calls that other requests began.
+func (w *peerWait) rewriteForSharedCalls(v *Verdict) bool {
+	if w.sharing == nil {
+		return false
+	}
+	v.Gain, v.ChangeText = w.cand.gain, textOf("phrase change-unshared")
+	return true
+}
+
+// rewriteForOneAnswer rewrites a verdict on waits for one answer, of which only the time is known.
+func (w *peerWait) rewriteForOneAnswer(v *Verdict) bool {
+	v.isAnswerTime, v.isBestCase = true, v.ChangeText == ""
+	if w.group.Count < threshold.MedianSample { // too few to distinguish slow ones
 		v.Gain.All.IsRare, v.MaxSeverity = true, report.SeverityMedium
 		v.Gain.Slow, v.Gain.OtherTail = v.Gain.All, Loss{}
-		v.isBestCase = v.ChangeText == ""
+		return true
 	}
-	return v, false
+	if w.cand.gain.Slow.NS < 2*w.cand.usualNS(w.group) {
+		v.MaxSeverity = report.SeverityLow // the peer's times differ, but none is out of the ordinary
+	}
+	v.isOneAnswer = true
+	v.MaxSeverityByAll = report.SeverityLow // slow requests wait as long as others: no evidence that the peer can be faster
+	return true
 }
 
 // A MessageLoop is a loop that handles messages for requests: how many, and the mean time for one.
@@ -230,13 +220,14 @@ type MessageLoop struct {
 
 // ownSubscriber returns the loop of this process that perhaps answers the requests that wait in a library: the same library started it, it handles
 // about as many messages, and works on each for a large part of such a wait. nil if there is none.
-func (a *attribution) ownSubscriber(top *causeRoute) *MessageLoop {
-	if top.Site == nil || top.Site.Module == "" || a.group.Peer != nil {
+func (w *peerWait) ownSubscriber() *MessageLoop {
+	top := w.top
+	if !w.isUnknownPeer || top.Site == nil || top.Site.Module == "" || w.group.Peer != nil || w.ownWorker() != nil {
 		return nil
 	}
 	library, _, _ := strings.Cut(top.Site.Func, ".(")
 	meanNS := float64(top.TotalNS) / float64(max(top.Requests, 1))
-	return firstMatch(a.in.MessageLoops, func(l *MessageLoop) bool {
+	return firstMatch(w.in.MessageLoops, func(l *MessageLoop) bool {
 		return strings.HasPrefix(l.StartFunc, library+".(") && 2*l.Count >= top.Requests && float64(l.MeanNS) >= threshold.MajorShare*meanNS && float64(l.MeanNS) <= meanNS
 	})
 }
@@ -265,21 +256,20 @@ func raiseSecondAnswers(all []Verdict) {
 	}
 }
 
-// peerFix returns the advice on waits for a peer at a route: fewer calls, unless requests make only one (callsOnce), or what its library
-// offers.
-func (a *attribution) peerFix(top *causeRoute, calls *queues.PeerCalls, callsOnce bool) string {
-	peer, times := a.in.peerText(top), a.answerTimes(top)
-	if l := peerAdviceOf(top); l != nil && callsOnce {
+// peerFix returns the advice on waits for a peer: fewer calls, unless requests make only one (callsOnce), or what its library offers.
+func (w *peerWait) peerFix() string {
+	peer, times := w.in.peerText(w.top), w.answerTimes(w.top)
+	if l := peerAdviceOf(w.top); l != nil && w.callsOnce {
 		return l.fix(cmp.Or(l.answerAdvice, l.peerAdvice))
 	} else if l != nil {
 		return l.fix(l.peerAdvice)
 	}
-	if !callsOnce {
+	if !w.callsOnce {
 		return textOf("fix slow-peer", "peer", peer, "times", times)
 	}
-	if a.callsElsewhere(calls) {
+	if w.callsElsewhere(w.calls) {
 		return textOf("fix asked-elsewhere", "peer", peer, "times", times)
-	} else if n := a.parallelCallsNextTo(calls); n > 0 {
+	} else if n := w.parallelCallsNextTo(w.calls); n > 0 {
 		return textOf("fix asked-beside-parallel", "peer", peer, "times", times, "n", math.Round(n))
 	}
 	return textOf("fix asked-once", "peer", peer, "times", times)
@@ -310,17 +300,17 @@ func (a *attribution) answerTimes(top *causeRoute) string {
 
 // setUsualAnswer changes the prediction of a verdict on answers of which some take far longer than usual. It assumes that each
 // answer takes the mean time of band p50-90, instead of none.
-func (a *attribution) setUsualAnswer(v *Verdict, cand *candidate, top *causeRoute) {
-	usualNS := answerNS(a.group.Band(report.Band5090), top)
+func (w *peerWait) setUsualAnswer(v *Verdict) {
+	usualNS := answerNS(w.group.Band(report.Band5090), w.top)
 	if usualNS == 0 || len(v.Changes) != 1 {
 		return
 	}
-	if cand.gain.Slow.NS < threshold.FarFactor*usualNS {
+	if w.cand.gain.Slow.NS < threshold.FarFactor*usualNS {
 		return
 	}
 	change := v.Changes[0]
 	change.Relative, change.To = false, time.Duration(usualNS).Round(10*time.Microsecond)
-	without, with := a.in.predict(a.group.ID, v.Changes[0]), a.in.predict(a.group.ID, change)
+	without, with := w.in.predict(w.group.ID, v.Changes[0]), w.in.predict(w.group.ID, change)
 	if without == nil || with == nil || with.P99NS.Est-without.P99NS.Est > threshold.FarFactor*usualNS {
 		return // an answer is many waits, as for the reader of a shared connection: no wait has its usual time
 	}
@@ -329,7 +319,7 @@ func (a *attribution) setUsualAnswer(v *Verdict, cand *candidate, top *causeRout
 	}
 	v.Changes, v.Predicted = []predict.Change{change}, with
 	v.ChangeText = textOf("phrase change-usual", "time", words.Brief(usualNS))
-	v.Fix = textOf("fix late-answers", "peer", a.in.peerText(top), "time", words.Brief(usualNS))
+	v.Fix = textOf("fix late-answers", "peer", w.in.peerText(w.top), "time", words.Brief(usualNS))
 }
 
 // protocolOf returns by which protocol requests ask a peer at a route, if a known library does; else "".
@@ -453,121 +443,159 @@ func describeKnownPeer(r *report.Report, peer *report.Peer, peerAdvice string) (
 }
 
 // rewriteForUnanswered rewrites a verdict on waits that mostly ended without an answer.
-func rewriteForUnanswered(v *Verdict, calls *queues.PeerCalls) {
+func (w *peerWait) rewriteForUnanswered(v *Verdict) bool {
+	if !w.isUnanswered || w.group.Peer != nil || !w.isUnknownPeer && (w.isAnswer || !knowledge.Has(w.top.Call, knowledge.Dial)) {
+		return false
+	}
+	v.Gain = w.cand.gain // no part of it is the time of an answer
 	v.Title, v.Fix = textOf("title unanswered", "site", v.Site), textOf("fix unanswered")
 	v.prependEvidence(
-		evidenceOf("evidence unanswered", calls.Unanswered, "count"),
-		evidenceOf("evidence unanswered-length", float64(calls.UnansweredNS)/float64(calls.Unanswered), "ns"))
+		evidenceOf("evidence unanswered", w.calls.Unanswered, "count"),
+		evidenceOf("evidence unanswered-length", float64(w.calls.UnansweredNS)/float64(w.calls.Unanswered), "ns"))
+	return true
 }
 
 // rewriteForAckDelays rewrites a verdict on waits for the rest of an answer that the peer's kernel holds back until this kernel
 // has acknowledged the first part (Nagle's algorithm and delayed acknowledgements). Such waits are all about equally long,
 // whatever the peer does.
-func (a *attribution) rewriteForAckDelays(v *Verdict, cand *candidate, calls *queues.PeerCalls) {
-	meanNS := calls.AckDelayNS / calls.AckDelays
+func (w *peerWait) rewriteForAckDelays(v *Verdict) bool {
+	if w.group.Peer != nil || !w.calls.DelaysAcks() {
+		return false
+	}
+	meanNS := w.calls.AckDelayNS / w.calls.AckDelays
 	v.Title, v.Fix = textOf("title ack-delay", "mean", words.Brief(meanNS), "site", v.Site), textOf("fix ack-delay")
 	v.prependEvidence(
-		evidenceOf("evidence ack-delays", calls.AckDelays, "count", "n", calls.LaterParts),
+		evidenceOf("evidence ack-delays", w.calls.AckDelays, "count", "n", w.calls.LaterParts),
 		evidenceOf("evidence ack-delay-length", meanNS, "ns"))
-	v.Confidence *= 0.9                                                           // no event shows the acknowledgement: the length fits
-	v.Gain = cand.gain.scaled(float64(calls.AckDelayNS) / float64(calls.TotalNS)) // the rest is the time of the peer
-	v.Changes = []predict.Change{predict.Remove(report.CauseNetwork, predict.SiteText(cand.routes[0].Site, report.CauseNetwork))}
+	v.Confidence *= 0.9                                                                 // no event shows the acknowledgement: the length fits
+	v.Gain = w.cand.gain.scaled(float64(w.calls.AckDelayNS) / float64(w.calls.TotalNS)) // the rest is the time of the peer
+	v.Changes = []predict.Change{predict.Remove(report.CauseNetwork, predict.SiteText(w.cand.routes[0].Site, report.CauseNetwork))}
+	return true
 }
 
 // rewriteForSplitRequests rewrites a verdict on calls whose request is written in two parts, of which this kernel perhaps holds the second
 // one back. The trace does not show TCP_NODELAY, which Go sets on each connection.
-func (a *attribution) rewriteForSplitRequests(v *Verdict, cand *candidate, calls *queues.PeerCalls) {
-	meanNS := calls.SplitDelayNS / calls.SplitDelays
+func (w *peerWait) rewriteForSplitRequests(v *Verdict) bool {
+	if w.group.Peer != nil || !w.calls.SplitsRequests() {
+		return false
+	}
+	meanNS := w.calls.SplitDelayNS / w.calls.SplitDelays
 	v.Title, v.Fix, v.InService = textOf("title split-request", "mean", words.Brief(meanNS), "site", v.Site), textOf("fix split-request"), true
 	v.prependEvidence(
-		evidenceOf("evidence split-requests", calls.SplitDelays, "count", "n", calls.SplitCalls),
+		evidenceOf("evidence split-requests", w.calls.SplitDelays, "count", "n", w.calls.SplitCalls),
 		evidenceOf("evidence ack-delay-length", meanNS, "ns"))
 	v.doubt(0.6, textOf("phrase doubt-split-request"))
 	remainingNS := max(0, meanNS-queues.UsualAckDelayNS)
-	v.Gain = cand.gain.scaled(1 - float64(remainingNS)/float64(meanNS))
+	v.Gain = w.cand.gain.scaled(1 - float64(remainingNS)/float64(meanNS))
 	v.shortenTo(time.Duration(remainingNS).Round(100*time.Microsecond), textOf("phrase change-unsplit", "time", words.Brief(remainingNS)))
+	return true
 }
 
 // rewriteForLoadDependence rewrites a verdict on a peer whose answers take far longer the more calls are under way: the calls wait for each
 // other. The change is that an answer takes as long as with few calls.
-func (a *attribution) rewriteForLoadDependence(v *Verdict, cand *candidate, load *queues.LoadDependence) {
+func (w *peerWait) rewriteForLoadDependence(v *Verdict) bool {
+	load := &w.calls.LoadDependence
+	if load.CallsAtOnce == 0 {
+		return false
+	}
 	usualTime := words.Brief(load.UnloadedNS)
-	v.CallsAtOnce = load.CallsAtOnce
+	v.CallsAtOnce, v.isAnswerTime = load.CallsAtOnce, true
 	v.Title = textOf("title load-dependent-peer", "n", load.CallsAtOnce, "loaded", words.Brief(load.LoadedNS), "unloaded", usualTime, "site", v.Site)
-	v.Fix = textOf("fix load-dependent-peer", "peer", a.in.peerText(&cand.routes[0]))
-	v.Gain = cand.gain.scaled(1 - float64(load.UnloadedNS)/float64(load.LoadedNS))
+	v.Fix = textOf("fix load-dependent-peer", "peer", w.in.peerText(&w.cand.routes[0]))
+	v.Gain = w.cand.gain.scaled(1 - float64(load.UnloadedNS)/float64(load.LoadedNS))
 	v.shortenTo(time.Duration(load.UnloadedNS).Round(10*time.Microsecond), textOf("phrase change-unloaded", "time", usualTime))
+	return true
 }
 
 // rewriteForSerialAnswers rewrites a verdict on calls that the peer answers one at a time. The change is that each takes as long as one that
 // finds no other under way.
-func (a *attribution) rewriteForSerialAnswers(v *Verdict, cand *candidate, serial *queues.SerialAnswers) {
+func (w *peerWait) rewriteForSerialAnswers(v *Verdict) bool {
+	serial := &w.calls.Serial
+	if serial.CallsAtOnce == 0 {
+		return false
+	}
 	serviceTime := words.Brief(serial.ServiceNS)
-	v.CallsAtOnce = serial.CallsAtOnce
+	v.CallsAtOnce, v.isAnswerTime = serial.CallsAtOnce, true
 	v.Title = textOf("title serial-peer", "time", serviceTime, "site", v.Site)
-	v.Fix = textOf("fix serial-peer", "peer", a.in.peerText(&cand.routes[0]))
+	v.Fix = textOf("fix serial-peer", "peer", w.in.peerText(&w.cand.routes[0]))
 	v.prependEvidence(evidenceOf("evidence serial-wait", serial.QueuedNS, "ns", "n", serial.CallsAtOnce))
-	v.Gain = cand.gain.beyond(serial.ServiceNS)
+	v.Gain = w.cand.gain.beyond(serial.ServiceNS)
 	v.shortenTo(time.Duration(serial.ServiceNS).Round(10*time.Microsecond), textOf("phrase change-unloaded", "time", serviceTime))
+	return true
 }
 
 // rewriteForAnswerTicks rewrites a verdict on answers that come only when a ticker of the peer fires. The change is that each comes when it
 // is ready: a wait for the tick takes half a period on average, and the mean of n such waits differs from that with a standard deviation of a
 // period / √(12 n), of which two bound the prediction. How far slow answers are from the mean is unknown: twice as far, at most.
-func (a *attribution) rewriteForAnswerTicks(v *Verdict, cand *candidate, top *causeRoute, periodNS int64) {
-	readyNS := max(0, top.TotalNS/int64(max(top.Requests, 1))-periodNS/2)
+func (w *peerWait) rewriteForAnswerTicks(v *Verdict) bool {
+	periodNS := w.calls.TickPeriodNS
+	if periodNS == 0 {
+		return false
+	}
+	v.isAnswerTime = true
+	readyNS := max(0, w.top.TotalNS/int64(max(w.top.Requests, 1))-periodNS/2)
 	period, readyTime := words.Brief(periodNS), words.Brief(readyNS)
-	v.Title, v.Fix = textOf("title ticked-peer", "period", period, "site", v.Site), textOf("fix ticked-peer", "peer", a.in.peerText(top), "period", period)
-	if l := libraryOfRoute(top); l != nil && l.tickAdvice != "" {
+	v.Title, v.Fix = textOf("title ticked-peer", "period", period, "site", v.Site), textOf("fix ticked-peer", "peer", w.in.peerText(w.top), "period", period)
+	if l := libraryOfRoute(w.top); l != nil && l.tickAdvice != "" {
 		v.Fix, v.InService = l.fix(l.tickAdvice), true
 	}
 	v.prependEvidence(evidenceOf("evidence ticked-answers", periodNS, "ns"))
 	v.doubt(0.8, textOf("phrase doubt-ticked-peer"))
-	v.Gain = cand.gain.beyond(readyNS)
+	v.Gain = w.cand.gain.beyond(readyNS)
 	v.shortenTo(time.Duration(readyNS).Round(100*time.Microsecond), textOf("phrase change-unticked", "time", readyTime))
-	if v.Predicted = a.in.predict(a.group.ID, v.Changes...); v.Predicted != nil {
-		marginNS := int64(2 * float64(periodNS) / math.Sqrt(12*float64(top.Requests)))
+	if v.Predicted = w.in.predict(w.group.ID, v.Changes...); v.Predicted != nil {
+		marginNS := int64(2 * float64(periodNS) / math.Sqrt(12*float64(w.top.Requests)))
 		v.Predicted.P50NS = report.Estimate{Est: readyNS, Low: max(0, readyNS-marginNS), High: readyNS + marginNS}
 		v.Predicted.P99NS = report.Estimate{Est: readyNS, Low: v.Predicted.P50NS.Low, High: 2 * v.Predicted.P50NS.High}
 	}
+	return true
 }
 
 // rewriteForPeerLock rewrites a verdict on calls whose answers come when another request ends its transaction, as the change of that
 // transaction. The answers then take as long as those that do not wait for a lock.
-func (a *attribution) rewriteForPeerLock(v *Verdict, cand *candidate, lock *queues.PeerLock) {
+func (w *peerWait) rewriteForPeerLock(v *Verdict) bool {
+	lock := &w.calls.Lock
+	if lock.Release == nil {
+		return false
+	}
 	v.Title = textOf("title row-lock", "site", v.Site, "release", lock.Release.OwnLine())
 	v.Fix, v.InService = textOf("fix row-lock", "site", v.Site.OwnLine(), "release", lock.Release.OwnLine()), true
 	v.prependEvidence(evidenceOf("evidence row-lock", lock.Waits, "count", "n", lock.Long))
 	v.doubt(0.65, textOf("phrase doubt-row-lock"))
-	v.Gain = cand.gain
+	v.Gain = w.cand.gain
 	v.shortenTo(time.Duration(lock.AloneNS).Round(10*time.Microsecond), textOf("phrase change-unlocked", "time", words.Brief(lock.AloneNS)))
+	return true
 }
 
 // rewriteForDeadlocks rewrites a verdict on calls of transactions that wait for each other's locks until the peer ends one of them. The answers
 // then take at most as long as nearly all others, and no request pauses to do its transaction again.
-func (a *attribution) rewriteForDeadlocks(v *Verdict, cand *candidate, calls *queues.PeerCalls) {
-	locks := &calls.Deadlocks
+func (w *peerWait) rewriteForDeadlocks(v *Verdict) bool {
+	locks := &w.calls.Deadlocks
+	if locks.Count == 0 || !w.isUnknownPeer {
+		return false
+	}
 	v.Title = textOf("title deadlocks", "site", v.Site, "time", words.Brief(locks.WaitNS))
-	v.Fix, v.InService = textOf("fix deadlocks", "pause", calls.Pause), true
+	v.Fix, v.InService = textOf("fix deadlocks", "pause", w.calls.Pause), true
 	v.prependEvidence(evidenceOf("evidence deadlocks", locks.Count, "count"))
 	v.doubt(0.75, textOf("phrase doubt-row-lock"))
-	v.Gain, v.Predicted = cand.gain.beyond(locks.OtherNS), nil
+	v.Gain, v.Predicted = w.cand.gain.beyond(locks.OtherNS), nil
 	v.shortenTo(time.Duration(locks.OtherNS).Round(10*time.Microsecond), textOf("phrase change-undeadlocked", "time", words.Brief(locks.OtherNS)))
-	if calls.Pause != nil {
-		v.Changes = append(v.Changes, predict.Remove(report.CauseSleep, predict.SiteText(calls.Pause, report.CauseSleep)))
+	if w.calls.Pause != nil {
+		v.Changes = append(v.Changes, predict.Remove(report.CauseSleep, predict.SiteText(w.calls.Pause, report.CauseSleep)))
 	}
+	return true
 }
 
 // rewriteForCallHolder rewrites a verdict on answers that are late while the peer works for another call of this process, as the change of
 // that call. An answer then takes at most as long as nearly all to calls at other times. It returns false if there is no such call.
-func (a *attribution) rewriteForCallHolder(v *Verdict, cand *candidate, calls *queues.PeerCalls) bool {
+func (w *peerWait) rewriteForCallHolder(v *Verdict) bool {
 	var candidates []queues.PeerCalls
-	for _, group := range slices.Sorted(maps.Keys(a.in.PeerCalls)) {
-		if group != a.group.ID {
-			candidates = append(candidates, a.in.PeerCalls[group]...)
+	for _, group := range slices.Sorted(maps.Keys(w.in.PeerCalls)) {
+		if group != w.group.ID {
+			candidates = append(candidates, w.in.PeerCalls[group]...)
 		}
 	}
-	holder := calls.HolderAmong(candidates)
+	holder := w.calls.HolderAmong(candidates)
 	if holder.Line == nil {
 		return false
 	}
@@ -577,28 +605,31 @@ func (a *attribution) rewriteForCallHolder(v *Verdict, cand *candidate, calls *q
 		evidenceOf("evidence held-answers", holder.During, "count", "n", holder.Late),
 		evidenceOf("evidence held-by-chance", holder.UsualShare, "share"))
 	v.doubt(0.8, textOf("phrase doubt-call-holder"))
-	v.Gain, v.Predicted = cand.gain.beyond(holder.UsualNS), nil
+	v.Gain, v.Predicted = w.cand.gain.beyond(holder.UsualNS), nil
 	v.shortenTo(time.Duration(holder.UsualNS).Round(10*time.Microsecond), textOf("phrase change-unheld", "time", words.Brief(holder.UsualNS)))
 	return true
 }
 
 // rewriteForBlockedSender rewrites a verdict on calls that requests do not wait for themselves: their own messages lie behind others that a
 // goroutine cannot hand over, because the receiver makes such a call for each. It returns false if no wait chain shows that.
-func (a *attribution) rewriteForBlockedSender(v *Verdict, top *causeRoute) bool {
-	sender := slices.IndexFunc(top.via, func(via report.Via) bool { return via.Wait == report.WaitChanSend })
-	if sender < 1 || top.via[sender].Site == nil {
+func (w *peerWait) rewriteForBlockedSender(v *Verdict) bool {
+	if !w.isAnswer || w.group.Peer != nil {
+		return false
+	}
+	sender := slices.IndexFunc(w.top.via, func(via report.Via) bool { return via.Wait == report.WaitChanSend })
+	if sender < 1 || w.top.via[sender].Site == nil {
 		return false // the request itself sends: it queues for the receiver
 	}
-	receiver := nonStdSite(top.Cause, top.via).OwnLine()
-	v.Title = textOf("title blocked-sender", "sender", top.via[sender].Site, "receiver", receiver)
+	receiver := nonStdSite(w.top.Cause, w.top.via).OwnLine()
+	v.Title = textOf("title blocked-sender", "sender", w.top.via[sender].Site, "receiver", receiver)
 	v.Fix, v.InService, v.ChangeText = textOf("fix blocked-sender", "receiver", receiver), true, textOf("phrase change-unblocked")
 	return true
 }
 
 // rewriteForOwnWorker rewrites a verdict on waits for answers that a loop of this process sends through a broker, one at a time. It returns
 // false if there is no such loop.
-func (a *attribution) rewriteForOwnWorker(v *Verdict, cand *candidate, top *causeRoute) bool {
-	worker, fix := a.ownWorkerAt(top), textKey("fix own-worker")
+func (w *peerWait) rewriteForOwnWorker(v *Verdict) bool {
+	worker, fix := w.ownWorker(), textKey("fix own-worker")
 	if worker == nil {
 		return false
 	}
@@ -611,7 +642,7 @@ func (a *attribution) rewriteForOwnWorker(v *Verdict, cand *candidate, top *caus
 	v.prependEvidence(evidenceOf("evidence own-worker", worker.AnswerShare, "share", "worker", name, "chance", words.Percent(worker.ChanceShare)))
 	v.doubt(0.9*worker.AnswerShare, textOf("phrase doubt-own-worker"))
 	// A wait consists of many reads of the connection, so no change of their length has the effect: without the wait, the message's own time remains.
-	if v.Predicted = a.in.predict(a.group.ID, v.Changes...); v.Predicted != nil {
+	if v.Predicted = w.in.predict(w.group.ID, v.Changes...); v.Predicted != nil {
 		v.Predicted.ChangeText = textOf("phrase change-own-message", "time", length)
 		v.Predicted.Change = v.Predicted.ChangeText
 		v.Predicted.P50NS = laterEstimate(v.Predicted.P50NS, worker.MeanNS, worker.MeanNS)
@@ -621,7 +652,7 @@ func (a *attribution) rewriteForOwnWorker(v *Verdict, cand *candidate, top *caus
 			}
 		}
 	}
-	v.Gain, v.Changes, v.ChangeText = cand.gain.beyond(worker.MeanNS), []predict.Change{}, ""
+	v.Gain, v.Changes, v.ChangeText = w.cand.gain.beyond(worker.MeanNS), []predict.Change{}, ""
 	v.Share = v.Gain.All.Share
 	v.addEvidence(evidenceOf("evidence own-worker-queue", v.Gain.Slow.NS, "ns"))
 	return true
@@ -630,19 +661,19 @@ func (a *attribution) rewriteForOwnWorker(v *Verdict, cand *candidate, top *caus
 // rewriteForTimeLimit makes a verdict a fact if the requests wait for calls that end at an event of a peer, or at a limit that the service
 // chose (BRPOP of Redis, a long poll): one request in ten ends at the same limit of a second or more, and others after any part of it. Answers
 // of a peer that computes them do not. It returns false for other requests.
-func (a *attribution) rewriteForTimeLimit(v *Verdict) bool {
-	l := &a.group.LatencyNS
+func (w *peerWait) rewriteForTimeLimit(v *Verdict) bool {
+	l := &w.group.LatencyNS
 	if v.Share < threshold.NearlyAllShare || l.P90 == nil || l.Max == nil || *l.Max < threshold.PatienceNS || float64(*l.P90) < (1-threshold.NoiseShare)*float64(*l.Max) {
 		return false
 	}
 	earlier, partly := int64(0), int64(0)
-	for _, bucket := range a.group.Histogram {
+	for _, bucket := range w.group.Histogram {
 		if share := float64(bucket[0]) / float64(*l.Max); share < threshold.NearlyAllShare {
 			earlier += bucket[1]
 			partly += bucket[1] * int64(oneIf(share >= threshold.NoticeableShare))
 		}
 	}
-	if ratio(earlier, int64(a.group.Count)) < threshold.MajorShare || ratio(partly, int64(a.group.Count)) < threshold.MinorShare || partly < threshold.SmallSample {
+	if ratio(earlier, int64(w.group.Count)) < threshold.MajorShare || ratio(partly, int64(w.group.Count)) < threshold.MinorShare || partly < threshold.SmallSample {
 		return false
 	}
 	limit := words.Brief(*l.P90)
@@ -651,9 +682,9 @@ func (a *attribution) rewriteForTimeLimit(v *Verdict) bool {
 	return true
 }
 
-// ownWorkerAt returns the loop of this process that answers the requests that wait at a route, one message at a time; nil if there is none.
-func (a *attribution) ownWorkerAt(top *causeRoute) *queues.OwnWorker {
-	if service := a.in.serviceAt(top.Cause, top.via); service != nil {
+// ownWorker returns the loop of this process that answers the requests, one message at a time; nil if there is none.
+func (w *peerWait) ownWorker() *queues.OwnWorker {
+	if service := w.in.serviceAt(w.top.Cause, w.top.via); service != nil {
 		return service.Worker
 	}
 	return nil
@@ -667,38 +698,38 @@ func laterEstimate(e report.Estimate, usualNS, mostNS int64) report.Estimate {
 // rewriteForOrderedAnswers rewrites a verdict on calls that queue for each other on one connection, because its answers come in the order
 // of the calls. It returns false if there is no such queue, or a library without advice about it reads the answers: a broker's messages
 // may come in order for other reasons.
-func (a *attribution) rewriteForOrderedAnswers(v *Verdict, cand *candidate, top *causeRoute) bool {
-	service, fix := a.in.serviceAt(top.Cause, top.via), textOf("fix ordered-answers")
+func (w *peerWait) rewriteForOrderedAnswers(v *Verdict) bool {
+	service, fix := w.in.serviceAt(w.top.Cause, w.top.via), textOf("fix ordered-answers")
 	if service == nil || service.AheadShare < threshold.MajorShare {
 		return false
 	}
-	if l := libraryOfRoute(top); l != nil && l.orderAdvice != "" {
+	if l := libraryOfRoute(w.top); l != nil && l.orderAdvice != "" {
 		fix = l.fix(l.orderAdvice)
-	} else if !isOwnCode(top.Site) {
+	} else if !isOwnCode(w.top.Site) {
 		return false
 	}
 	v.Title, v.Fix, v.InService = textOf("title ordered-answers", "site", v.Site), fix, true
 	v.prependEvidence(evidenceOf("evidence ordered-answers", service.AheadShare, "share"))
-	v.Gain, v.Predicted = cand.gain.scaled(service.AheadShare), nil
+	v.Gain, v.Predicted = w.cand.gain.scaled(service.AheadShare), nil
 	v.Changes, v.ChangeText = []predict.Change{predict.Remove(predict.Queue, predict.SiteText(v.Site.OwnLine(), ""))}, textOf("phrase change-unordered")
 	return true
 }
 
 // rewriteForLargeAnswers rewrites a verdict on answers of which most of the time is that of their later parts, which follow at once: then an
 // answer is large. Advice is known for some libraries; other peers may send a stream. It returns false if the answers are not large.
-func (a *attribution) rewriteForLargeAnswers(v *Verdict, top *causeRoute, calls *queues.PeerCalls) bool {
+func (w *peerWait) rewriteForLargeAnswers(v *Verdict) bool {
 	const leastParts, mostApartNS = 8, 500e3 // of an answer, and between two parts: a network's round trip, or the turn of another's answer, takes longer
-	l := libraryOfRoute(top)
-	if l == nil || l.largeAdvice == "" || calls.Parts < leastParts*calls.Calls || calls.RestNS > mostApartNS*calls.Parts {
+	l := libraryOfRoute(w.top)
+	if l == nil || l.largeAdvice == "" || w.calls.Calls == 0 || w.calls.Parts < leastParts*w.calls.Calls || w.calls.RestNS > mostApartNS*w.calls.Parts {
 		return false
 	}
-	v.Title, v.InService = textOf("title large-answers", "n", words.Figure(math.Round(float64(calls.Parts)/float64(calls.Calls))+1), "site", v.Site), true
+	v.Title, v.InService = textOf("title large-answers", "n", words.Figure(math.Round(float64(w.calls.Parts)/float64(w.calls.Calls))+1), "site", v.Site), true
 	v.Fix = l.fix(l.largeAdvice)
-	v.prependEvidence(evidenceOf("evidence large-answers", float64(calls.RestNS)/float64(calls.Calls), "ns"))
+	v.prependEvidence(evidenceOf("evidence large-answers", float64(w.calls.RestNS)/float64(w.calls.Calls), "ns"))
 	v.MaxSeverity = report.SeverityMedium
 	v.doubt(0.7, textOf("phrase doubt-large-answers"))
-	restShare := min(1, float64(calls.RestNS)/float64(calls.Calls)/float64(*a.group.LatencyNS.Mean))
-	v.Share, v.Gain = gainWithoutPart(a.group, func(*report.Cause) float64 { return restShare })
+	restShare := min(1, float64(w.calls.RestNS)/float64(w.calls.Calls)/float64(*w.group.LatencyNS.Mean))
+	v.Share, v.Gain = gainWithoutPart(w.group, func(*report.Cause) float64 { return restShare })
 	v.Changes, v.Predicted, v.ChangeText = []predict.Change{}, nil, ""
 	return true
 }
@@ -710,10 +741,20 @@ func (a *attribution) predictAs(v *Verdict, change textKey) {
 	}
 }
 
-// rewriteForParallelCalls rewrites a verdict on parallel calls, of which the slowest decides, and returns a phrase for the
-// awaited answer. If no answer is far slower than the others, all peers take that long and the service cannot change it: the
-// severity is at most low.
-func (in *Input) rewriteForParallelCalls(v *Verdict, top *causeRoute, calls *queues.PeerCalls) (awaited string) {
+// rewriteForParallelCalls rewrites a verdict on parallel calls, of which the slowest decides.
+func (w *peerWait) rewriteForParallelCalls(v *Verdict) bool {
+	if !w.isParallel || w.group.Peer != nil {
+		return false
+	}
+	w.describeLastAnswer(v)
+	v.isAnswerTime = true
+	return true
+}
+
+// describeLastAnswer sets title, fix and evidence for parallel calls, and returns a phrase for the awaited answer. If no answer is far
+// slower than the others, all peers take that long and the service cannot change it: the severity is at most low.
+func (w *peerWait) describeLastAnswer(v *Verdict) (awaited string) {
+	calls := w.calls
 	n := float64(calls.FanOut) / float64(calls.Requests)
 	v.prependEvidence(
 		evidenceOf("evidence parallel-askers", n, "count"),
@@ -722,7 +763,7 @@ func (in *Input) rewriteForParallelCalls(v *Verdict, top *causeRoute, calls *que
 	awaited = textOf("phrase last-answer", "n", words.Figure(n), "site", v.Site)
 	v.Title, v.Fix = textOf("title slow-peer", "awaited", awaited), textOf("fix last-answer")
 	if calls.FanOutLastNS < threshold.FarFactor*calls.FanOutOthersNS {
-		v.Fix = textOf("fix parallel-answers", "peer", in.peerText(top), "last", words.Brief(calls.FanOutLastNS/calls.Requests), "others", words.Brief(calls.FanOutOthersNS/calls.Requests))
+		v.Fix = textOf("fix parallel-answers", "peer", w.in.peerText(w.top), "last", words.Brief(calls.FanOutLastNS/calls.Requests), "others", words.Brief(calls.FanOutOthersNS/calls.Requests))
 		v.MaxSeverity, v.Changes = report.SeverityLow, []predict.Change{}
 	}
 	return awaited
@@ -772,8 +813,12 @@ func (a *attribution) parallelCallsNextTo(calls *queues.PeerCalls) float64 {
 
 // rewriteForSequentialCalls rewrites a verdict on calls that requests make one after another. The prediction is one call in place
 // of all; the evidence says what parallel calls would save.
-func (a *attribution) rewriteForSequentialCalls(v *Verdict, cand *candidate, calls *queues.PeerCalls) {
-	top, n := &cand.routes[0], float64(calls.Calls)/float64(calls.Requests)
+func (w *peerWait) rewriteForSequentialCalls(v *Verdict) bool {
+	if !w.isSequential {
+		return false
+	}
+	v.isSequence = true
+	top, n := &w.cand.routes[0], float64(w.calls.Calls)/float64(w.calls.Requests)
 	times := words.Figure(math.Round(n))
 	v.Title, v.Fix = textOf("title sequential-calls", "n", times, "site", v.Site), textOf("fix sequential-calls")
 	if protocolOf(top) == "HTTP" {
@@ -785,32 +830,34 @@ func (a *attribution) rewriteForSequentialCalls(v *Verdict, cand *candidate, cal
 	}
 	v.prependEvidence(
 		evidenceOf("evidence sequential-answers", n, "count"),
-		evidenceOf("evidence sequential-wait", float64(calls.AnswerNS)/float64(calls.Calls), "ns"))
+		evidenceOf("evidence sequential-wait", float64(w.calls.AnswerNS)/float64(w.calls.Calls), "ns"))
 	site := predict.SiteText(top.Site, report.CauseNetwork)
-	v.Changes, v.Gain = []predict.Change{predict.Calls(site, 1)}, cand.gain.scaled((1-1/n)*calls.SequentialShare())
-	if v.Predicted = a.in.predict(a.group.ID, v.Changes...); v.Predicted != nil {
+	v.Changes, v.Gain = []predict.Change{predict.Calls(site, 1)}, w.cand.gain.scaled((1-1/n)*w.calls.SequentialShare())
+	if v.Predicted = w.in.predict(w.group.ID, v.Changes...); v.Predicted != nil {
 		v.Predicted.ChangeText = textOf("phrase one-call", "n", times)
 	}
-	if p := a.in.predict(a.group.ID, predict.Parallel(site)); p != nil {
+	if p := w.in.predict(w.group.ID, predict.Parallel(site)); p != nil {
 		v.addEvidence(evidenceOf("evidence all-in-parallel", p.P50NS.Est, "ns"))
 	}
+	return true
 }
 
 // rewriteForSeveralCalls rewrites a verdict on different calls over HTTP, each from another line through the same function, that
 // requests make one after another. It returns false, and changes nothing, if they are too few, or if most of their time is that of one.
 // Whether a call needs the answer to another one cannot be seen.
-func (a *attribution) rewriteForSeveralCalls(v *Verdict, cand *candidate, calls *queues.PeerCalls) bool {
-	top, n := &cand.routes[0], float64(calls.TotalCalls)/float64(max(1, calls.Requests))
-	if n < threshold.Repeats-threshold.NoticeableShare || calls.SequentialShare() > threshold.HalfShare || protocolOf(top) != "HTTP" || a.group.Peer != nil {
+func (w *peerWait) rewriteForSeveralCalls(v *Verdict) bool {
+	top, n := &w.cand.routes[0], float64(w.calls.TotalCalls)/float64(max(1, w.calls.Requests))
+	if n < threshold.Repeats-threshold.NoticeableShare || w.calls.SequentialShare() > threshold.HalfShare || protocolOf(top) != "HTTP" || w.group.Peer != nil || w.isParallel {
 		return false
 	}
 	times := words.Figure(math.Round(n))
 	v.Title, v.Fix, v.MaxSeverity = textOf("title several-calls", "n", times, "site", v.Site), textOf("fix several-calls"), report.SeverityLow
+	v.isSequence = true
 	v.prependEvidence(evidenceOf("evidence sequential-answers", n, "count"))
 	v.InService = true
 	v.doubt(0.6, textOf("phrase doubt-several-calls"))
-	v.Changes, v.Gain = []predict.Change{predict.Parallel(predict.SiteText(top.Site, report.CauseNetwork))}, cand.gain.scaled(1-calls.SequentialShare())
-	a.predictAs(v, "phrase change-parallel")
+	v.Changes, v.Gain = []predict.Change{predict.Parallel(predict.SiteText(top.Site, report.CauseNetwork))}, w.cand.gain.scaled(1-w.calls.SequentialShare())
+	w.predictAs(v, "phrase change-parallel")
 	return true
 }
 

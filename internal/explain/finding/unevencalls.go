@@ -19,13 +19,15 @@ func (a *attribution) callCountsAt(route *causeRoute) *queues.CallCounts {
 
 // rewriteForUnevenCalls rewrites a verdict on calls of which slow requests make far more than others, one after the other. It returns
 // false, and changes nothing, if they do not. The change is that each request makes as many as the others.
-func (a *attribution) rewriteForUnevenCalls(v *Verdict, cand *candidate, counts *queues.CallCounts) bool {
-	if !counts.AreUneven() {
+func (w *peerWait) rewriteForUnevenCalls(v *Verdict) bool {
+	counts := w.callCountsAt(w.top)
+	if !counts.AreUneven() || w.isParallel || w.isSequential && !counts.DoesOthersWork() {
 		return false
 	}
 	usual := max(1, math.Round(counts.UsualCalls))
 	slowText, usualText := words.Figure(math.Round(counts.SlowCalls)), words.Figure(usual)
 	v.Title, v.Fix, v.InService = textOf("title uneven-calls", "n", slowText, "site", v.Site, "usual", usualText), textOf("fix uneven-calls", "n", slowText), true
+	v.isSequence = true
 	if usual == 1 {
 		v.Fix = textOf("fix repeats-of-one-call")
 	}
@@ -37,8 +39,8 @@ func (a *attribution) rewriteForUnevenCalls(v *Verdict, cand *candidate, counts 
 		evidenceOf("evidence slow-calls", counts.SlowCalls, "count"),
 		evidenceOf("evidence usual-calls", counts.UsualCalls, "count"),
 		evidenceOf("evidence sequential-wait", counts.CallNS, "ns"))
-	v.Gain = cand.gain.scaled(1 - counts.UsualCalls/counts.SlowCalls)
-	v.Changes = []predict.Change{predict.Calls(names.Position(cand.routes[0].ownLine()), int(usual))}
-	a.predictAs(v, "phrase change-usual-calls")
+	v.Gain = w.cand.gain.scaled(1 - counts.UsualCalls/counts.SlowCalls)
+	v.Changes = []predict.Change{predict.Calls(names.Position(w.cand.routes[0].ownLine()), int(usual))}
+	w.predictAs(v, "phrase change-usual-calls")
 	return true
 }
