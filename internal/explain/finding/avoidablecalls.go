@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -136,4 +138,98 @@ func (a *attribution) hedgedCall(pause *report.Site) *report.Cause {
 		return nil
 	}
 	return firstMatch(a.group.All().Causes, func(c *report.Cause) bool { return c.Cause == report.CauseNetwork && calls.Site.Matches(c.Site) })
+}
+
+// rewriteForRepeats rewrites a verdict on calls that some requests make again after a pause, and most make once: the first one does not
+// suffice. It returns false, and changes nothing, for others. The change is one call in each request, without the pauses.
+func (w *peerWait) rewriteForRepeats(v *Verdict) bool {
+	if w.calls.RepeatRequests < threshold.SmallSample || float64(w.calls.RepeatRequests) > threshold.HalfShare*float64(w.calls.Requests) ||
+		float64(w.calls.Repeats) < threshold.MostShare*float64(w.calls.Calls-w.calls.Requests) ||
+		float64(w.calls.RepeatNS) < threshold.NoticeableShare*float64(w.calls.TotalNS) || !isOwnCode(w.calls.Pause) || !w.isAnswer || w.maybeClient {
+		return false
+	}
+	callCount := 1 + float64(w.calls.Repeats)/float64(w.calls.RepeatRequests)
+	share := words.Percent(float64(w.calls.RepeatRequests) / float64(w.calls.Requests))
+	v.Title = textOf("title repeated-call", "share", share, "n", words.Figure(callCount), "site", v.Site)
+	v.Fix = textOf("fix repeated-call", "pause", w.calls.Pause)
+	if w.calls.Transaction != nil {
+		v.Fix = textOf("fix call-in-transaction", "begin", w.calls.Transaction, "pause", w.calls.Pause)
+	}
+	v.prependEvidence(
+		evidenceOf("evidence repeated-calls", callCount, "count"),
+		evidenceOf("evidence repeating-requests", w.calls.RepeatRequests, "count", "n", w.calls.Requests))
+	v.Gain = w.cand.gain.scaled(float64(w.calls.RepeatNS) / float64(w.calls.TotalNS))
+	v.Gain.Slow = w.cand.gain.Slow.scaled(1 - 1/callCount)
+	v.MaxSeverity = report.SeverityMedium // it may wait until something is done
+	v.Changes = []predict.Change{
+		predict.Calls(predict.SiteText(w.cand.routes[0].Site, report.CauseNetwork), 1),
+		predict.Remove(report.CauseSleep, predict.SiteText(w.calls.Pause, report.CauseSleep)),
+	}
+	w.predictAs(v, "phrase change-one-call")
+	return true
+}
+
+// callCountsAt returns how many calls the group's slow requests and others make from the service's line of a route; nil if that is not known.
+func (a *attribution) callCountsAt(route *causeRoute) *queues.CallCounts {
+	line := route.ownLine()
+	return firstMatch(a.in.CallCounts[a.group.ID], func(c *queues.CallCounts) bool {
+		return line != nil && c.Line == line.Line && c.File == line.File
+	})
+}
+
+// rewriteForUnevenCalls rewrites a verdict on calls of which slow requests make far more than others, one after the other. It returns
+// false, and changes nothing, if they do not. The change is that each request makes as many as the others.
+func (w *peerWait) rewriteForUnevenCalls(v *Verdict) bool {
+	counts := w.callCountsAt(w.top)
+	if !counts.AreUneven() || w.isParallel || w.isSequential && !counts.DoesOthersWork() {
+		return false
+	}
+	usual := max(1, math.Round(counts.UsualCalls))
+	slowText, usualText := words.Figure(math.Round(counts.SlowCalls)), words.Figure(usual)
+	v.Title, v.Fix, v.InService = textOf("title uneven-calls", "n", slowText, "site", v.Site, "usual", usualText), textOf("fix uneven-calls", "n", slowText), true
+	v.isSequence = true
+	if usual == 1 {
+		v.Fix = textOf("fix repeats-of-one-call")
+	}
+	if l := libraryAt(counts.Drain); l != nil && l.drainAdvice != "" {
+		v.Title = textOf("title drained-calls", "n", slowText, "site", v.Site, "usual", usualText, "library", l.name)
+		v.Fix = l.fix(l.drainAdvice)
+	}
+	v.prependEvidence(
+		evidenceOf("evidence slow-calls", counts.SlowCalls, "count"),
+		evidenceOf("evidence usual-calls", counts.UsualCalls, "count"),
+		evidenceOf("evidence sequential-wait", counts.CallNS, "ns"))
+	v.Gain = w.cand.gain.scaled(1 - counts.UsualCalls/counts.SlowCalls)
+	v.Changes = []predict.Change{predict.Calls(names.Position(w.cand.routes[0].ownLine()), int(usual))}
+	w.predictAs(v, "phrase change-usual-calls")
+	return true
+}
+
+// rewriteForCacheLoads rewrites a verdict on calls that load what a cache does not hold, if at least half of all requests make them. It
+// returns false, and changes nothing, for others. A request that the cache answers does not wait, so nothing may show its handler: requests
+// without a name count as answered.
+func (w *peerWait) rewriteForCacheLoads(v *Verdict) bool {
+	top, all := &w.cand.routes[0], w.group.Count
+	for g := range each(w.in.Report.Groups) {
+		if g.ID != w.group.ID && !g.Named && g.Kind == w.group.Kind {
+			all += g.Count
+		}
+	}
+	loads := int(math.Round(float64(top.Requests) * float64(w.calls.CacheLoads) / float64(max(1, w.calls.Requests))))
+	share := float64(loads) / float64(all)
+	if loads < threshold.MedianSample || share < threshold.HalfShare {
+		return false
+	}
+	v.Title = textOf("title cache-loads", "share", words.Percent(share), "site", v.Site)
+	v.Fix = textOf("fix cache-loads", "cache", w.calls.Cache.OwnLine(), "share", words.Percent(share))
+	v.prependEvidence(evidenceOf("evidence cache-loads", loads, "count", "n", all))
+	v.Gain, v.InService, v.MaxSeverity = w.cand.gain, true, report.SeverityMedium // how often requests ask for the same is unknown
+	w.predictAs(v, "phrase change-cached")
+	if p := v.Predicted; p != nil && p.WasP99NS != nil { // a few requests still load
+		p.P99NS.Est, p.P99NS.High = *p.WasP99NS, *p.WasP99NS
+	}
+	if p := v.Predicted; p != nil && p.MaxNS != nil && p.WasMaxNS != nil {
+		p.MaxNS.Est, p.MaxNS.High = *p.WasMaxNS, *p.WasMaxNS
+	}
+	return true
 }
