@@ -79,9 +79,6 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 		v.doubt(0.6, textOf("evidence line-inferred"))
 		v.addEvidence(statementOf("evidence line-inferred"))
 	}
-	if in.hasDominantAllocSite() && in.Allocs.Sites[0].Site.Equal(site) {
-		v.addEvidence(evidenceOf("evidence allocated-bytes", ratio(in.Allocs.Sites[0].Bytes, in.Allocs.Bytes), "share", "site", in.dominantAllocSiteText()))
-	}
 	if library := libraryAt(site); library != nil && library.purpose != "" && knowledge.Has(site.Func, knowledge.DeliberateCost) {
 		// Its caller cannot make it cheaper, and need not.
 		v.Title, v.Fix, v.Fact, v.Changes = textOf("title computes-on-purpose", "function", funcText), library.purpose, true, []predict.Change{}

@@ -198,8 +198,6 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.Fix = adviser.fix(adviser.repeatAdvice)
 	case adviser != nil:
 		v.Fix = adviser.fix(adviser.lockAdvice)
-	case isInDependency(top.nonStdSite(), lock) && knowledge.Has(top.Cause.Call, knowledge.FileWrite):
-		v.Fix = textOf("fix lock-writes-file-in-dependency")
 	case isInDependency(top.nonStdSite(), lock) && top.Cause.Cause == report.CauseSleep:
 		v.Fix = textOf("fix lock-paused-in-dependency", "site", lock.OwnLine(), "module", lock.Module)
 	case isInDependency(top.nonStdSite(), lock):
@@ -227,8 +225,6 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix lock-of-writers", "site", v.Site)
 	case top.Cause.Cause == report.CauseSyscall && syscallKindOf(top.Cause) == diskSync:
 		v.Fix = textOf("fix lock-syncs", "lock", lockWithLine(cand, top))
-	case knowledge.Has(cand.wait.call, knowledge.ReadLock) && isPeerWait(top.Cause):
-		v.Fix = textOf("fix lock-of-readers-call", "site", attr.movableWork(cand, top).OwnLine())
 	case knowledge.Has(cand.wait.call, knowledge.ReadLock):
 		v.Fix = textOf("fix lock-of-readers", "site", attr.movableWork(cand, top).OwnLine())
 	case top.Cause.Cause == report.CauseCPU:

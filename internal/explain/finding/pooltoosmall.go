@@ -122,9 +122,6 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 	} else if facts.holdersCompute && top.Cause.SiteFrom == inferredSource && facts.slots != nil {
 		facts.holderActivity, facts.isScattered = textOf("phrase pool-inferred", "activity", facts.holderActivity), true // the line may be that of the release
 	}
-	if hasServers && facts.isScattered && ownNS > 0 {
-		holdNS = float64(a.ownServiceNS(top.Cause.Cause)) / float64(max(requests, 1))
-	}
 	facts.littleLaw = newLittleLaw(requests, a.in.Report.Input.DurationNS, queuedNS, holdNS)
 	facts.setSlotsInUse(requests, a.openRequestsAt(cand.wait))
 	// A goroutine that works for the holder of a semaphore's slot is not the slot.
@@ -354,9 +351,6 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 	}
 	isOwnPool := facts.otherTask() != nil || isHeldInBackground(facts.slots) && facts.slots.MaxWaiters <= facts.slots.BackgroundHolders // then no request waits
 	isSizeUnknown := isFinalizerWait(top.Cause) || isOwnPool || facts.isBursty || facts.isHandover || !facts.isSizeKnown() || facts.wideHolder() != nil
-	if isSizeUnknown && facts.holdersCompute {
-		return changes, ""
-	}
 	for wait := range each(queue.Waits) {
 		if a.in.AddPool != nil {
 			a.in.AddPool(facts.poolAt(wait.Site))
@@ -598,17 +592,6 @@ func (a *attribution) reportQueue(cand *candidate, name string) *report.Queue {
 	return queue
 }
 
-// ownServiceNS returns the total time of a cause on other goroutines to which no contended wait leads. These are the service
-// times of the requests themselves.
-func (a *attribution) ownServiceNS(cause report.CauseName) (ns int64) {
-	for c, r := range a.routes(a.group.All()) {
-		if _, ok := a.contendedWait(r.Via); !ok && len(r.Via) > 0 && c.Cause == cause {
-			ns += r.TotalNS
-		}
-	}
-	return ns
-}
-
 // inferredSource is the source of a site of running time that follows from the events around it, not from a sample.
 const inferredSource = "bracket"
 
@@ -692,9 +675,6 @@ func activityWithoutCaller(top *causeRoute) string {
 // and to look for a leak. It makes no prediction, because the trace does not show which goroutines hold the slots.
 func acquireTimeoutVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	name := poolKindAtWait(waitKey{kind: report.WaitSelect, call: top.Call, site: top.Site.LineKey()}, nil, nil).name
-	if l := libraryAt(top.Site); l != nil && l.poolAdvice != "" {
-		name = l.slotPhrase("phrase connection", 0)
-	}
 	v := attr.newVerdict(cand, top)
 	v.Cause, v.Changes = report.CauseSleep, []predict.Change{}
 	v.Title, v.Fix = textOf("title pool-timeout", "pool", name, "site", v.Site), cmp.Or(stdPool(top.Call).leakAdvice, textOf("fix pool-leak"))

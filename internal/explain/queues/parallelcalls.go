@@ -29,24 +29,24 @@ func (p *workerSum) findHedges(w *path.WalkResult, wait *critpath.FollowedWait) 
 		return hedges, 0
 	}
 	first, latest, children, count, othersWait := int64(0), int64(0), 0, 0, false
-	win.Children(wait.G, w.Req.Start, wait.End, func(child uint64, born int64) bool {
+	win.Children(wait.G, w.Req.Start, wait.End, func(child timeline.Birth) bool {
 		if children++; children > 4*maxRequestWaits {
 			return false
 		}
-		if birth, ok := win.BirthBefore(child, born+1); !ok || birth.Stack != winner.Stack && !p.isInSameFunction(birth.Stack, winner.Stack) {
+		if child.Stack != winner.Stack && !p.isInSameFunction(child.Stack, winner.Stack) {
 			return true
 		}
 		count++
-		othersWait = othersWait || child != wait.Waker && p.isInFunctionOf(p.waitAt(child, wait.End), p.stage.Syms.Stack(wait.WakerStack), 1)
+		othersWait = othersWait || child.G != wait.Waker && p.isInFunctionOf(p.waitAt(child.G, wait.End), p.stage.Syms.Stack(wait.WakerStack), 1)
 		if count == 1 {
-			first = born
-		} else if pause := p.timerBefore(wait.G, latest, born); pause != 0 {
+			first = child.Time
+		} else if pause := p.timerBefore(wait.G, latest, child.Time); pause != 0 {
 			if hedges.Calls++; hedges.Calls == 1 {
-				hedges.DelayNS = born - first
+				hedges.DelayNS = child.Time - first
 			}
 			pausesAt = p.stage.Sites.SiteOf(pause)
 		}
-		latest = born
+		latest = child.Time
 		return true
 	})
 	if !othersWait || hedges.Calls != int64(count-1) {

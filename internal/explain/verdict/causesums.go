@@ -111,9 +111,6 @@ func largestWork(parts []rowPart) *report.VerdictWork {
 	key := partsByKey[largest][0].causeKey
 	sum := report.VerdictCause{Cause: key.cause, Kind: key.kind, TotalNS: sumNS[largest], Sites: []report.VerdictSite{}}
 	addSites(&sum, partsByKey[largest])
-	if sum.Cause == report.CauseSyscall {
-		sum.Kind = systemCalls(partsByKey[largest])
-	}
 	return &report.VerdictWork{Cause: sum.Cause, Kind: sum.Kind, TotalNS: sum.TotalNS, Sites: sum.Sites}
 }
 
