@@ -10,25 +10,49 @@ import (
 // An AnswerFinder finds when requests were answered. It is for one goroutine.
 type AnswerFinder struct {
 	window      *timeline.Window
-	symbols     *tracefmt.Symbols
-	functions   knowledge.Index[tracefmt.StringID]
-	rolesMemo   map[tracefmt.StackID]knowledge.Roles
+	stacks      stackRoles
 	spanScratch []timeline.Span
 }
 
 // NewAnswerFinder returns an AnswerFinder for the requests of a window.
 func NewAnswerFinder(window *timeline.Window, symbols *tracefmt.Symbols) *AnswerFinder {
-	return &AnswerFinder{window: window, symbols: symbols, functions: knowledge.NewIndex(symbols.String), rolesMemo: make(map[tracefmt.StackID]knowledge.Roles)}
+	return &AnswerFinder{window: window, stacks: newStackRoles(symbols)}
 }
 
-// rolesOf returns the union of the roles of all functions of a stack. It caches the result.
-func (f *AnswerFinder) rolesOf(stack tracefmt.StackID) (roles knowledge.Roles) {
-	roles, ok := f.rolesMemo[stack]
+// stackRoles are the roles of the functions of stacks.
+type stackRoles struct {
+	symbols   *tracefmt.Symbols
+	functions knowledge.Index[tracefmt.StringID]
+	memo      map[tracefmt.StackID]knowledge.Roles
+}
+
+// newStackRoles returns the roles of stacks in a table of symbols.
+func newStackRoles(symbols *tracefmt.Symbols) stackRoles {
+	return stackRoles{symbols, knowledge.NewIndex(symbols.String), make(map[tracefmt.StackID]knowledge.Roles)}
+}
+
+// of returns the union of the roles of all functions of a stack. It caches the result.
+func (s *stackRoles) of(stack tracefmt.StackID) knowledge.Roles {
+	roles, ok := s.memo[stack]
 	if !ok {
-		for _, frame := range f.symbols.Stack(stack) {
-			roles = roles.Union(f.functions.Of(f.symbols.Frame(frame).Func))
+		for _, frame := range s.symbols.Stack(stack) {
+			roles = roles.Union(s.functions.Of(s.symbols.Frame(frame).Func))
 		}
-		f.rolesMemo[stack] = roles
+		s.memo[stack] = roles
+	}
+	return roles
+}
+
+// hasBoth reports whether a stack has a function with role outer and one with role inner.
+func (s *stackRoles) hasBoth(stack tracefmt.StackID, outer, inner knowledge.Role) bool {
+	roles := s.of(stack)
+	return roles.Has(outer) && roles.Has(inner)
+}
+
+// ofStart returns the roles of the outermost function of a stack, none if it is empty.
+func (s *stackRoles) ofStart(stack tracefmt.StackID) (roles knowledge.Roles) {
+	if frames := s.symbols.Stack(stack); len(frames) > 0 {
+		roles = s.functions.Of(s.symbols.Frame(frames[len(frames)-1]).Func)
 	}
 	return roles
 }
@@ -41,7 +65,7 @@ func (f *AnswerFinder) answerTime(r *request.Request, isStream bool) int64 {
 	busySince, isUnary := r.Start, false
 	for i := range f.spanScratch {
 		s := &f.spanScratch[i]
-		roles := f.rolesOf(s.Stack)
+		roles := f.stacks.of(s.Stack)
 		isUnary = isUnary || roles.Has(knowledge.GRPCUnary)
 		switch writes := roles.Has(knowledge.AnswerWrite) || roles.Has(knowledge.GRPCUnaryAnswer); {
 		case writes && (isStream || s.State == timeline.Syscall):

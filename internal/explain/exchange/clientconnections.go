@@ -19,26 +19,20 @@ type Exchange struct {
 // A Clients collects the connections of a process's HTTP clients. net/http serves each of HTTP/1 with two goroutines: one reads the
 // answers, the other writes the requests. Of HTTP/2 and gRPC, one reads the answers for all calls. It implements pass.Listener.
 type Clients struct {
-	window        *timeline.Window
-	functions     knowledge.Index[tracefmt.StringID]
-	symbols       *tracefmt.Symbols
-	isSeen        map[uint64]bool
-	readers       map[uint64]*clientConnection // by goroutine
-	writers       map[uint64]*writer
-	readerOrder   []uint64
-	from, to      int64
-	isSendStack   map[tracefmt.StackID]bool
-	isReadStack   map[tracefmt.StackID]bool
-	isSocketStack map[tracefmt.StackID]bool
-	spanScratch   []timeline.Span
+	window      *timeline.Window
+	stacks      stackRoles
+	isSeen      map[uint64]bool
+	readers     map[uint64]*clientConnection // by goroutine
+	writers     map[uint64]*writer
+	readerOrder []uint64
+	from, to    int64
+	spanScratch []timeline.Span
 
 	// For connections of HTTP/2.
 	streamReaders  int
 	answerWaits    []bool   // by stack: it waits for an answer
 	openWaits      []uint64 // goroutines that waited for an answer at the end of the last generation
 	callsUntil     int64
-	isStreamSend   map[tracefmt.StackID]bool
-	isPeerCall     map[tracefmt.StackID]bool
 	messageWaits   []bool // by stack: it waits for a message of a stream
 	earlierScratch []timeline.Span
 }
@@ -79,18 +73,17 @@ type writer struct {
 func NewClients() *Clients {
 	return &Clients{
 		isSeen: make(map[uint64]bool), readers: make(map[uint64]*clientConnection), writers: make(map[uint64]*writer),
-		isSendStack: make(map[tracefmt.StackID]bool), isReadStack: make(map[tracefmt.StackID]bool), isSocketStack: make(map[tracefmt.StackID]bool), from: math.MinInt64,
-		isStreamSend: make(map[tracefmt.StackID]bool), isPeerCall: make(map[tracefmt.StackID]bool), callsUntil: math.MinInt64,
+		from: math.MinInt64, callsUntil: math.MinInt64,
 	}
 }
 
 // AddGeneration implements pass.Listener. It finds the goroutines of client connections, adds the times of their reads and
 // writes, and computes the exchanges of each connection.
 func (c *Clients) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, _ bool) {
-	if c.symbols == nil {
-		c.from = g.Base
+	if c.stacks.memo == nil {
+		c.from, c.stacks = g.Base, newStackRoles(syms)
 	}
-	c.symbols, c.functions, c.to = syms, knowledge.NewIndex(syms.String), g.End
+	c.stacks.symbols, c.stacks.functions, c.to = syms, knowledge.NewIndex(syms.String), g.End
 	g.EachStart(func(id uint64, start tracefmt.StackID, _ int) {
 		if start == 0 && c.isSeen[id] {
 			return
@@ -121,12 +114,7 @@ func (c *Clients) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, _ bool)
 // addGoroutine begins to follow a goroutine if the outermost function of its stack is that of a reader or writer of a client's
 // connection.
 func (c *Clients) addGoroutine(g *timeline.Gen, id uint64, stack tracefmt.StackID) {
-	frames := c.symbols.Stack(stack)
-	if len(frames) == 0 {
-		return
-	}
-	roles := c.functions.Of(c.symbols.Frame(frames[len(frames)-1]).Func)
-	switch {
+	switch roles := c.stacks.ofStart(stack); {
 	case roles.Has(knowledge.HTTP1ClientReader) && c.readers[id] == nil:
 		conn := &clientConnection{reader: id}
 		if birth, ok := g.BirthOf(id); ok {
@@ -172,7 +160,7 @@ func (c *Clients) addArrivals(g *timeline.Gen, conn *clientConnection) {
 				}
 			}
 		}
-		if c.hasBothRoles(c.isReadStack, stack, knowledge.HTTP1ClientReader, knowledge.RequestPeek) {
+		if c.stacks.hasBoth(stack, knowledge.HTTP1ClientReader, knowledge.RequestPeek) {
 			conn.arrivals = append(conn.arrivals, s.End)
 		}
 	}
@@ -189,34 +177,12 @@ func (c *Clients) addSends(g *timeline.Gen, w *writer) {
 	c.spanScratch = c.window.Spans(w.g, g.Base, g.End+1, c.spanScratch[:0])
 	for i := range c.spanScratch {
 		s := &c.spanScratch[i]
-		if s.State == timeline.Syscall && s.Start > last(w.sends) && c.hasBothRoles(c.isSendStack, s.Stack, knowledge.ClientWriter, knowledge.SocketWrite) {
+		if s.State == timeline.Syscall && s.Start > last(w.sends) && c.stacks.hasBoth(s.Stack, knowledge.ClientWriter, knowledge.SocketWrite) {
 			w.sends = append(w.sends, s.Start)
 		} else if conn := c.readers[s.Waker]; s.State == timeline.Waiting && conn != nil && conn.isMultiplexed {
 			w.transport = s.Waker
 		}
 	}
-}
-
-// hasBothRoles reports whether a stack has a function with role outer and one with role inner. memo caches the results for this
-// pair of roles; it may be nil.
-func (c *Clients) hasBothRoles(memo map[tracefmt.StackID]bool, stack tracefmt.StackID, outer, inner knowledge.Role) bool {
-	hasBoth, ok := memo[stack]
-	if !ok {
-		roles := c.rolesOf(stack)
-		hasBoth = roles.Has(outer) && roles.Has(inner)
-		if memo != nil {
-			memo[stack] = hasBoth
-		}
-	}
-	return hasBoth
-}
-
-// rolesOf returns the union of the roles of all functions of a stack.
-func (c *Clients) rolesOf(stack tracefmt.StackID) (roles knowledge.Roles) {
-	for _, f := range c.symbols.Stack(stack) {
-		roles = roles.Union(c.functions.Of(c.symbols.Frame(f).Func))
-	}
-	return roles
 }
 
 // SetWindow sets the window that contains each generation when it is added.

@@ -24,8 +24,8 @@ type call struct {
 
 // classifyWaits finds, of the new stacks, those that wait for an answer or a message on a connection of HTTP/2, if there is one.
 func (c *Clients) classifyWaits() {
-	for id := tracefmt.StackID(len(c.answerWaits)); c.streamReaders > 0 && int(id) < c.symbols.Stacks(); id++ {
-		roles := c.rolesOf(id)
+	for id := tracefmt.StackID(len(c.answerWaits)); c.streamReaders > 0 && int(id) < c.stacks.symbols.Stacks(); id++ {
+		roles := c.stacks.of(id)
 		c.answerWaits, c.messageWaits = append(c.answerWaits, roles.Has(knowledge.HTTP2ClientWait)), append(c.messageWaits, awaitsMessage(roles))
 	}
 }
@@ -92,7 +92,7 @@ func (c *Clients) newCall(waiter uint64, index int) *call {
 			continue
 		}
 		// The waiter may also have waited between sending and this wait, in the client library.
-		if e := &earlier[i]; e.State == timeline.Waiting && (c.waitsForAnswer(e.Stack) || !c.hasBothRoles(c.isPeerCall, e.Stack, knowledge.PeerCall, knowledge.PeerCall)) {
+		if e := &earlier[i]; e.State == timeline.Waiting && (c.waitsForAnswer(e.Stack) || !c.stacks.of(e.Stack).Has(knowledge.PeerCall)) {
 			if out.firstSent == math.MinInt64 {
 				out.firstSent = e.End
 			}
@@ -104,14 +104,13 @@ func (c *Clients) newCall(waiter uint64, index int) *call {
 	}
 	out.firstSent = max(min(out.firstSent, wait.Start), wait.Start-maxSendNS)
 	c.window.Children(waiter, out.firstSent, wait.End, func(child timeline.Birth) bool {
-		frames := c.symbols.Stack(child.Start)
-		if len(frames) == 0 || !c.functions.Of(c.symbols.Frame(frames[len(frames)-1]).Func).Has(knowledge.HTTP2ClientStream) {
+		if !c.stacks.ofStart(child.Start).Has(knowledge.HTTP2ClientStream) {
 			return true
 		}
 		out.firstSent, out.lastSent = child.Time, wait.End
 		c.earlierScratch = c.window.Spans(child.G, child.Time, wait.End, c.earlierScratch[:0])
 		for i := range c.earlierScratch {
-			if s := &c.earlierScratch[i]; s.State == timeline.Syscall && c.hasBothRoles(c.isStreamSend, s.Stack, knowledge.HTTP2ClientStream, knowledge.SocketWrite) {
+			if s := &c.earlierScratch[i]; s.State == timeline.Syscall && c.stacks.hasBoth(s.Stack, knowledge.HTTP2ClientStream, knowledge.SocketWrite) {
 				out.firstSent, out.lastSent = s.Start, max(s.Start, min(s.End, wait.End))
 				break
 			}

@@ -3,7 +3,6 @@ package finding
 import (
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
@@ -11,6 +10,7 @@ import (
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/report"
 )
 
@@ -89,12 +89,7 @@ func setUpPackage(cand *candidate) string {
 			fn = s.Func
 		}
 	}
-	path, name := "", fn
-	if i := strings.LastIndexByte(fn, '/'); i >= 0 {
-		path, name = fn[:i], fn[i:]
-	}
-	name, _, _ = strings.Cut(name, ".")
-	return path + name
+	return stdlib.Package(fn)
 }
 
 // constructorOf returns the library's constructor that the service calls on a route; "" if there is none.

@@ -20,10 +20,7 @@ type SerialAnswers struct {
 // serialAnswersOf returns the SerialAnswers of calls that took the given time each. A peer that serves several at once sends the next answer
 // sooner than a call takes that is alone, at least now and then: so not only the usual distance of two answers counts, but also the shortest ones.
 func serialAnswersOf(answers []interval) (out SerialAnswers) {
-	var inProgress Overlap
-	for _, a := range answers {
-		inProgress.Add(a.start, a.end)
-	}
+	inProgress := overlapOf(answers)
 	_, ends := inProgress.Bounds()
 	var alone, gaps []int64
 	queued, atOnce, queuedNS := 0, 0, int64(0)
@@ -123,10 +120,7 @@ func loadDependenceOf(answers []interval) (out LoadDependence) {
 	if len(answers) < threshold.MedianSample {
 		return out
 	}
-	var inProgress Overlap
-	for _, a := range answers {
-		inProgress.Add(a.start, a.end)
-	}
+	inProgress := overlapOf(answers)
 	type call struct {
 		interval
 		atOnce int

@@ -28,10 +28,7 @@ func callHolderOf(answers, calls []interval) (holder CallHolder) {
 	if slices.Sort(lengths); sample.Quantile(lengths, threshold.MajorShare) < lateNS {
 		return holder
 	}
-	var inProgress Overlap
-	for _, c := range calls {
-		inProgress.Add(c.start, c.end)
-	}
+	inProgress := overlapOf(calls)
 	starts, ends := inProgress.Bounds()
 	usual, usualDuring, holding, latest := 0, 0, 0, 0
 	var usualTimes []int64

@@ -3,7 +3,6 @@ package queues
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
@@ -99,9 +98,7 @@ func (p *workerSum) divergingPosition(waiter, holder tracefmt.StackID) holderPos
 		isSameFunc := func(o tracefmt.FrameID) bool { return p.stage.Syms.Frame(o).Func == holderFrame.Func }
 		if i := slices.IndexFunc(waiterFrames, isSameFunc); i >= 0 {
 			if p.stage.Syms.Frame(waiterFrames[i]).Line != holderFrame.Line {
-				isSamePackage := func(o tracefmt.FrameID) bool {
-					return packageOf(p.stage.Syms.String(p.stage.Syms.Frame(o).Func)) == packageOf(p.stage.Syms.String(holderFrame.Func))
-				}
+				isSamePackage := func(o tracefmt.FrameID) bool { return p.packageAt(o) == p.packageAt(frame) }
 				position = holderPosition{frame, frames[slices.IndexFunc(frames, isSamePackage)]}
 			}
 			break
@@ -121,15 +118,6 @@ func (p *workerSum) unlockingPosition(waiter, unlocking, holder tracefmt.StackID
 		return holderPosition{}
 	}
 	return position
-}
-
-// packageOf returns the import path of a function's package: its name up to the first dot after the last slash.
-func packageOf(fn string) string {
-	slash := strings.LastIndexByte(fn, '/') + 1
-	if dot := strings.IndexByte(fn[slash:], '.'); dot >= 0 {
-		return fn[:slash+dot]
-	}
-	return fn
 }
 
 // A HolderLine is the source line below which the holders of a lock or slot spend most of the time while others wait for it.

@@ -450,30 +450,22 @@ func totalLength(intervals []interval) (ns int64) {
 	return ns
 }
 
+// counters returns the numbers and times that are added up.
+func (s *slotWaitSum) counters() [19]*int64 {
+	return [19]*int64{
+		&s.waits, &s.wakeInstants, &s.byFormerWaiter, &s.byLaterWaiter, &s.byChild, &s.sends, &s.childWakers, &s.byOtherRequest, &s.holdNS,
+		&s.holdCount, &s.queuedNS, &s.partialNS, &s.partialHolds, &s.backgroundNS, &s.byWorker, &s.byInterleavingWorker, &s.workNS, &s.idleNS, &s.beforeCalls,
+	}
+}
+
 // merge adds a sum of another generation with the same key. Numbers and times are added; slots and simultaneous waiters are
 // maxima.
 func (s *slotWaitSum) merge(addend *slotWaitSum) {
-	s.waits += addend.waits
-	s.wakeInstants += addend.wakeInstants
-	s.byFormerWaiter += addend.byFormerWaiter
-	s.byLaterWaiter += addend.byLaterWaiter
-	s.byChild += addend.byChild
-	s.sends += addend.sends
-	s.childWakers += addend.childWakers
-	s.byOtherRequest += addend.byOtherRequest
-	s.beforeCalls += addend.beforeCalls
-	s.slots, s.maxWaiters = max(s.slots, addend.slots), max(s.maxWaiters, addend.maxWaiters)
-	s.holdNS += addend.holdNS
-	s.holdCount += addend.holdCount
-	s.queuedNS += addend.queuedNS
-	s.partialNS += addend.partialNS
-	s.partialHolds += addend.partialHolds
-	s.backgroundNS += addend.backgroundNS
-	s.backgroundHolders = max(s.backgroundHolders, addend.backgroundHolders)
-	s.byWorker += addend.byWorker
-	s.byInterleavingWorker += addend.byInterleavingWorker
-	s.workNS += addend.workNS
-	s.idleNS += addend.idleNS
+	to, from := s.counters(), addend.counters()
+	for i := range to {
+		*to[i] += *from[i]
+	}
+	s.slots, s.maxWaiters, s.backgroundHolders = max(s.slots, addend.slots), max(s.maxWaiters, addend.maxWaiters), max(s.backgroundHolders, addend.backgroundHolders)
 	s.sampled.merge(&addend.sampled)
 	for site, released := range addend.releases {
 		s.addRelease(site, released)

@@ -6,12 +6,15 @@ import "slices"
 type interval struct{ start, end int64 }
 
 // maxOverlap returns the largest number of intervals that overlap at any instant.
-func maxOverlap(intervals []interval) int {
-	var o Overlap
+func maxOverlap(intervals []interval) int { return overlapOf(intervals).Max() }
+
+// overlapOf returns the Overlap of intervals.
+func overlapOf(intervals []interval) *Overlap {
+	o := new(Overlap)
 	for _, i := range intervals {
 		o.Add(i.start, i.end)
 	}
-	return o.Max()
+	return o
 }
 
 // An Overlap counts how many of its intervals overlap. An interval that starts when another one ends does not overlap it. The

@@ -58,10 +58,7 @@ func (s *Sum) addWorkRuns() {
 	for loop, runs := range byLoop {
 		slices.SortFunc(runs, func(a, b interval) int { return cmp.Compare(a.end, b.end) })
 		sum := s.loops[loop]
-		var atWork Overlap
-		for _, run := range runs {
-			atWork.Add(run.start, run.end)
-		}
+		atWork := overlapOf(runs)
 		for _, run := range runs {
 			sum.runs, sum.ns = sum.runs+1, sum.ns+run.end-run.start
 			sum.maxNS = max(sum.maxNS, run.end-run.start)

@@ -74,8 +74,7 @@ func (p *workerSum) holdsConnection(waiter, holder tracefmt.StackID) bool {
 	if acquiring == 0 {
 		return false
 	}
-	packageAt := func(f tracefmt.FrameID) string { return packageOf(p.stage.Syms.String(p.stage.Syms.Frame(f).Func)) }
-	return strings.HasPrefix(packageAt(p.stage.Sites.SiteOf(waiter)), packageAt(acquiring))
+	return strings.HasPrefix(p.packageAt(p.stage.Sites.SiteOf(waiter)), p.packageAt(acquiring))
 }
 
 // sampledHolders adds up samples.

@@ -12,6 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -213,7 +214,7 @@ func (p *workerSum) taskEntry(stack tracefmt.StackID, loop workerLoop) tracefmt.
 
 // packageAt returns the import path of the package of a frame's function.
 func (p *workerSum) packageAt(f tracefmt.FrameID) string {
-	return packageOf(p.stage.Syms.String(p.stage.Syms.Frame(f).Func))
+	return stdlib.Package(p.stage.Syms.String(p.stage.Syms.Frame(f).Func))
 }
 
 // add adds another sum.
