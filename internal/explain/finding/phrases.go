@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 
@@ -74,8 +75,10 @@ func activityOf(cause *report.Cause) textKey {
 	switch {
 	case cause.Cause == report.CauseCPU:
 		return "phrase computes"
+	case cause.Cause == report.CauseSleep && knowledge.Has(cause.Call, knowledge.HTTPTimeout) && verdict.KindOf(cause) == verdict.Deadline:
+		return "phrase waits-for-http-timeout"
 	case cause.Cause == report.CauseSleep:
-		return timerActivity(cause)
+		return cmp.Or(timerActivities[verdict.KindOf(cause)], "phrase sleeps")
 	case cause.Cause == report.CauseSyscall, cause.Cause == report.CauseDisk:
 		return syscallKindOf(cause).activity
 	case cause.Cause != report.CauseNetwork:
@@ -96,29 +99,9 @@ func (p *causeRoute) ownLine() *report.Site { return p.nonStdSite().OwnLine() }
 // activity returns a phrase for the activity at the end of a route.
 func (p *causeRoute) activity() string { return activityAt(p.Cause, p.via) }
 
-// timerActivity returns the key of the phrase for a sleep, by the kind of its timer: a deadline, a limiter, a database's lock, or
-// a plain sleep.
-func timerActivity(c *report.Cause) textKey {
-	switch verdict.KindOf(c) {
-	case verdict.Deadline:
-		if knowledge.Has(c.Call, knowledge.HTTPTimeout) {
-			return "phrase waits-for-http-timeout"
-		}
-		return "phrase waits-for-deadline"
-	case verdict.Timer:
-		return "phrase waits-for-timer"
-	case verdict.Limiter:
-		return "phrase waits-for-limiter"
-	case verdict.DatabaseLock:
-		return "phrase waits-for-database-lock"
-	case verdict.SharedLock:
-		return "phrase waits-for-shared-lock"
-	case verdict.NoContinue:
-		return "phrase waits-for-continue"
-	case verdict.DialFallback:
-		return "phrase waits-for-fallback"
-	case verdict.BatchDue:
-		return "phrase waits-for-batch"
-	}
-	return "phrase sleeps"
+// timerActivities are the keys of the phrases for sleeps, by the kind of the timer; others have that of a plain sleep.
+var timerActivities = map[string]textKey{
+	verdict.Deadline: "phrase waits-for-deadline", verdict.Timer: "phrase waits-for-timer", verdict.Limiter: "phrase waits-for-limiter",
+	verdict.DatabaseLock: "phrase waits-for-database-lock", verdict.SharedLock: "phrase waits-for-shared-lock",
+	verdict.NoContinue: "phrase waits-for-continue", verdict.DialFallback: "phrase waits-for-fallback", verdict.BatchDue: "phrase waits-for-batch",
 }

@@ -30,50 +30,13 @@ func activity(cause *report.VerdictCause) string {
 		return "with the world stopped (" + termtext.Head(cause.Kind, 40) + ")"
 	case cause.WayTo != "":
 		return "on the way to " + termtext.Head(cause.WayTo, 80) + " and back"
-	case cause.Cause == report.CauseNetwork && cause.Kind == Pipe:
-		return "waiting for the other end of a pipe"
-	case cause.Cause == report.CauseNetwork && cause.Kind == Connect:
-		return "opening connections"
-	case cause.Cause == report.CauseNetwork && cause.Kind == NameServer:
-		return "waiting for a name server"
-	case cause.Cause == report.CauseNetwork && cause.Kind == FlowControl:
-		return "waiting until the peer allows more bytes (HTTP/2 flow control)"
-	case cause.Cause == report.CauseNetwork && cause.Kind == "inbound":
-		return "waiting for the client"
 	case cause.Cause == report.CauseNetwork && cause.Kind == "outbound" && len(cause.PeerStates) > 0:
 		return "waiting for " + names.PeerDoing(cause.PeerStates)
-	case cause.Cause == report.CauseNetwork && cause.Kind == "outbound":
-		return "waiting for a peer on the network"
 	case cause.Cause == report.CauseCPUWait && len(cause.Processes) > 0:
 		return "with its thread waiting for a CPU" + processesPhrase(cause)
-	case cause.Cause == report.CauseSchedPoll && cause.Kind == report.Arrived:
-		return "with its data arrived, which the runtime polled for late"
-	case cause.Cause == report.CauseSyscall && cause.Kind == report.InC:
-		return "in C code"
-	case cause.Cause == report.CauseSyscall && cause.Kind == ChildProcess:
-		return "waiting for a child process"
-	case cause.Cause == report.CauseSyscall && cause.Kind == DiskSync:
-		return "syncing to disk"
-	case cause.Cause == report.CauseSyscall && cause.Kind == DirectoryRead:
-		return "reading a directory"
-	case cause.Cause == report.CauseSyscall && cause.Kind == FileWrite:
-		return "writing to a file or pipe"
-	case cause.Cause == report.CauseSleep && cause.Kind == Deadline:
-		return "waiting for a deadline"
-	case cause.Cause == report.CauseSleep && cause.Kind == Timer:
-		return "waiting for a timer or ticker"
-	case cause.Cause == report.CauseSleep && cause.Kind == Limiter:
-		return "waiting for a rate limiter"
-	case cause.Cause == report.CauseSleep && cause.Kind == DatabaseLock:
-		return "waiting for a locked database"
-	case cause.Cause == report.CauseSleep && cause.Kind == BatchDue:
-		return "waiting until a batch is due (linger)"
-	case cause.Cause == report.CauseSleep && cause.Kind == SharedLock:
-		return "queueing for a lock that processes share"
-	case cause.Cause == report.CauseSleep && cause.Kind == NoContinue:
-		return "waiting for a 100 Continue that does not come"
-	case cause.Cause == report.CauseSleep && cause.Kind == DialFallback:
-		return "waiting for an address that does not answer"
+	}
+	if text := kindWords[cause.Cause][cause.Kind]; text != "" {
+		return text
 	}
 	if w, ok := causeWords[cause.Cause]; ok {
 		return w.text
@@ -100,6 +63,36 @@ func processesPhrase(cause *report.VerdictCause) string {
 		text += termtext.Head(p.Process, 60) + " " + words.Percent(p.Share*cause.Share)
 	}
 	return " that others had (" + text + ")"
+}
+
+// kindWords are the phrases for kinds of causes.
+var kindWords = map[report.CauseName]map[string]string{
+	report.CauseNetwork: {
+		Pipe:        "waiting for the other end of a pipe",
+		Connect:     "opening connections",
+		NameServer:  "waiting for a name server",
+		FlowControl: "waiting until the peer allows more bytes (HTTP/2 flow control)",
+		"inbound":   "waiting for the client",
+		"outbound":  "waiting for a peer on the network",
+	},
+	report.CauseSchedPoll: {report.Arrived: "with its data arrived, which the runtime polled for late"},
+	report.CauseSyscall: {
+		report.InC:    "in C code",
+		ChildProcess:  "waiting for a child process",
+		DiskSync:      "syncing to disk",
+		DirectoryRead: "reading a directory",
+		FileWrite:     "writing to a file or pipe",
+	},
+	report.CauseSleep: {
+		Deadline:     "waiting for a deadline",
+		Timer:        "waiting for a timer or ticker",
+		Limiter:      "waiting for a rate limiter",
+		DatabaseLock: "waiting for a locked database",
+		BatchDue:     "waiting until a batch is due (linger)",
+		SharedLock:   "queueing for a lock that processes share",
+		NoContinue:   "waiting for a 100 Continue that does not come",
+		DialFallback: "waiting for an address that does not answer",
+	},
 }
 
 // causeWords are the phrase for each cause and the preposition before its site.
