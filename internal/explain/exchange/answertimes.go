@@ -31,8 +31,8 @@ func newStackRoles(symbols *tracefmt.Symbols) stackRoles {
 	return stackRoles{symbols, knowledge.NewIndex(symbols.String), make(map[tracefmt.StackID]knowledge.Roles)}
 }
 
-// of returns the union of the roles of all functions of a stack. It caches the result.
-func (s *stackRoles) of(stack tracefmt.StackID) knowledge.Roles {
+// rolesOf returns the union of the roles of all functions of a stack. It caches the result.
+func (s *stackRoles) rolesOf(stack tracefmt.StackID) knowledge.Roles {
 	roles, ok := s.memo[stack]
 	if !ok {
 		for _, frame := range s.symbols.Stack(stack) {
@@ -45,7 +45,7 @@ func (s *stackRoles) of(stack tracefmt.StackID) knowledge.Roles {
 
 // hasBoth reports whether a stack has a function with role outer and one with role inner.
 func (s *stackRoles) hasBoth(stack tracefmt.StackID, outer, inner knowledge.Role) bool {
-	roles := s.of(stack)
+	roles := s.rolesOf(stack)
 	return roles.Has(outer) && roles.Has(inner)
 }
 
@@ -65,7 +65,7 @@ func (f *AnswerFinder) answerTime(r *request.Request, isStream bool) int64 {
 	busySince, isUnary := r.Start, false
 	for i := range f.spanScratch {
 		s := &f.spanScratch[i]
-		roles := f.stacks.of(s.Stack)
+		roles := f.stacks.rolesOf(s.Stack)
 		isUnary = isUnary || roles.Has(knowledge.GRPCUnary)
 		switch writes := roles.Has(knowledge.AnswerWrite) || roles.Has(knowledge.GRPCUnaryAnswer); {
 		case writes && (isStream || s.State == timeline.Syscall):

@@ -25,7 +25,7 @@ type call struct {
 // classifyWaits finds, of the new stacks, those that wait for an answer or a message on a connection of HTTP/2, if there is one.
 func (c *Clients) classifyWaits() {
 	for id := tracefmt.StackID(len(c.answerWaits)); c.streamReaders > 0 && int(id) < c.stacks.symbols.Stacks(); id++ {
-		roles := c.stacks.of(id)
+		roles := c.stacks.rolesOf(id)
 		c.answerWaits, c.messageWaits = append(c.answerWaits, roles.Has(knowledge.HTTP2ClientWait)), append(c.messageWaits, awaitsMessage(roles))
 	}
 }
@@ -92,7 +92,7 @@ func (c *Clients) newCall(waiter uint64, index int) *call {
 			continue
 		}
 		// The waiter may also have waited between sending and this wait, in the client library.
-		if e := &earlier[i]; e.State == timeline.Waiting && (c.waitsForAnswer(e.Stack) || !c.stacks.of(e.Stack).Has(knowledge.PeerCall)) {
+		if e := &earlier[i]; e.State == timeline.Waiting && (c.waitsForAnswer(e.Stack) || !c.stacks.rolesOf(e.Stack).Has(knowledge.PeerCall)) {
 			if out.firstSent == math.MinInt64 {
 				out.firstSent = e.End
 			}

@@ -41,7 +41,7 @@ func (f *AnswerFinder) lifetimeOf(r *request.Request) (out lifetime) {
 	}
 	f.spanScratch = f.window.Spans(r.G, wake-1, wake, f.spanScratch[:0])
 	for i := range f.spanScratch {
-		if s := &f.spanScratch[i]; s.State == timeline.Waiting && s.End == wake && s.Waker == 0 && f.stacks.of(s.Stack).Has(knowledge.RequestPeek) {
+		if s := &f.spanScratch[i]; s.State == timeline.Waiting && s.End == wake && s.Waker == 0 && f.stacks.rolesOf(s.Stack).Has(knowledge.RequestPeek) {
 			out.closed = wake
 		}
 	}
@@ -57,7 +57,7 @@ func (c *Clients) openTime(reader timeline.Birth) int64 {
 	}
 	c.spanScratch = c.window.Spans(reader.Creator, dialer.Time, reader.Time, c.spanScratch[:0])
 	for i := range c.spanScratch {
-		if s := &c.spanScratch[i]; s.State == timeline.Syscall && c.stacks.of(s.Stack).Has(knowledge.Socket) {
+		if s := &c.spanScratch[i]; s.State == timeline.Syscall && c.stacks.rolesOf(s.Stack).Has(knowledge.Socket) {
 			return s.Start
 		}
 	}
@@ -78,7 +78,7 @@ func (c *Clients) closeTime(conn *clientConnection, spans []timeline.Span) (star
 	})
 	for i := len(spans) - 1; i >= 0 && hasAnswered && spans[i].State != timeline.Waiting; i-- {
 		if s := &spans[i]; s.State == timeline.Syscall {
-			if roles := c.stacks.of(s.Stack); !roles.Has(knowledge.Socket) || roles.Has(knowledge.ConnectionRead) {
+			if roles := c.stacks.rolesOf(s.Stack); !roles.Has(knowledge.Socket) || roles.Has(knowledge.ConnectionRead) {
 				break
 			}
 			start = s.Start

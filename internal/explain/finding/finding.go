@@ -3,7 +3,7 @@
 //
 // What goes in is Input: a report without findings, and sums that the report does not show, such as who waited for a slot and
 // who released it. All returns the rules (rules.go); rules/CODE.txt has the documentation of each of them and the texts of its
-// findings (texts.go). A rule neither prints nor reads a trace. What comes out of Find are the findings, the most severe first.
+// findings (ruletexts.go). A rule neither prints nor reads a trace. What comes out of Find are the findings, the most severe first.
 // Judge reports which rules lacked the data to find anything.
 //
 // One fault has several symptoms, but is reported once. Before the rules check anything, the time of requests is divided among

@@ -59,7 +59,7 @@ type peerWait struct {
 	sharing *library // by which requests wait for calls that others began; nil if they do not
 	// What the requests wait for, how to avoid that, and the text of the prediction that the service keeps it; "" if it cannot.
 	awaited, fix string
-	kept         textKey
+	reuseText    textKey
 
 	// Each request makes one call, several at the same time, or several one after the other. isUnanswered: most wait in vain.
 	callsOnce, isParallel, isSequential, isUnanswered bool
@@ -86,16 +86,16 @@ func newPeerWait(attr *attribution, cand *candidate) *peerWait {
 func (w *peerWait) describe() {
 	switch call := knowledge.Of(w.top.Call); {
 	case verdict.KindOf(w.top.Cause) == verdict.NameServer:
-		w.awaited, w.fix, w.kept = textOf("phrase name-server"), textOf("fix name-server"), "phrase kept-address"
+		w.awaited, w.fix, w.reuseText = textOf("phrase name-server"), textOf("fix name-server"), "phrase kept-address"
 		if w.isUnanswered {
 			w.fix = textOf("fix name-server-unanswered")
 		}
 	case call.Has(knowledge.ConnectionWrite):
 		w.awaited, w.fix = textOf("phrase slow-reader"), textOf("fix slow-reader")
 	case call.Has(knowledge.Dial):
-		w.awaited, w.fix, w.kept = textOf("phrase connection-opening"), textOf("fix dial", "advice", stdPool(httpSlotFunc).reuseAdvice), "phrase kept-connections"
+		w.awaited, w.fix, w.reuseText = textOf("phrase connection-opening"), textOf("fix dial", "advice", stdPool(httpSlotFunc).reuseAdvice), "phrase kept-connections"
 	case call.Has(knowledge.TLS):
-		w.awaited, w.fix, w.kept = textOf("phrase tls-handshake"), textOf("fix tls-handshake"), "phrase kept-connections"
+		w.awaited, w.fix, w.reuseText = textOf("phrase tls-handshake"), textOf("fix tls-handshake"), "phrase kept-connections"
 	case w.sharing != nil:
 		w.awaited, w.fix, w.isAnswer = answerText(w.top), w.sharing.fix(w.sharing.shareAdvice), true
 	default:
@@ -122,7 +122,7 @@ var peerRewrites = []func(*peerWait, *Verdict) bool{
 	(*peerWait).rewriteForUnanswered, (*peerWait).rewriteForAckDelays, (*peerWait).rewriteForSplitRequests,
 	(*peerWait).rewriteForConnPerRequest, (*peerWait).rewriteForConnOpens, (*peerWait).rewriteForBlockedSender,
 	(*peerWait).rewriteForConnChecks, (*peerWait).rewriteForPeerSetUp, (*peerWait).rewriteForHedges, (*peerWait).rewriteForCacheLoads,
-	(*peerWait).rewriteForDeadlocks, (*peerWait).rewriteForRepeats, (*peerWait).rewriteForKept, (*peerWait).rewriteForKnownPeer,
+	(*peerWait).rewriteForDeadlocks, (*peerWait).rewriteForRepeats, (*peerWait).rewriteForReuse, (*peerWait).rewriteForKnownPeer,
 	(*peerWait).rewriteForSharedCalls, (*peerWait).rewriteForHeldCalls, (*peerWait).rewriteForOwnWorker, (*peerWait).rewriteForOrderedAnswers,
 	(*peerWait).rewriteForWindowRounds, (*peerWait).rewriteForLargeAnswers, (*peerWait).rewriteForUnevenCalls,
 	(*peerWait).rewriteForSequentialCalls, (*peerWait).rewriteForSeveralCalls, (*peerWait).rewriteForTimeLimit, (*peerWait).rewriteForPeerLock,
@@ -130,7 +130,7 @@ var peerRewrites = []func(*peerWait, *Verdict) bool{
 	(*peerWait).rewriteForParallelCalls, (*peerWait).rewriteForObservedPeer, (*peerWait).rewriteForOneAnswer,
 }
 
-// generalVerdict returns the verdict that only says what the requests wait for. It sets what is known of the peer.
+// generalVerdict returns the verdict that only says what the requests wait for. It sets the words for a known peer.
 func (w *peerWait) generalVerdict() Verdict {
 	var peer knownPeer
 	if w.group.Peer != nil && w.isAnswer {
@@ -165,13 +165,13 @@ func (w *peerWait) generalVerdict() Verdict {
 	return v
 }
 
-// rewriteForKept rewrites a verdict on connections or addresses that the service can keep.
-func (w *peerWait) rewriteForKept(v *Verdict) bool {
-	if w.kept == "" || !w.concernsMost(w.top.Requests) {
+// rewriteForReuse rewrites a verdict on connections or addresses that the service can keep.
+func (w *peerWait) rewriteForReuse(v *Verdict) bool {
+	if w.reuseText == "" || !w.concernsMost(w.top.Requests) {
 		return false
 	}
 	v.Gain, v.Changes = w.cand.gain, []predict.Change{predict.Reuse(predict.SiteText(w.top.Site, report.CauseNetwork))}
-	w.predictAs(v, w.kept)
+	w.predictAs(v, w.reuseText)
 	return true
 }
 

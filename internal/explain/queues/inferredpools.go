@@ -331,7 +331,7 @@ func (s *slotWaitSum) inferHolds(list []*handover, requests goroutineSet) {
 	s.queuedNS += queuedNS
 	addHold := func(hold interval, list *[]interval, holder uint64, site tracefmt.FrameID) {
 		*list = append(*list, hold)
-		isBackground := !requests.has(holder)
+		isBackground := !requests.contains(holder)
 		s.holds = append(s.holds, Hold{interval: hold, holder: holder, site: site, isBackground: isBackground, isPartial: list == &partialHolds})
 		if isBackground {
 			backgroundHolds = append(backgroundHolds, hold)
@@ -365,7 +365,7 @@ func (s *slotWaitSum) inferHolds(list []*handover, requests goroutineSet) {
 			s.addRelease(h.release, released)
 		}
 		lastWakeByWaker[h.waker] = h.waitEnd
-		if requests.has(h.waker) {
+		if requests.contains(h.waker) {
 			s.byOtherRequest++
 		}
 		releasedHold := holdByWaiter[h.waker]

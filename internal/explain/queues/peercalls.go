@@ -93,7 +93,7 @@ type peerCallKey struct {
 	via   tracefmt.FrameID
 }
 
-// A peerCallSum adds up the calls of one key. Sites, and what follows from the times of the answers, are set when it is complete.
+// A peerCallSum adds up the calls of one key. Sites, and the results about the times of answers, are set when it is complete.
 type peerCallSum struct {
 	PeerCalls
 	pause, transaction, cache, check, hedgePause tracefmt.FrameID

@@ -95,7 +95,7 @@ func (s *sampledHolders) addSamples(list []*handover, requests goroutineSet) {
 	for _, sample := range samples {
 		background := 0
 		for _, holder := range sample.holders {
-			if !requests.has(holder.g) {
+			if !requests.contains(holder.g) {
 				background++
 				addToKey(&s.backgroundBySite, holder.site, 1, plusNS)
 			}

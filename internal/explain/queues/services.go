@@ -287,7 +287,7 @@ func (s *Sum) aggregateServices() {
 // whose last services end together (within threshold.IdleCheckNS) count as one batch. requests has the goroutines that serve
 // requests.
 func (s *serviceSum) add(list []*service, requests goroutineSet) (lastEnd int64) {
-	servesRequest := requests.has(list[0].server)
+	servesRequest := requests.contains(list[0].server)
 	if len(s.servers) < maxDistinctServers {
 		s.servers.add(list[0].server)
 	}

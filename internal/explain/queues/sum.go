@@ -18,7 +18,7 @@
 //	peercalls.go    calls to a peer from one line, one after the other
 //	callcounts.go   calls to a peer from one line, by slow requests and by others
 //	syscallcounts.go system calls of requests
-//	fanout.go       calls to peers on goroutines that a request starts in parallel
+//	parallelcalls.go calls to peers on goroutines that a request starts in parallel
 //	connopens.go    connections that requests open
 //	delayedacks.go  answers that wait for a delayed acknowledgement
 //	peerlocks.go    locks of a peer that transactions of other requests hold
@@ -291,8 +291,8 @@ func groupInReport(group path.GroupID, t path.Translation) path.GroupID { return
 // A goroutineSet is a set of goroutines. The zero value is empty.
 type goroutineSet map[uint64]struct{}
 
-// has reports whether a goroutine is in the set.
-func (s goroutineSet) has(g uint64) bool {
+// contains reports whether a goroutine is in the set.
+func (s goroutineSet) contains(g uint64) bool {
 	_, ok := s[g]
 	return ok
 }
