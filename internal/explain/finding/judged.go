@@ -64,28 +64,24 @@ func needRunDelays(in *Input) *missingInput {
 	return needCPUSamples(in)
 }
 
-// needHostSamples requires samples of the kernel's counters, which whylate record takes on the process's host.
-func needHostSamples(in *Input) *missingInput {
-	if in.Report.Host != nil {
-		return nil
-	}
-	return missingHostSamples()
-}
+// Requirements of samples that whylate record takes on the process's host: of the kernel's counters; of the process's state, which show
+// whether a signal or debugger stopped it; and of the segments that its connections retransmitted.
+var (
+	needHostSamples   = needHost(func(*report.Host) bool { return true })
+	needProcessStates = needHost(func(host *report.Host) bool { return host.States })
+	needConnections   = needHost(func(host *report.Host) bool {
+		return host.Network.Verdict != report.NetworkUnknown && host.Network.Verdict != ""
+	})
+)
 
-// needProcessStates requires samples of the process's state, which show whether a signal or debugger stopped it.
-func needProcessStates(in *Input) *missingInput {
-	if host := in.Report.Host; host != nil && host.States {
-		return nil
+// needHost requires samples of the host that have what a rule needs.
+func needHost(suffices func(*report.Host) bool) requirement {
+	return func(in *Input) *missingInput {
+		if host := in.Report.Host; host != nil && suffices(host) {
+			return nil
+		}
+		return missingHostSamples()
 	}
-	return missingHostSamples()
-}
-
-// needConnections requires that the number of segments that the process's connections retransmitted is known.
-func needConnections(in *Input) *missingInput {
-	if host := in.Report.Host; host != nil && host.Network.Verdict != report.NetworkUnknown && host.Network.Verdict != "" {
-		return nil
-	}
-	return missingHostSamples()
 }
 
 // needQuota requires that the recording shows whether a CPU quota throttled the process: by the kernel's counters, or by a trace

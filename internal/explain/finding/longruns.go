@@ -10,20 +10,15 @@ import (
 // function in which these runs end.
 func checkLongRuns(in *Input, wait *runQueueWait) []Verdict {
 	t := firstMatch(wait.occupants, func(t *occupant) bool { return ruleForOccupant(in, t) == report.RuleLongRuns })
-	var runs, ns, longest int64
-	for r := range each(in.Process.RunningTimes) {
-		if r.Site != nil && r.Site.Func == t.site.Func {
-			runs, ns, longest = runs+r.LongCount, ns+r.LongNS, max(longest, r.LongestNS)
-		}
-	}
+	runs := t.runsIn(in.Process)
 	v := wait.newVerdict(t.site, 0.8)
 	v.Title, v.Fix = textOf("title long-runs", "function", t.name()), textOf("fix long-runs")
-	v.addEvidence(evidenceOf("evidence long-runs-mean", float64(ns)/float64(max(runs, 1)), "ns"))
+	v.addEvidence(evidenceOf("evidence long-runs-mean", float64(runs.LongNS)/float64(max(runs.LongCount, 1)), "ns"))
 	wait.addWaitEvidence(&v)
 	v.addEvidence(
 		evidenceOf("evidence long-runs-share", wait.kindShare, "share"),
 		evidenceOf("evidence ps-in-use", psInUse(in), "share"),
-		evidenceOf("evidence longest-run", longest, "ns"),
-		evidenceOf("evidence long-runs", runs, "count", "ms", int(process.LongNS/1e6)))
+		evidenceOf("evidence longest-run", runs.LongestNS, "ns"),
+		evidenceOf("evidence long-runs", runs.LongCount, "count", "ms", int(process.LongNS/1e6)))
 	return []Verdict{v}
 }

@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/threshold"
@@ -11,17 +12,18 @@ import (
 // doubtVerdict returns the verdict, a fact, about a property of the recording that makes the report less certain.
 func doubtVerdict(f report.Finding) []Verdict { return []Verdict{{Fact: true, Finding: f}} }
 
-// warningTexts returns the texts of those warnings about the input that have one of the codes.
-func warningTexts(in *Input, codes ...string) []string {
-	var out []string
+// warningVerdict returns the verdict that warnings about the input with one of the codes give doubts; nil if there are none.
+func warningVerdict(in *Input, title, fix textKey, codes ...string) []Verdict {
+	var texts []string
 	for _, w := range in.Report.Input.Warnings {
-		for _, c := range codes {
-			if w.Code == c {
-				out = append(out, w.Text)
-			}
+		if slices.Contains(codes, w.Code) {
+			texts = append(texts, w.Text)
 		}
 	}
-	return out
+	if len(texts) == 0 {
+		return nil
+	}
+	return doubtVerdict(report.Finding{Title: textOf(title, "warnings", strings.Join(texts, "; ")), Fix: textOf(fix), Confidence: 1})
 }
 
 // checkTruncated is WL5002, truncated: the trace is cut off or damaged, and the report covers only the generations before that.
@@ -36,21 +38,11 @@ func checkTruncated(in *Input) []Verdict {
 }
 
 // checkClock is WL5007, clock: times in the trace contradict each other.
-func checkClock(in *Input) []Verdict {
-	texts := warningTexts(in, "clock")
-	if len(texts) == 0 {
-		return nil
-	}
-	return doubtVerdict(report.Finding{Title: textOf("title clock", "warning", texts[0]), Fix: textOf("fix clock"), Confidence: 1})
-}
+func checkClock(in *Input) []Verdict { return warningVerdict(in, "title clock", "fix clock", "clock") }
 
 // checkLostEvents is WL5008, lost-events: the reader's warnings say that events are missing or were not understood.
 func checkLostEvents(in *Input) []Verdict {
-	texts := warningTexts(in, "lost-events", "unknown-event", "skipped-generation")
-	if len(texts) == 0 {
-		return nil
-	}
-	return doubtVerdict(report.Finding{Title: textOf("title lost-events", "warnings", strings.Join(texts, "; ")), Fix: textOf("fix lost-events"), Confidence: 1})
+	return warningVerdict(in, "title lost-events", "fix lost-events", "lost-events", "unknown-event", "skipped-generation")
 }
 
 // checkFewRequests is WL5001, few-requests: the first group has fewer than threshold.TailSample requests, so its p99 is not

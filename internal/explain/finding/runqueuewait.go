@@ -199,14 +199,8 @@ func ruleForOccupant(in *Input, t *occupant) report.RuleCode {
 // the threads got CPU time, the mean long run has less CPU time than process.LongNS. Yielding more often would not shorten such
 // runs.
 func areLongRunsCPUWaits(in *Input, t *occupant) bool {
-	cpuShare := cpuShareOfRunning(in)
-	var runs, ns int64
-	for r := range each(in.Process.RunningTimes) {
-		if r.Site != nil && r.Site.Func == t.site.Func {
-			runs, ns = runs+r.LongCount, ns+r.LongNS
-		}
-	}
-	return cpuShare > 0 && cpuShare < threshold.MostShare && cpuShare*float64(ns) < process.LongNS*float64(runs)
+	cpuShare, runs := cpuShareOfRunning(in), t.runsIn(in.Process)
+	return cpuShare > 0 && cpuShare < threshold.MostShare && cpuShare*float64(runs.LongNS) < process.LongNS*float64(runs.LongCount)
 }
 
 // psInUse returns the share of the Ps' time in which they ran goroutines. If the trace does not show Ps, there are as many as goroutines
