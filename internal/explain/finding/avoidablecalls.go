@@ -19,7 +19,7 @@ import (
 // rewriteForConnChecks rewrites a verdict on calls of which a major part only checks a connection that other calls then use. It returns
 // false, and changes nothing, for others.
 func (w *peerWait) rewriteForConnChecks(v *Verdict) bool {
-	if !w.isUnknownPeer || w.group.Peer != nil {
+	if !w.isAnswer || w.maybeClient || w.group.Peer != nil {
 		return false
 	}
 	var checkNS, totalNS, requests int64
@@ -48,7 +48,7 @@ func (w *peerWait) rewriteForConnChecks(v *Verdict) bool {
 // first has the verdict, and that of the others becomes empty.
 func (w *peerWait) rewriteForPeerSetUp(v *Verdict) bool {
 	pkg := setUpPackage(w.cand)
-	if pkg == "" || w.group.Kind == report.KindRun || !w.isUnknownPeer || w.group.Peer != nil {
+	if pkg == "" || w.group.Kind == report.KindRun || !w.isAnswer || w.maybeClient || w.group.Peer != nil {
 		return false
 	}
 	var first *candidate
