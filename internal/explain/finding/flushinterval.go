@@ -43,7 +43,7 @@ func checkFlushInterval(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix coarse-timer", "interval", interval, "wait", top.via[0].Site)
 	}
 	if verdict.KindOf(top.Cause) == verdict.BatchDue { // the first request of a batch starts the timer
-		v.Title = textOf("title batch-due", "time", words.Brief(cand.gain.Slow.NS), "site", v.Site)
+		v.Title = textOf("title batch-window", "time", words.Brief(cand.gain.Slow.NS), "site", v.Site)
 	}
 	if l := pausingLibrary(top); l != nil && l.pauseAdvice != "" {
 		advice, _, _, _ := l.adviceForPause(0)
