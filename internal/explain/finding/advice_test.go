@@ -41,9 +41,9 @@ func TestDeadline(t *testing.T) {
 func TestFailingCall(t *testing.T) {
 	pause := &report.Site{Func: "github.com/cenkalti/backoff/v5.Retry", File: "retry.go", Line: 1, Module: "dep.org/x", CalledFrom: &report.Caller{Func: "main.rank", File: "/src/x.go", Line: 90}}
 	for want, requests := range map[string][][]string{
-		"find out why the call at main.rank.func1 (x.go:7) fails": {{"main.other", "main.rank.func1"}},
-		"find out why the first try fails; until then":            {{"main.other"}, {"main.another"}},
-		"find out why the first try fails":                        {{}},
+		"find out why the call at main.rank.func1 (x.go:7) fails":         {{"main.other", "main.rank.func1"}},
+		"find out why the first try fails, and do not retry after errors": {{"main.other"}, {"main.another"}},
+		"find out why the first try fails":                                {{}},
 	} {
 		rep := oneGroup(report.Cause{Cause: "sleep", Call: "runtime.selectgo", Site: pause, TotalNS: 6e9, Requests: 100}, report.Cause{Cause: "network", Kind: "outbound", Site: siteOf("main.other"), TotalNS: 1e9, Requests: 100})
 		for _, calls := range requests {

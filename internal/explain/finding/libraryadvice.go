@@ -28,6 +28,7 @@ type library struct {
 	server       string  // the kind of server that it is a client for
 	pauseAdvice  string  // which options set its intended pauses; {length} is that of the first, {shorter} a better one
 	retryAdvice  string  // the same for its pauses before it tries again what has failed
+	retryFilter  string  // which options or functions decide whether it tries again after an error
 	pauseLength  string  // how long that one is unless set
 	burstOption  string  // which option sets how many requests a rate limiter admits at once
 	rateOption   string  // which one sets its rate
@@ -82,7 +83,7 @@ var libraries = sync.OnceValue(func() (out []library) {
 	for _, s := range sections {
 		l := library{name: s.Title}
 		fields := map[string]*string{
-			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "slot": &l.slotNoun, "peer": &l.peerAdvice, "answer": &l.answerAdvice, "series": &l.seriesAdvice, "batches": &l.batchCalls, "pause": &l.pauseAdvice, "retry": &l.retryAdvice, "pause length": &l.pauseLength, "server": &l.server, "burst": &l.burstOption, "rate": &l.rateOption, "set-up": &l.setUpAdvice, "purpose": &l.purpose, "lock": &l.lockAdvice, "repeated": &l.repeatAdvice, "share": &l.shareAdvice, "order": &l.orderAdvice, "drain": &l.drainAdvice, "tick": &l.tickAdvice, "large": &l.largeAdvice, "window": &l.windowAdvice, "less": &l.lessAdvice, "cost": &l.costAdvice, "work": &l.costlyWork, "costly": &l.costlyCalls, "slot function": &l.slotFunc,
+			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "slot": &l.slotNoun, "peer": &l.peerAdvice, "answer": &l.answerAdvice, "series": &l.seriesAdvice, "batches": &l.batchCalls, "pause": &l.pauseAdvice, "retry": &l.retryAdvice, "errors": &l.retryFilter, "pause length": &l.pauseLength, "server": &l.server, "burst": &l.burstOption, "rate": &l.rateOption, "set-up": &l.setUpAdvice, "purpose": &l.purpose, "lock": &l.lockAdvice, "repeated": &l.repeatAdvice, "share": &l.shareAdvice, "order": &l.orderAdvice, "drain": &l.drainAdvice, "tick": &l.tickAdvice, "large": &l.largeAdvice, "window": &l.windowAdvice, "less": &l.lessAdvice, "cost": &l.costAdvice, "work": &l.costlyWork, "costly": &l.costlyCalls, "slot function": &l.slotFunc,
 			"slot wait": &l.slotWait, "pool name": &l.poolName, "size": &l.sizeAdvice, "reuse": &l.reuseAdvice, "expiry": &l.expiryAdvice, "unused": &l.unusedAdvice, "leak": &l.leakAdvice,
 		}
 		for _, line := range strings.Split(strings.ReplaceAll(s.Text, "\n  ", " "), "\n") {

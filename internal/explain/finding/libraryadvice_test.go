@@ -116,6 +116,9 @@ func TestLibraries(t *testing.T) {
 		{"go-redis retries",
 			report.Cause{Cause: "sleep", Call: "runtime.selectgo", Site: in("github.com/redis/go-redis/v9/internal.Sleep", "github.com/redis/go-redis/v9.cmdable.Get"), TotalNS: ms(3000)},
 			nil, "find out why the first try fails; until then, in go-redis's retries: lower MinRetryBackoff of redis.Options from 10ms (the default) to 1ms", "option of the library"},
+		{"retry-go retries",
+			report.Cause{Cause: "sleep", Call: "runtime.selectgo", Site: in("github.com/avast/retry-go/v4.DoWithData[...]", "github.com/avast/retry-go/v4.DoWithData[...]"), TotalNS: ms(3000)},
+			nil, "find out why the first try fails, and do not retry after errors that another try cannot change (retry.RetryIf, or retry.Unrecoverable)", "option of the library"},
 		{"etcd's client retries over gRPC",
 			report.Cause{Cause: "sleep", Call: "runtime.selectgo", Site: in("go.etcd.io/etcd/client/v3.waitRetryBackoff", "go.etcd.io/etcd/client/v3.(*kv).Get"), TotalNS: ms(3000)},
 			nil, "lower BackoffWaitBetween", "retryPolicy"},
@@ -191,7 +194,7 @@ func TestLibraryPause(t *testing.T) {
 	for _, c := range []struct {
 		site           *report.Site
 		want, unwanted string
-	}{{retrySite, "find out why the first try fails; until then, in backoff: lower", "wait for the event"}, {site("pause@7"), "also wait for the event itself", "first try"}} {
+	}{{retrySite, "find out why the first try fails, and do not retry after errors that another try cannot change (backoff.Permanent); until then, in backoff: lower", "wait for the event"}, {site("pause@7"), "also wait for the event itself", "first try"}} {
 		found := findAll(t, &Input{Report: oneGroup(report.Cause{Cause: "sleep", Site: c.site, Call: "runtime.selectgo", TotalNS: ms(6000)}), Process: &process.Stats{}}, rulesWithPrefix("WL2001"))
 		if len(found) != 1 || !strings.Contains(found[0].Fix, c.want) || strings.Contains(found[0].Fix, c.unwanted) {
 			t.Errorf("%s: %+v", c.site.Func, found)

@@ -164,16 +164,17 @@ func TestLimiterAdvice(t *testing.T) {
 	take, throttle := site("golang.org/x/time/rate.(*Limiter).wait@286"), site("golang.org/x/time/rate.(*Limiter).wait@286")
 	throttle.CalledFrom = &report.Caller{Func: "main.get", Calls: "k8s.io/client-go/rest.(*Request).Do"}
 	for _, c := range []struct {
-		limiter            queues.Limiter
-		title, fix, change string
+		limiter                  queues.Limiter
+		title, fix, change, call string
 	}{
-		{queues.Limiter{Site: take, MaxWaiters: 7, QueuedShare: 0.5}, "a rate limiter at", "at least in bursts", ""},
-		{queues.Limiter{Site: take, Rate: 60, MaxWaiters: 7, QueuedShare: 0.5, WaitsPerRequest: 0.5, BurstDeficit: 9}, "a rate limiter of 60/s", "raise the second argument of rate.NewLimiter by 9 or more, if what is behind it can take that: 50 requests arrive per second, and up to 7 wait at once", "if no request queued"},
-		{queues.Limiter{Site: throttle, Rate: 60, MaxWaiters: 7, QueuedShare: 0.5, WaitsPerRequest: 1, BurstDeficit: 9}, "a rate limiter of 60/s", "raise Burst of rest.Config (10 unless set) by 9 or more, and QPS of rest.Config (5 unless set) from 60/s to 75/s or more, if", "if no request queued"},
-		{queues.Limiter{Site: take, Rate: 52, MaxWaiters: 7, QueuedShare: 1, WaitsPerRequest: 1}, "a rate limiter of 52/s", "rate.NewLimiter from 52/s to 78/s or more, if what is behind it can take that: 52 or more calls arrive per second", ""},
-		{queues.Limiter{Site: throttle, Rate: 52, MaxWaiters: 7, QueuedShare: 1, WaitsPerRequest: 3}, "a rate limiter of 52/s", "raise QPS of rest.Config (5 unless set) from 52/s to 225/s or more", ""},
+		{queues.Limiter{Site: take, MaxWaiters: 7, QueuedShare: 0.5}, "a rate limiter at", "at least in bursts", "", ""},
+		{queues.Limiter{Site: take, Rate: 60, MaxWaiters: 7, QueuedShare: 0.5, WaitsPerRequest: 0.5, BurstDeficit: 9}, "a rate limiter of 60/s", "raise the second argument of rate.NewLimiter by 9 or more, if what is behind it can take that: 50 requests arrive per second, and up to 7 wait at once", "if no request queued", ""},
+		{queues.Limiter{Site: throttle, Rate: 60, MaxWaiters: 7, QueuedShare: 0.5, WaitsPerRequest: 1, BurstDeficit: 9}, "a rate limiter of 60/s", "raise Burst of rest.Config (10 unless set) by 9 or more, and QPS of rest.Config (5 unless set) from 60/s to 75/s or more, if", "if no request queued", ""},
+		{queues.Limiter{Site: take, Rate: 52, MaxWaiters: 7, QueuedShare: 1, WaitsPerRequest: 1}, "a rate limiter of 52/s", "rate.NewLimiter from 52/s to 78/s or more, if what is behind it can take that: 52 or more calls arrive per second", "", ""},
+		{queues.Limiter{Site: throttle, Rate: 52, MaxWaiters: 7, QueuedShare: 1, WaitsPerRequest: 3}, "a rate limiter of 52/s", "raise QPS of rest.Config (5 unless set) from 52/s to 225/s or more", "", ""},
+		{queues.Limiter{Site: take, Rate: 5, MaxWaiters: 7, QueuedShare: 1, WaitsPerRequest: 1}, "a rate limiter at", "in jwkset: lower RateLimitWaitMax of keyfunc.Override", "if no request queued", "github.com/MicahParks/jwkset.httpClient.KeyRead"},
 	} {
-		rep := oneGroup(report.Cause{Cause: "sleep", Site: c.limiter.Site, TotalNS: ms(3000), Requests: 100})
+		rep := oneGroup(report.Cause{Cause: "sleep", Site: c.limiter.Site, Call: c.call, TotalNS: ms(3000), Requests: 100})
 		rep.Groups[0].Count, rep.Input.DurationNS = 100, 2e9
 		for _, v := range rulesByCode(report.RulePoolTooSmall)[0].Run(&Input{Report: rep, Limiters: []queues.Limiter{c.limiter}}) {
 			check.True(t, strings.Contains(v.Title, c.title) && strings.Contains(strings.ReplaceAll(v.Fix, remedyEnd, ""), c.fix), "%+v: %s: %s", c.limiter, v.Title, v.Fix)

@@ -42,6 +42,10 @@ func limiterVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict
 		v.Title, v.Fix = textOf("title limiter-paced", "interval", words.Brief(intervalNS), "site", v.Site), textOf("fix limiter-paced")
 		return v
 	}
+	if l := libraryOfFunc(&report.Site{Func: top.Call}); l != nil && l.pauseAdvice != "" { // the limiter is that library's
+		v.Fix, v.Changes, v.ChangeText = l.fix(l.pauseAdvice), changes, textOf("phrase change-no-queue")
+		return v
+	}
 	limiter := firstMatch(attr.in.Limiters, func(l *queues.Limiter) bool { return l.Site.Matches(top.Site) })
 	if limiter == nil || limiter.Rate == 0 || durationNS <= 0 {
 		return v

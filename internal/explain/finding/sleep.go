@@ -71,7 +71,11 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 			if failing := attr.failingCall(top); failing != nil {
 				call = textOf("phrase failing-call-at", "site", failing)
 			}
-			v.Fix = textOf("fix retry", "call", call, "library", l.name, "advice", advice)
+			filter := ""
+			if l.retryFilter != "" {
+				filter = textOf("phrase retry-filter", "filter", l.retryFilter)
+			}
+			v.Fix = textOf("fix retry", "call", call, "filter", filter, "library", l.name, "advice", advice)
 			v.Changes, v.ChangeText = withoutAllSites(attr, cand), textOf("phrase change-first-try", "call", call)
 		}
 		if isShort && l.retryAdvice == "" {
