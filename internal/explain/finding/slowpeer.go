@@ -562,6 +562,11 @@ func (w *peerWait) rewriteForPeerLock(v *Verdict) bool {
 	v.Fix, v.InService = textOf("fix row-lock", "site", v.Site.OwnLine(), "release", lock.Release.OwnLine()), true
 	v.prependEvidence(evidenceOf("evidence row-lock", lock.Waits, "count", "n", lock.Long))
 	v.doubt(0.65, textOf("phrase doubt-row-lock"))
+	if lock.Work != nil {
+		v.Title = textOf("title row-lock-held", "site", v.Site, "release", lock.Release.OwnLine(), "work", lock.Work.OwnLine())
+		v.Fix = textOf("fix row-lock-held", "site", v.Site.OwnLine(), "release", lock.Release.OwnLine(), "work", lock.Work.OwnLine())
+		v.doubt(0.8, textOf("phrase doubt-row-lock")) // the lock's time is not the peer's own
+	}
 	v.Gain = w.cand.gain
 	v.shortenTo(time.Duration(lock.AloneNS).Round(10*time.Microsecond), textOf("phrase change-unlocked", "time", words.Brief(lock.AloneNS)))
 	return true

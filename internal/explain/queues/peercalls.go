@@ -67,7 +67,8 @@ type PeerCalls struct {
 	answers         []interval // see peerCallSum, like the following
 	wholeCalls      []interval
 	beforePauses    []interval
-	shortestNS      int64 // of the waits for an answer's header, on HTTP/2; 0: none
+	shortestNS      int64        // of the waits for an answer's header, on HTTP/2; 0: none
+	laterWork       *report.Site // see longestLaterWait
 }
 
 // counters returns the numbers that are added up over requests.
@@ -105,6 +106,7 @@ type peerCallSum struct {
 	roundCount                                       int64
 	rounds                                           *sample.TopN[interval] // see addWindowRound; nil for none
 	held                                             heldCallSum
+	laterWaits                                       map[tracefmt.FrameID]int64 // see addLaterWaits; nil for none
 }
 
 // A placedAnswer is the time of the first part of one call's answer, and when its last part ended.
@@ -132,6 +134,9 @@ func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
 	s.earliestRepeated = addEarliest(s.earliestRepeated, addend.earliestRepeated.Sorted()...)
 	s.rounds = addEarliest(s.rounds, addend.rounds.Sorted()...)
 	s.held.add(&addend.held, weight)
+	for site, ns := range addend.laterWaits {
+		s.addLaterWait(site, ns*weight)
+	}
 }
 
 // addStack adds calls of the same request at the same sites with another stack, which makes fewer.
@@ -304,8 +309,13 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 		}
 		stored := entry.GetOrAdd(p.peerCalls, peerCallKey{w.Group, call.site, call.via})
 		stored.add(&sum, w.Weight)
+		isFirst := true
 		for _, a := range p.answerScratch {
 			if a.site == call.site && a.via == call.via {
+				if isFirst && call.via == 0 && len(p.callScratch) <= maxRequestWaits {
+					p.addLaterWaits(stored, w, waits, &a)
+				}
+				isFirst = false
 				stored.earliestAnswers = addEarliest(stored.earliestAnswers, a.interval)
 				stored.earliestCalls = addEarliest(stored.earliestCalls, interval{a.start, a.callEnd})
 			}
@@ -461,7 +471,7 @@ func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 			calls.Cache, calls.CheckSite = sp.Site(o.cache), sp.Site(o.check)
 			calls.LoadDependence, calls.Serial, calls.TickPeriodNS = loadDependenceOf(answers), serialAnswersOf(answers), tickPeriodOf(answers)
 			calls.WindowRounds = windowRoundsOf(o.rounds.Sorted(), float64(o.roundCount)/float64(max(o.Calls, 1)))
-			calls.Held = o.held.spell(sp)
+			calls.Held, calls.laterWork = o.held.spell(sp), o.longestLaterWait(sp, k.site)
 			calls.answers, calls.wholeCalls, calls.beforePauses = answers, o.earliestCalls.Sorted(), o.earliestRepeated.Sorted()
 			out = append(out, calls)
 		}

@@ -1,9 +1,14 @@
 package queues
 
 import (
+	"cmp"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
 
@@ -14,20 +19,25 @@ type PeerLock struct {
 	Waits   int          // long answers that came at that moment, of Long ones
 	Long    int
 	AloneNS int64 // mean time of the quarter of the answers that took the shortest time
+	// Work is where a request with the lock waits for most of the time from this call's answer to its last call of a peer; nil if that is in the
+	// same library.
+	Work *report.Site
 }
 
 // minLongWaits is the least PeerLock.Long. Each of fewer may end with another call by chance. maxApartNS is how long a peer and this
-// process, both busy, need to send and to read two answers.
+// process, both busy, need to send and to read two answers, leastApartNS how long a peer's process needs to wake another one that answers.
 const (
 	minLongWaits = 2 * threshold.SmallSample
 	maxApartNS   = 2e6
+	leastApartNS = 2 * threshold.LoopbackNS
 )
 
 // peerLockOf returns the lock that makes calls wait, whose answers are waits, and the index of the line that releases it; -1 if there is none.
-// ends has, for each other line, when its answers came, in order. Each long wait must end with another answer of that line, far more often
-// than if the same answers are shifted in time. Both answers are on their way at the same time, so they come within a part of a round trip,
-// which the shortest waits measure, and within maxApartNS.
-func peerLockOf(waits []interval, ends [][]int64) (lock PeerLock, release int) {
+// lines has the answers of each other line, in the order of their ends. Each long wait must end with another answer of that line, whose call
+// was made before, far more often than if the same answers are shifted in time. Both answers are on their way at the same time, so they come
+// within a part of a round trip, which the shortest waits measure, and within maxApartNS. That answer must be the nearest one of any line, as
+// a rule: if a peer pauses, all lines' answers come together.
+func peerLockOf(waits []interval, lines [][]interval) (lock PeerLock, release int) {
 	if len(waits) < threshold.MedianSample {
 		return PeerLock{}, -1
 	}
@@ -37,45 +47,64 @@ func peerLockOf(waits []interval, ends [][]int64) (lock PeerLock, release int) {
 	for _, ns := range quarter {
 		lock.AloneNS += ns / int64(len(quarter))
 	}
-	long := slices.DeleteFunc(slices.Clone(waits), func(w interval) bool { return w.end-w.start < threshold.FarFactor*lock.AloneNS })
+	long := slices.DeleteFunc(sortedByEnd(waits), func(w interval) bool { return w.end-w.start < threshold.FarFactor*lock.AloneNS })
 	if lock.Long = len(long); lock.Long < minLongWaits {
 		return PeerLock{}, -1
 	}
-	longEnds, tolerance := endsOf(long), max(threshold.LoopbackNS, min(lock.AloneNS/4, maxApartNS))
-	release = -1
-	matched := make([]int, len(ends))
-	for i := range ends {
-		byChance, shifts := 0.0, []int64{-7, -5, -3, 3, 5, 7}
-		for _, shift := range shifts {
-			byChance += float64(countMatches(longEnds, ends[i], shift*tolerance, tolerance)) / float64(len(shifts))
-		}
-		n := countMatches(longEnds, ends[i], 0, tolerance)
-		matched[i] = n
-		if float64(n) >= threshold.MostShare*float64(lock.Long) && float64(n) >= threshold.FarFactor*byChance && n > lock.Waits {
-			lock.Waits, release = n, i
-		}
+	nearest := make([]int, len(lines)+1) // numbers of long waits, by nearestLine + 1
+	for _, w := range long {
+		nearest[nearestLine(w.end, lines)+1]++
 	}
-	for i, n := range matched {
-		if i != release && float64(n) > threshold.HalfShare*float64(lock.Long) {
-			return PeerLock{}, -1 // everything ends at these moments
-		}
+	release = slices.Index(nearest, slices.Max(nearest)) - 1
+	if release < 0 || float64(nearest[release+1]) < threshold.MostShare*float64(lock.Long) {
+		return PeerLock{}, -1
+	}
+	tolerance := max(leastApartNS, min(lock.AloneNS/4, maxApartNS))
+	byChance, shifts := 0.0, []int64{-7, -5, -3, 3, 5, 7}
+	for _, shift := range shifts {
+		byChance += float64(countMatches(long, lines[release], shift*tolerance, tolerance)) / float64(len(shifts))
+	}
+	lock.Waits = countMatches(long, lines[release], 0, tolerance)
+	if float64(lock.Waits) < max(threshold.MostShare*float64(lock.Long), threshold.FarFactor*byChance) {
+		return PeerLock{}, -1
 	}
 	return lock, release
 }
 
-// countMatches returns how many of the first ends have one of the second, shifted in time, within a tolerance. Both are sorted, and each of
-// the second counts once.
-func countMatches(first, second []int64, shift, tolerance int64) (n int) {
+// countMatches returns how many of the first intervals end with one of the second that has begun before and is shifted in time, within a
+// tolerance. Both are ordered by their ends, and each of the second counts once.
+func countMatches(first, second []interval, shift, tolerance int64) (n int) {
 	k := 0
-	for _, end := range first {
-		for k < len(second) && second[k]+shift < end-tolerance {
+	for _, v := range first {
+		for k < len(second) && second[k].end+shift < v.end-tolerance {
 			k++
 		}
-		if k < len(second) && second[k]+shift <= end+tolerance {
+		if k < len(second) && second[k].end+shift <= v.end+tolerance && second[k].start+shift < v.end {
 			n, k = n+1, k+1
 		}
 	}
 	return n
+}
+
+// nearestLine returns the index of the line with the answer nearest to a time, to a call that was made before. Each line's answers are in the
+// order of their ends. It returns -1 if there are none.
+func nearestLine(time int64, lines [][]interval) (line int) {
+	line = -1
+	leastNS := int64(0)
+	for i, answers := range lines {
+		k, _ := slices.BinarySearchFunc(answers, time, func(v interval, time int64) int { return cmp.Compare(v.end, time) })
+		for _, v := range answers[max(0, k-1):min(len(answers), k+1)] {
+			if ns := max(v.end-time, time-v.end); v.start < time && (line < 0 || ns < leastNS) {
+				line, leastNS = i, ns
+			}
+		}
+	}
+	return line
+}
+
+// sortedByEnd returns intervals in the order of their ends.
+func sortedByEnd(list []interval) []interval {
+	return slices.SortedFunc(slices.Values(list), func(a, b interval) int { return cmp.Compare(a.end, b.end) })
 }
 
 // endsOf returns the ends of intervals, sorted.
@@ -88,26 +117,70 @@ func endsOf(list []interval) []int64 {
 	return ends
 }
 
+// addLaterWaits adds what a request waits for, on its own goroutine, from an answer to its last call of a peer, by its site. 0 is for all time.
+func (p *workerSum) addLaterWaits(stored *peerCallSum, w *path.WalkResult, waits []critpath.FollowedWait, answer *placedAnswer) {
+	lastStart := int64(0)
+	for i := range p.answerScratch {
+		if p.answerScratch[i].via == 0 {
+			lastStart = p.answerScratch[i].start
+		}
+	}
+	if lastStart <= answer.end {
+		return
+	}
+	stored.addLaterWait(0, (lastStart-answer.end)*w.Weight)
+	for i := range w.Steps {
+		step := &w.Steps[i]
+		if step.Kind == critpath.CPU || step.Kind == critpath.Runnable || step.Start < answer.end || step.End > lastStart {
+			continue
+		}
+		stack := step.Stack
+		for k := step.FollowedWait; k >= 0; k = waits[k].Parent {
+			stack = waits[k].Stack
+		}
+		stored.addLaterWait(p.stage.Sites.SiteOf(stack), (step.End-step.Start)*w.Weight)
+	}
+}
+
+// addLaterWait adds a time to laterWaits.
+func (s *peerCallSum) addLaterWait(site tracefmt.FrameID, ns int64) {
+	if s.laterWaits == nil {
+		s.laterWaits = make(map[tracefmt.FrameID]int64)
+	}
+	s.laterWaits[site] += ns
+}
+
+// longestLaterWait returns the site of more than half of the time after an answer; nil if there is none, or if it is in the library that reads
+// the answer.
+func (s *peerCallSum) longestLaterWait(sp *spell.Speller, answer tracefmt.FrameID) *report.Site {
+	for frame, ns := range s.laterWaits {
+		if site := sp.Site(frame); site != nil && 2*ns > s.laterWaits[0] && site.Module != sp.Site(answer).Module {
+			return site
+		}
+	}
+	return nil
+}
+
 // setPeerLocks finds the locks of a peer for all lines of a group at which a request itself waits, as for a database: it also makes the
 // call that ends its transaction.
 func setPeerLocks(lines []PeerCalls) {
-	allEnds := make([][]int64, len(lines))
+	answers := make([][]interval, len(lines))
 	for i := range lines {
-		allEnds[i] = endsOf(lines[i].answers)
+		answers[i] = sortedByEnd(lines[i].answers)
 	}
 	for i := range lines {
 		if lines[i].Via != nil {
 			continue
 		}
-		var ends [][]int64
+		var candidates [][]interval
 		var sites []*report.Site
 		for k := range lines {
 			if k != i && lines[k].Via == nil && 2*lines[k].Requests >= lines[i].Requests {
-				ends, sites = append(ends, allEnds[k]), append(sites, lines[k].Site)
+				candidates, sites = append(candidates, answers[k]), append(sites, lines[k].Site)
 			}
 		}
-		if lock, release := peerLockOf(lines[i].answers, ends); release >= 0 {
-			lock.Release = sites[release]
+		if lock, release := peerLockOf(lines[i].answers, candidates); release >= 0 {
+			lock.Release, lock.Work = sites[release], lines[i].laterWork
 			lines[i].Lock = lock
 		}
 	}

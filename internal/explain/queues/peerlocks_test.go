@@ -10,10 +10,12 @@ import (
 // TestPeerLock: transactions lock a row by their first call, and the last one releases it. The same calls without a lock are no lock, nor
 // are calls that all end when a peer's pause does, or when this process's does.
 func TestPeerLock(t *testing.T) {
-	const roundTrip, calls = int64(5e6), 4
-	random := rand.New(rand.NewPCG(5, 6))
-	// run returns the times of the calls of transactions, by call. answerTime returns when the peer has done a call that arrives at a time.
-	run := func(answerTime func(call int, clock int64) int64, locks bool) (byCall [calls][]interval) {
+	const calls = 4
+	var random *rand.Rand
+	// run returns the times of the calls of transactions, by call, which work for workNS after the first one. answerTime returns when the peer has
+	// done a call that arrives at a time.
+	run := func(roundTrip, workNS int64, answerTime func(call int, clock int64) int64, locks bool) (byCall [calls][]interval) {
+		random = rand.New(rand.NewPCG(5, 6))
 		free, start := int64(0), int64(0)
 		for range 80 {
 			start += random.Int64N(40e6)
@@ -23,9 +25,12 @@ func TestPeerLock(t *testing.T) {
 				if call == 0 && locks {
 					done = max(done, free)
 				}
-				end := done + roundTrip/2 + random.Int64N(300e3)
+				end := done + roundTrip/2 + random.Int64N(min(roundTrip, 300e3))
 				byCall[call] = append(byCall[call], interval{clock, end})
 				clock, free = end, max(free, done)
+				if call == 0 {
+					clock += workNS
+				}
 			}
 		}
 		return byCall
@@ -44,17 +49,21 @@ func TestPeerLock(t *testing.T) {
 		return clock
 	}
 	for name, c := range map[string]struct {
-		answerTime func(int, int64) int64
-		locks      bool
-		want       int
+		roundTrip, workNS int64
+		answerTime        func(int, int64) int64
+		locks             bool
+		want              int
 	}{
-		"a lock":        {noWait, true, calls - 1},
-		"no lock":       {noWait, false, -1},
-		"a slow call":   {slow, false, -1},
-		"a peer pauses": {pauses, false, -1},
+		"a lock":                      {5e6, 0, noWait, true, calls - 1},
+		"a lock held during work":     {100e3, 10e6, noWait, true, calls - 1}, // the call before the last one ends a moment earlier
+		"no lock":                     {5e6, 0, noWait, false, -1},
+		"no lock, and work":           {100e3, 10e6, noWait, false, -1},
+		"a slow call":                 {5e6, 0, slow, false, -1},
+		"a peer pauses":               {5e6, 0, pauses, false, -1},
+		"a peer of fast calls pauses": {100e3, 0, pauses, false, -1},
 	} {
-		byCall := run(c.answerTime, c.locks)
-		lock, release := peerLockOf(byCall[0], [][]int64{endsOf(byCall[1]), endsOf(byCall[2]), endsOf(byCall[3])})
+		byCall := run(c.roundTrip, c.workNS, c.answerTime, c.locks)
+		lock, release := peerLockOf(byCall[0], [][]interval{sortedByEnd(byCall[1]), sortedByEnd(byCall[2]), sortedByEnd(byCall[3])})
 		if release >= 0 {
 			release++
 		}
