@@ -3,6 +3,7 @@ package critpath
 import (
 	"slices"
 
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -59,6 +60,10 @@ func (b *graphBuilder) findOrigin(g uint64, part *graphPart, kind WaitKind, wait
 	}
 	if birth, hasBirth := b.walker.window.BirthBefore(g, waitEnd); hasBirth && birth.Time >= b.start && birth.Creator != 0 {
 		if b.isMember(birth.Creator, birth.Time) {
+			if writtenAt := b.writtenAt(birth.Creator, part.g, max(birth.Time, part.start), waitStart); writtenAt != 0 {
+				b.addLink(part.g, g, writtenAt)
+				return writtenAt, 0, true
+			}
 			b.addLink(birth.Creator, g, birth.Time)
 			return birth.Time, birth.Creator, true
 		}
@@ -132,6 +137,23 @@ func (b *graphBuilder) requestSentAt(g uint64, part *graphPart, from, to int64) 
 		}
 	}
 	return 0, false
+}
+
+// writtenAt returns when, in [from, to), the writer of a connection last reported to the waiter that it has written the request; 0 if it did
+// not. The reader of the answer, which the goroutine dialer created as well, does not wait for it before that: a body may be held back.
+func (b *graphBuilder) writtenAt(dialer, waiter uint64, from, to int64) int64 {
+	window := b.walker.window
+	b.spanBuffer = window.Spans(waiter, from, to, b.spanBuffer[:0])
+	b.cost += len(b.spanBuffer) / 8
+	for _, span := range slices.Backward(b.spanBuffer) {
+		if span.State != timeline.Waiting || !span.Woken || span.End > to || !b.walker.rolesOf(span.WakerStack).Has(knowledge.ClientWriter) {
+			continue
+		}
+		if birth, ok := window.BirthBefore(span.Waker, span.End); ok && birth.Creator == dialer {
+			return span.End
+		}
+	}
+	return 0
 }
 
 // lastWake returns the last time in (from, to] at which goroutine g was woken from a wait that counts as a hand-over of work, and
