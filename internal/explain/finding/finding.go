@@ -336,11 +336,15 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 		return false
 	}
 	v.capByConfidence()
-	if in.UnawaitedGroups[v.Group] && v.Code[2] == '2' {
+	switch {
+	case v.Code[2] != '2':
+	case in.UnawaitedGroups[v.Group]:
 		// No client and no goroutine waits for these requests. An option of a library may be worth knowing nevertheless.
 		if v.capSeverity(report.SeverityLow); !v.hasOption {
 			v.capSeverity(report.SeverityInfo)
 		}
+	case in.servesMoreThan(v.Group):
+		v.capSeverity(report.SeverityLow) // the network began the work, but no request waits for it
 	}
 	if v.Decided != nil && v.Decided.Requests == report.DecidedByBeside {
 		v.prependEvidence(in.otherTailEvidence(v))
@@ -366,6 +370,21 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 		v.Evidence = []report.Evidence{}
 	}
 	return true
+}
+
+// servesMoreThan reports whether a group consists of jobs or iterations that no request waits for, in a process that answers more requests
+// of clients than there are of these: then the requests are what the process is for.
+func (in *Input) servesMoreThan(id string) bool {
+	work, served := in.Report.Group(id), 0
+	if work == nil || !work.Kind.IsWork() {
+		return false
+	}
+	for i := range in.Report.Groups {
+		if g := &in.Report.Groups[i]; g.Kind.IsCall() && g.Role == report.RoleRequests {
+			served += g.Count
+		}
+	}
+	return served >= threshold.MedianSample && served > work.Count
 }
 
 // trustedConfidence is the least confidence that needs no reason.

@@ -157,6 +157,18 @@ func TestUnawaited(t *testing.T) {
 	}
 }
 
+// TestWorkNextToRequests checks that waits in iterations that no request waits for are at most low where the process answers more requests of
+// clients than there are iterations.
+func TestWorkNextToRequests(t *testing.T) {
+	for served, want := range map[int]report.Severity{10: report.SeverityHigh, 90: report.SeverityHigh, 200: report.SeverityLow} {
+		rep := oneGroup(report.Cause{Cause: "sleep", Site: site("close@5"), Via: via("lock follow@5 sync.(*Mutex).Lock"), TotalNS: ms(4000), Requests: 100})
+		rep.Groups[0].Kind = report.KindLoop
+		rep.Groups = append(rep.Groups, report.Group{ID: "h", Name: "main.sale", Kind: report.KindHTTP1, Count: served, Bands: []report.Band{{Band: report.BandAll, Count: served}}})
+		got := findAll(t, &Input{Report: rep}, rulesByCode(report.RuleLockConvoy))
+		check.True(t, len(got) == 1 && got[0].Severity == want, "%d requests: %+v", served, got)
+	}
+}
+
 // TestLimiterAdvice: a limiter that has no waiters for part of the time needs a larger burst, and a higher rate if that is little
 // more than its calls. If it always has some, it needs a higher rate, for each call of a request. The advice names the options of
 // the library that the service uses.
