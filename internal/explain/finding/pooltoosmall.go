@@ -627,7 +627,11 @@ func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, slotWait
 	if slotWaits != nil && slotWaits.Slots > 0 {
 		limitText = textOf("phrase limit-now", "limit", limitText, "n", slotWaits.Slots)
 	}
-	v.Fix = textOf("fix pool-fan-out", "limit", limitText, "site", v.Site)
+	fix := textKey("fix pool-fan-out")
+	if isPeerWait(top.Cause) {
+		fix = "fix pool-fan-out-peer"
+	}
+	v.Fix = textOf(fix, "limit", limitText, "site", v.Site)
 	v.addSlowEvidence(evidenceOf("evidence slow-mean", cand.gain.Slow.NS, "ns"))
 	v.addEvidence(evidenceOf("evidence pool-fan-out-wait", float64(queuedNS)/float64(max(requests, 1)), "ns", "site", cand.wait.site.Site()))
 	if slotWaits != nil && slotWaits.Slots > 0 {
@@ -635,6 +639,9 @@ func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, slotWait
 	}
 	v.Queue = attr.reportQueue(cand, textOf("phrase fan-out-place"))
 	v.Changes, v.ChangeText = []predict.Change{predict.Remove(predict.Queue, predict.SiteText(cand.wait.site.Site(), ""))}, textOf("phrase change-all-at-once")
+	if isPeerWait(top.Cause) && attr.in.predict(attr.group.ID, v.Changes...) == nil {
+		v.MaxSeverity = report.SeverityMedium // how many calls at once the peer bears is unknown, and so is what they gain
+	}
 	if top.Cause.Cause == report.CauseCPU {
 		v.doubt(0.7, textOf("phrase doubt-holders-compute"))
 		v.Fix = textOf("fix pool-fan-out-computes", "fix", v.Fix, "ps", attr.in.Report.Input.GOMAXPROCS)

@@ -118,6 +118,21 @@ func TestWideHolder(t *testing.T) {
 	}
 }
 
+// TestFanOutToPeer: how many calls of one request a peer bears at once is not known. Where their gain is not, either, the severity is at most
+// medium.
+func TestFanOutToPeer(t *testing.T) {
+	for isPredicted, want := range map[bool]report.Severity{false: report.SeverityMedium, true: report.SeverityHigh} {
+		rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("book@72"), Via: via("chan send golang.org/x/sync/errgroup.(*Group).Go@74"), TotalNS: ms(4000)})
+		got := findAll(t, &Input{Report: rep, Predict: func(string, []predict.Change) *report.Predicted {
+			if isPredicted {
+				return new(report.Predicted)
+			}
+			return nil
+		}}, rulesByCode(report.RulePoolTooSmall))
+		check.True(t, len(got) == 1 && got[0].Severity == want && strings.HasPrefix(got[0].Fix, "if the peer bears more calls at once, raise the limit given to SetLimit"), "predicted %v: %+v", isPredicted, got)
+	}
+}
+
 // TestIdleRun: a program that spends nearly all of its run on waits for work does not end earlier without them.
 func TestIdleRun(t *testing.T) {
 	for leftNS, isPredicted := range map[int64]bool{100e6: false, 2e9: true} {
