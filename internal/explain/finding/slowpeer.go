@@ -205,10 +205,32 @@ func (w *peerWait) rewriteForOneAnswer(v *Verdict) bool {
 	}
 	if w.cand.gain.Slow.NS < 2*w.cand.usualNS(w.group) {
 		v.MaxSeverity = report.SeverityLow // the peer's times differ, but none is out of the ordinary
+	} else if v.MaxSeverity == "" && v.Share >= threshold.MostShare && w.hasOwnTimes() {
+		v.MaxSeverity = report.SeverityMedium
+		if fix, details, _ := strings.Cut(v.Fix, remedyEnd); v.ChangeText == "" && peerAdviceOf(w.top) == nil { // else the advice is another one
+			v.Fix = textOf("fix own-times", "fix", fix) + remedyEnd + details
+		}
 	}
 	v.isOneAnswer = true
 	v.MaxSeverityByAll = report.SeverityLow // slow requests wait as long as others: no evidence that the peer can be faster
 	return true
+}
+
+// hasOwnTimes reports whether slow requests, which mostly wait for a peer and for whose lateness this process has no other reason, are the
+// tail of the usual ones: no gap separates their latencies from those, and they are not late together. Then the times are the peer's own.
+func (a *attribution) hasOwnTimes() bool {
+	const leastGap = 1.5 // ratio of two successive latencies
+	if n, isKnown := a.in.OutlierMoments[a.group.ID]; isKnown && 2*n <= a.group.Band(report.BandOutliers).Count {
+		return false
+	}
+	fasterCount, isAfterGap := int64(0), false
+	for i, bucket := range a.group.Histogram {
+		if slowerCount := int64(a.group.Count) - fasterCount; i > 0 && 2*slowerCount <= int64(a.group.Count) && slowerCount >= threshold.SmallSample {
+			isAfterGap = isAfterGap || float64(bucket[0]) >= leastGap*float64(a.group.Histogram[i-1][0])
+		}
+		fasterCount += bucket[1]
+	}
+	return len(a.group.Histogram) > 0 && !isAfterGap
 }
 
 // A MessageLoop is a loop that handles messages for requests: how many, and the mean time for one.

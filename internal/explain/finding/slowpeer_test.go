@@ -2,6 +2,7 @@ package finding
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -234,6 +235,31 @@ func TestNoPromiseOfAnswers(t *testing.T) {
 		}
 		got := findAll(t, in, rulesByCode(report.RuleSlowPeer))
 		check.True(t, len(got) == 1 && strings.Contains(got[0].Fix, c.times) && (got[0].Predicted != nil) == c.isPromise && len(got[0].Changes) == 1, "slow answers of %d ns: %+v", c.slowNS, got)
+	}
+}
+
+// TestOwnTimes: a peer's slow answers that are the tail of its usual ones are no more than medium, and the advice says so. Those that a gap
+// separates, or that are late together, are high.
+func TestOwnTimes(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		gap     int // in steps of 10 %
+		moments map[string]int
+		isOwn   bool
+	}{{"a tail", 0, nil, true}, {"separate moments", 0, map[string]int{"g": 30}, true}, {"a gap", 5, nil, false}, {"late together", 0, map[string]int{"g": 3}, false}} {
+		rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("ask@5"), TotalNS: ms(4000)})
+		g := &rep.Groups[0]
+		g.Bands = append(g.Bands, report.Band{Band: report.Band9099, Count: 30, Causes: []report.Cause{{Cause: "network", Kind: "outbound", Site: site("ask@5"), TotalNS: ms(6000), Share: 1, Requests: 30}}}, report.Band{Band: report.BandOutliers, Count: 30})
+		latencyNS := 20e6
+		for i := range 50 {
+			if latencyNS *= 1.1; i == 40 {
+				latencyNS *= math.Pow(1.1, float64(c.gap))
+			}
+			g.Histogram = append(g.Histogram, [2]int64{int64(latencyNS), 2})
+		}
+		got := findAll(t, &Input{Report: rep, OutlierMoments: c.moments}, rulesByCode(report.RuleSlowPeer))
+		must.True(t, len(got) == 1, "%s: %+v", c.name, got)
+		check.True(t, (got[0].Severity == report.SeverityMedium) == c.isOwn && (got[0].Severity == report.SeverityHigh) != c.isOwn && strings.Contains(got[0].Remedy, "that is the peer's own time") == c.isOwn, "%s: %+v", c.name, got[0])
 	}
 }
 
