@@ -375,16 +375,16 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 // servesMoreThan reports whether a group consists of jobs or iterations that no request waits for, in a process that answers more requests
 // of clients than there are of these: then the requests are what the process is for.
 func (in *Input) servesMoreThan(id string) bool {
-	work, served := in.Report.Group(id), 0
+	work, requests := in.Report.Group(id), 0
 	if work == nil || !work.Kind.IsWork() {
 		return false
 	}
 	for i := range in.Report.Groups {
 		if g := &in.Report.Groups[i]; g.Kind.IsCall() && g.Role == report.RoleRequests {
-			served += g.Count
+			requests += g.Count
 		}
 	}
-	return served >= threshold.MedianSample && served > work.Count
+	return requests >= threshold.MedianSample && requests > work.Count
 }
 
 // trustedConfidence is the least confidence that needs no reason.

@@ -38,21 +38,21 @@ func checkRepeatedSetUp(in *Input, group *report.Group) []Verdict {
 	if median := group.LatencyNS.P50; samples < threshold.MedianSample && median != nil && gain.TotalNS > int64(group.Count)**median {
 		return nil // the median request has no time for the mean set-up: perhaps only the first requests do it
 	}
-	known := firstMatch(libraries(), func(l *library) bool {
+	adviser := firstMatch(libraries(), func(l *library) bool {
 		return l.setUpAdvice != "" && hasFunction([]*report.Site{call.Site}, l.functions)
 	})
-	if known == nil {
-		known = &library{setUpAdvice: textOf("phrase set-up-once", "function", words.FuncName(call.Site.Func))}
+	if adviser == nil {
+		adviser = &library{setUpAdvice: textOf("phrase set-up-once", "function", words.FuncName(call.Site.Func))}
 	}
-	if known.costlyCalls != "" && !isCalled(call.Site, known.costlyCalls) {
+	if adviser.costlyCalls != "" && !isCalled(call.Site, adviser.costlyCalls) {
 		return nil
 	}
 	v := Verdict{Gain: gain, Changes: changes, Finding: report.Finding{
-		Title: textOf("title set-up", "site", call.Site), Fix: textOf("fix set-up", "advice", known.setUpAdvice, "site", call.Site.OwnLine()),
+		Title: textOf("title set-up", "site", call.Site), Fix: textOf("fix set-up", "advice", adviser.setUpAdvice, "site", call.Site.OwnLine()),
 		Cause: report.CauseCPU, Site: call.Site, Group: group.ID, Share: share, Confidence: 0.9,
 	}}
-	if known.costlyWork != "" {
-		v.Title = known.workTitle(call.Site)
+	if adviser.costlyWork != "" {
+		v.Title = adviser.workTitle(call.Site)
 	}
 	v.addGain(v.chargeCollections(in, group, isSetUp, 1))
 	if share >= threshold.HalfShare {

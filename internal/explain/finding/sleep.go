@@ -146,14 +146,14 @@ func (a *attribution) rewriteForDeadline(v *Verdict, top *causeRoute, pauses *pr
 		return
 	}
 	usualNS := answer.TotalNS / int64(answer.Requests)
-	asked := &causeRoute{Cause: answer, via: answer.Via}
-	v.Title = textOf("title deadline-of-answer", "answer", answerText(asked), "time", words.Brief(pauses.EachNS), "site", v.Site)
+	answerRoute := &causeRoute{Cause: answer, via: answer.Via}
+	v.Title = textOf("title deadline-of-answer", "answer", answerText(answerRoute), "time", words.Brief(pauses.EachNS), "site", v.Site)
 	shorter := time.Duration(threshold.FarFactor * usualNS).Round(time.Millisecond)
 	if shorter < time.Millisecond || 2*int64(shorter) > pauses.EachNS {
-		v.Fix = textOf("fix deadline-of-answer", "peer", a.in.peerText(asked))
+		v.Fix = textOf("fix deadline-of-answer", "peer", a.in.peerText(answerRoute))
 		return
 	}
-	v.Fix = textOf("fix shorter-deadline", "peer", a.in.peerText(asked), "usual", words.Brief(usualNS), "time", words.Brief(int64(shorter)), "deadline", words.Brief(pauses.EachNS))
+	v.Fix = textOf("fix shorter-deadline", "peer", a.in.peerText(answerRoute), "usual", words.Brief(usualNS), "time", words.Brief(int64(shorter)), "deadline", words.Brief(pauses.EachNS))
 	v.shortenTo(shorter, textOf("phrase change-deadline", "time", words.Brief(int64(shorter))))
 }
 

@@ -332,14 +332,14 @@ func (w *peerWait) setUsualAnswer(v *Verdict) {
 	}
 	change := v.Changes[0]
 	change.Relative, change.To = false, time.Duration(usualNS).Round(10*time.Microsecond)
-	without, with := w.in.predict(w.group.ID, v.Changes[0]), w.in.predict(w.group.ID, change)
-	if without == nil || with == nil || with.P99NS.Est-without.P99NS.Est > threshold.FarFactor*usualNS {
+	goneGain, usualGain := w.in.predict(w.group.ID, v.Changes[0]), w.in.predict(w.group.ID, change)
+	if goneGain == nil || usualGain == nil || usualGain.P99NS.Est-goneGain.P99NS.Est > threshold.FarFactor*usualNS {
 		return // an answer is many waits, as for the reader of a shared connection: no wait has its usual time
 	}
-	if median := with.WasP50NS; median != nil && *median <= usualNS {
-		with.P50NS = report.Estimate{Est: *median, Low: *median, High: *median} // the median request has no answer that takes longer
+	if median := usualGain.WasP50NS; median != nil && *median <= usualNS {
+		usualGain.P50NS = report.Estimate{Est: *median, Low: *median, High: *median} // the median request has no answer that takes longer
 	}
-	v.Changes, v.Predicted = []predict.Change{change}, with
+	v.Changes, v.Predicted = []predict.Change{change}, usualGain
 	v.ChangeText = textOf("phrase change-usual", "time", words.Brief(usualNS))
 	v.Fix = textOf("fix late-answers", "peer", w.in.peerText(w.top), "time", words.Brief(usualNS))
 }

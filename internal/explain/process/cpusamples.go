@@ -27,7 +27,7 @@ type CallSamples struct {
 
 // MainCall returns the innermost function of the standard library in which a function of the service is in most CPU samples; "" if
 // there is none, or too few samples show it.
-func (f *SampledFunc) MainCall() (most string) {
+func (f *SampledFunc) MainCall() (mainCall string) {
 	if f == nil || f.Samples < threshold.SmallSample {
 		return ""
 	}
@@ -36,11 +36,11 @@ func (f *SampledFunc) MainCall() (most string) {
 		if float64(n.Samples) <= threshold.HalfShare*float64(f.Samples) {
 			continue
 		}
-		if depth := float64(n.Depth) / float64(n.Samples); depth > depthOfMost || depth == depthOfMost && call < most {
-			most, depthOfMost = call, depth
+		if depth := float64(n.Depth) / float64(n.Samples); depth > depthOfMost || depth == depthOfMost && call < mainCall {
+			mainCall, depthOfMost = call, depth
 		}
 	}
-	return most
+	return mainCall
 }
 
 // addCalls counts n CPU samples with the stack id for the innermost of the service's functions, and for the functions of the standard
