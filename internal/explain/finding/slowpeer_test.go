@@ -295,7 +295,8 @@ func TestSequenceAdvice(t *testing.T) {
 		{"github.com/miekg/dns.(*Conn).Read", "github.com/miekg/dns.(*Client).Exchange", "in miekg/dns: ask only for the absolute name", "ask the owner of the peer"},
 		{"github.com/redis/go-redis/v9/internal/proto.(*Reader).ReadLine", "github.com/redis/go-redis/v9.cmdable.Get", "in go-redis: send several commands at once", "in go-redis: check what the server is slow at"},
 	} {
-		for n, fix := range map[int64]string{6: c.seriesFix, 1: c.singleFix} {
+		for i, fix := range []string{c.singleFix, c.seriesFix} {
+			n := int64(1 + 5*i)
 			asks := &report.Site{Func: c.function, File: "x.go", Line: 7, Module: "dep.org/x", CalledFrom: &report.Caller{Func: "main.load", File: "/src/main.go", Line: 5, Calls: c.calls}}
 			r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
 				Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: asks, TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}}}
