@@ -128,7 +128,8 @@ func (d *Decoder) Next(ctx context.Context) (*Gen, error) {
 		d.finalErr = errors.New("reading a trace goes on after it was closed")
 	}
 	if d.finalErr != nil {
-		d.workers, d.spareGens, d.pool.spareSlabs, d.pool.spareMarks = nil, nil, nil, nil // no generation needs memory anymore
+		d.workers, d.spareGens = nil, nil // no generation needs memory anymore
+		d.pool.drop()
 		return nil, d.finalErr
 	}
 	if read.gen.Skipped {

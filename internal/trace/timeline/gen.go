@@ -275,6 +275,13 @@ func (p *slabPool) returnSlabs(g *Gen) {
 	g.slabs, g.slabWorker = g.slabs[:0], g.slabWorker[:0]
 }
 
+// drop releases the memory of the pool. Generations may return more concurrently, such as marks (DropMarks).
+func (p *slabPool) drop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.spareSlabs, p.spareMarks = nil, nil
+}
+
 // Size estimates the memory that a decoded generation holds, in bytes.
 func (g *Gen) Size() int64 {
 	n := int64(len(g.slabs))*slabSize*8 + int64(cap(g.slots))*12 + int64(cap(g.slotBase)+cap(g.startStacks)+cap(g.markBase)+cap(g.markedOrder))*4
