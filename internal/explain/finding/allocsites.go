@@ -24,8 +24,8 @@ func (in *Input) allocatedShare(group *report.Group, match func(*report.Cause) b
 		return 0
 	}
 	var code []string
-	for i := range group.All().Causes {
-		if c := &group.All().Causes[i]; c.Site == nil || !match(c) {
+	for c := range each(group.All().Causes) {
+		if c.Site == nil || !match(c) {
 			continue
 		} else if isOwnCode(c.Site) {
 			code = append(code, c.Site.Func)
@@ -37,8 +37,8 @@ func (in *Input) allocatedShare(group *report.Group, match func(*report.Cause) b
 		return slices.ContainsFunc(code, func(whole string) bool { return name == whole || strings.HasPrefix(name, whole+"/") })
 	}
 	bytes := int64(0)
-	for i := range in.Allocs.Sites {
-		if s := &in.Allocs.Sites[i]; isPart(s.Site.Func) || isPart(stdlib.Package(s.Site.Func)) || s.Call != "" && isPart(stdlib.Package(s.Call)) {
+	for s := range each(in.Allocs.Sites) {
+		if isPart(s.Site.Func) || isPart(stdlib.Package(s.Site.Func)) || s.Call != "" && isPart(stdlib.Package(s.Call)) {
 			bytes += s.Bytes
 		}
 	}

@@ -136,9 +136,11 @@ func checkBlockingSyscall(attr *attribution, cand *candidate) Verdict {
 	if isFileLookup(top.Cause) { // names are sorted and compared at the same lines
 		var lines []report.SiteKey
 		v.Changes = nil
-		for i := range attr.group.All().Causes {
-			if c := &attr.group.All().Causes[i]; isFileLookup(c) && !slices.Contains(lines, c.Site.OwnLine().LineKey()) && len(lines) < maxChangeSites {
-				line := c.Site.OwnLine().LineKey()
+		for c := range each(attr.group.All().Causes) {
+			if !isFileLookup(c) {
+				continue
+			}
+			if line := c.Site.OwnLine().LineKey(); !slices.Contains(lines, line) && len(lines) < maxChangeSites {
 				lines = append(lines, line)
 				v.Changes = append(v.Changes, predict.Remove("", predict.SiteText(line.Site(), "")))
 			}

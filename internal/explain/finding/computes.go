@@ -151,8 +151,8 @@ func heaviestWork(group *report.Group, match func(*report.Cause) bool) (most *re
 // "" if there is none.
 func mainCallee(group *report.Group, match func(*report.Cause) bool, caller string) string {
 	nsByCallee, totalNS := map[string]int64{}, int64(0)
-	for k := range group.All().Causes {
-		if c := &group.All().Causes[k]; c.Site != nil && match(c) && c.Site.OwnLine().Func == caller {
+	for c := range each(group.All().Causes) {
+		if c.Site != nil && match(c) && c.Site.OwnLine().Func == caller {
 			totalNS += c.TotalNS
 			if c.Site.CalledFrom != nil {
 				nsByCallee[c.Site.CalledFrom.Calls] += c.TotalNS

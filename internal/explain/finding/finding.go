@@ -379,8 +379,8 @@ func (in *Input) servesMoreThan(id string) bool {
 	if work == nil || !work.Kind.IsWork() {
 		return false
 	}
-	for i := range in.Report.Groups {
-		if g := &in.Report.Groups[i]; g.Kind.IsCall() && g.Role == report.RoleRequests {
+	for g := range each(in.Report.Groups) {
+		if g.Kind.IsCall() && g.Role == report.RoleRequests {
 			requests += g.Count
 		}
 	}

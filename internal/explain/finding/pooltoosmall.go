@@ -312,8 +312,7 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 // candidate's requests, which had woken it or found it awake, wait for that most of the time; else nil.
 func (a *attribution) wakeUpSite(cand *candidate) (site *report.Site) {
 	var idleNS, totalNS int64
-	for i := range cand.routes {
-		r := &cand.routes[i]
+	for r := range each(cand.routes) {
 		totalNS += r.routeNS
 		if len(r.via) == 2 && isIdleClient(r.Cause, r.via) && isOwnCode(r.via[1].Site) {
 			site, idleNS = r.via[1].Site, idleNS+r.routeNS

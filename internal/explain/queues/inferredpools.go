@@ -77,7 +77,7 @@ func (p *workerSum) addHandovers(w *path.WalkResult) {
 	}
 	count := 0
 	waits := w.FollowedWaits()
-	readers := p.answerReaders(w)
+	var readers []uint64
 	for i := range waits {
 		wait := &waits[i]
 		switch wait.Kind {
@@ -94,6 +94,9 @@ func (p *workerSum) addHandovers(w *path.WalkResult) {
 		handover := handover{
 			key: slotKey{wait.Kind, p.stage.Sites.SiteOf(wait.Stack), p.stage.Sites.CallOf(wait.Stack)}, waiter: wait.G, waitStart: wait.Start, waitEnd: wait.End,
 			requestEnd: w.Req.End, requestStart: w.Start, requestG: w.Req.G, waker: wait.Waker,
+		}
+		if readers == nil {
+			readers = p.answerReaders(w)
 		}
 		handover.isBeforeCall = p.isBeforeCall(w, readers, i)
 		handover.line = p.stage.Syms.Line(handover.key.site)

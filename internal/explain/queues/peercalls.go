@@ -134,9 +134,7 @@ func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
 	s.earliestRepeated = addEarliest(s.earliestRepeated, addend.earliestRepeated.Sorted()...)
 	s.rounds = addEarliest(s.rounds, addend.rounds.Sorted()...)
 	s.held.add(&addend.held, weight)
-	for site, ns := range addend.laterWaits {
-		s.addLaterWait(site, ns*weight)
-	}
+	addSums(&s.laterWaits, addend.laterWaits, func(a, b int64) int64 { return a + b*weight })
 }
 
 // addStack adds calls of the same request at the same sites with another stack, which makes fewer.

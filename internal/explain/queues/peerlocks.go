@@ -128,26 +128,18 @@ func (p *workerSum) addLaterWaits(stored *peerCallSum, w *path.WalkResult, waits
 	if lastStart <= answer.end {
 		return
 	}
-	stored.addLaterWait(0, (lastStart-answer.end)*w.Weight)
+	addToKey(&stored.laterWaits, 0, (lastStart-answer.end)*w.Weight, plusNS)
 	for i := range w.Steps {
 		step := &w.Steps[i]
 		if step.Kind == critpath.CPU || step.Kind == critpath.Runnable || step.Start < answer.end || step.End > lastStart {
 			continue
 		}
 		stack := step.Stack
-		for k := step.FollowedWait; k >= 0; k = waits[k].Parent {
-			stack = waits[k].Stack
+		if step.FollowedWait >= 0 {
+			stack = waits[outermostWait(waits, step.FollowedWait)].Stack
 		}
-		stored.addLaterWait(p.stage.Sites.SiteOf(stack), (step.End-step.Start)*w.Weight)
+		addToKey(&stored.laterWaits, p.stage.Sites.SiteOf(stack), (step.End-step.Start)*w.Weight, plusNS)
 	}
-}
-
-// addLaterWait adds a time to laterWaits.
-func (s *peerCallSum) addLaterWait(site tracefmt.FrameID, ns int64) {
-	if s.laterWaits == nil {
-		s.laterWaits = make(map[tracefmt.FrameID]int64)
-	}
-	s.laterWaits[site] += ns
 }
 
 // longestLaterWait returns the site of more than half of the time after an answer; nil if there is none, or if it is in the library that reads
