@@ -38,7 +38,9 @@ func runClient(target string) {
 		s.Close()
 		out["bytes"], out["result"] = n, s.Result()
 	}
-	json.NewEncoder(os.Stdout).Encode(out)
+	if err := json.NewEncoder(os.Stdout).Encode(out); err != nil {
+		panic(err)
+	}
 }
 
 // A proxyServer is an HTTP proxy: it tunnels CONNECT and forwards other requests. Every host name
@@ -168,7 +170,7 @@ func TestProxies(t *testing.T) {
 			out := must.Have(cmd.Output())(t)
 			check.False(t, bytes.Contains(out, []byte("env-secret")), "the proxy's password is in %s", out)
 			var m map[string]any
-			must.Do(t, json.Unmarshal(out, &m))
+			must.True(t, json.Unmarshal(out, &m) == nil, "the client printed %q", out)
 			return m
 		}
 		if out := run("http://svc.example", "http://jo:env-secret@"+serverAddr(p.Server)); out["bytes"] != float64(len(cannedTrace())) {
