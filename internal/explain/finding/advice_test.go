@@ -14,25 +14,30 @@ import (
 )
 
 // TestDeadline: what does not come before a deadline is named. If the other answers at that line take far less, the deadline to set
-// follows from them.
+// follows from them. A short one of a call in parallel with others is a budget.
 func TestDeadline(t *testing.T) {
 	line := siteOf("main.ask")
+	parallel := []report.Via{{Wait: "chan-receive", Site: siteOf("main.handle")}}
 	for _, c := range []struct {
 		answerNS   int64 // of all 100 requests; 0: there is no answer
+		via        []report.Via
+		severity   report.Severity
 		title, fix string
 	}{
-		{500e6, "requests wait at main.ask (x.go:7) for a peer's answer (HTTP) that does not come, until a context's deadline has passed after 60ms", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline from 60ms to 15ms, as an answer usually takes 5ms"},
-		{4e9, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer"},
-		{0, "requests wait at main.ask (x.go:7) for what does not come, until a context's deadline has passed after 60ms", "find out why what is awaited at main.ask (x.go:7) does not come"},
+		{500e6, nil, report.SeverityHigh, "requests wait at main.ask (x.go:7) for a peer's answer (HTTP) that does not come, until a context's deadline has passed after 60ms", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline from 60ms to 15ms, as an answer usually takes 5ms"},
+		{4e9, parallel, report.SeverityLow, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer"},
+		{500e6, parallel, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline"},
+		{4e9, nil, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer"},
+		{0, nil, report.SeverityHigh, "requests wait at main.ask (x.go:7) for what does not come, until a context's deadline has passed after 60ms", "find out why what is awaited at main.ask (x.go:7) does not come"},
 	} {
-		causes := []report.Cause{{Cause: "sleep", Call: "context.WithDeadlineCause.func2", Site: line, TotalNS: 6e9, Requests: 100}}
+		causes := []report.Cause{{Cause: "sleep", Call: "context.WithDeadlineCause.func2", Site: line, Via: c.via, TotalNS: 6e9, Requests: 100}}
 		if c.answerNS > 0 {
-			causes = append(causes, report.Cause{Cause: "network", Kind: "outbound", Call: "net/http.(*persistConn).roundTrip", Site: line, TotalNS: c.answerNS, Requests: 100})
+			causes = append(causes, report.Cause{Cause: "network", Kind: "outbound", Call: "net/http.(*persistConn).roundTrip", Site: line, Via: c.via, TotalNS: c.answerNS, Requests: 100})
 		}
 		in := &Input{Report: oneGroup(causes...), Process: &process.Stats{}, Pauses: func(string, []predict.Change) *predict.Pauses { return &predict.Pauses{Number: 1, EachNS: 60e6} }}
 		in.Report.Host = &report.Host{Network: report.HostNetwork{Peers: []string{"10.0.0.5:80"}}}
 		found := findWithBounds(t, in, rulesByCode(report.RuleSleep))
-		check.True(t, len(found) == 1 && strings.Contains(found[0].Title, c.title) && strings.HasPrefix(found[0].Fix, c.fix), "answers of %d ns: %+v", c.answerNS, found)
+		check.True(t, len(found) == 1 && found[0].Severity == c.severity && strings.Contains(found[0].Title, c.title) && strings.HasPrefix(found[0].Fix, c.fix), "answers of %d ns: %+v", c.answerNS, found)
 	}
 }
 

@@ -42,6 +42,7 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 	funcText, ownFunc := words.FuncName(site.Func), words.FuncName(site.OwnLine().Func)
 	fix := textOf("fix computes", "function", ownFunc)
 	title, allocatesTitle := textKey("title computes"), textKey("title computes-allocates")
+	callee := &library{}
 	if c := site.CalledFrom; c != nil {
 		funcText = cmp.Or(words.FuncName(mainCallee(group, isOwn, c.Func)), funcText) + ", " + names.CallerLead(c) + words.FuncName(c.Func)
 		title, allocatesTitle = "title computes-called", "title computes-called-allocates"
@@ -50,7 +51,7 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 		if l := firstMatch(libraries(), func(l *library) bool {
 			return l.lessAdvice != "" && hasFunction([]*report.Site{{Func: call}}, l.functions)
 		}); l != nil {
-			fix = textOf("fix computes-less", "function", ownFunc, "advice", l.lessAdvice)
+			callee, fix = l, textOf("fix computes-less", "function", ownFunc, "advice", l.lessAdvice)
 		}
 		title, allocatesTitle = "title computes-called", "title computes-called-allocates"
 	}
@@ -95,6 +96,10 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 		v.addEvidence(
 			evidenceOf("evidence computing-beyond-mean", extra.ns, "ns"),
 			evidenceOf("evidence computing-sampled", extra.sampledShare, "share"))
+		if callee.inputNote != "" {
+			v.MaxSeverity = report.SeverityLow
+			v.addEvidence(report.Evidence{Text: callee.inputNote})
+		}
 	} else if share < 0.5 || 10*group.TotalNS < in.totalRequestNS() {
 		return nil // it neither makes requests slow nor is most of the service's work
 	} else if group.Kind == report.KindRun {
@@ -221,13 +226,13 @@ func removalOf(group *report.Group, match func(*report.Cause) bool) (changes []p
 }
 
 // chargeCollections adds to the changes of a verdict about computing the collections that its garbage causes, if the same code allocates
-// half of the bytes or more. It returns their cost for requests: the code's share of the collector's time, without the part that remains
+// half of the bytes or more and no setting is to blame. It returns their cost for requests: the code's share of the collector's time, without the part that remains
 // with the work. isWork selects the computing.
 func (v *Verdict) chargeCollections(in *Input, group *report.Group, isWork func(*report.Cause) bool, removedShare float64) (share float64, gain Gain) {
 	allocShare := in.allocatedShare(group, isWork)
 	saved := removedShare * allocShare
 	share, gain = gainWithoutPart(group, func(c *report.Cause) float64 { return saved * collectorPart(c) })
-	if allocShare < threshold.HalfShare || share < threshold.NoiseShare {
+	if allocShare < threshold.HalfShare || share < threshold.NoiseShare || isGoalLow(in.Process) {
 		return 0, Gain{}
 	}
 	if v.Changes == nil {

@@ -225,24 +225,28 @@ func TestGrowthAdvice(t *testing.T) {
 }
 
 // TestComputingAllocates: where the code that requests compute in also allocates most bytes, the finding about it comes before the one
-// about GOGC, and its prediction contains the collections. It fails if the first advice is GOGC.
+// about GOGC, and its prediction contains the collections. It fails if the first advice is GOGC. Where a memory limit is full, any code
+// that allocates pays for it, and the limit comes first.
 func TestComputingAllocates(t *testing.T) {
 	decode := inModule("dep.org/x.Decode@7", "dep.org/x")
 	decode.CalledFrom = &report.Caller{Func: "main.load", File: "/src/main.go", Line: 5, Calls: "dep.org/x.Find"}
+	smallGoal := statsWithCycles(200, 0, 5*mib, 10*mib, 0.2)
 	for _, c := range []struct {
 		allocates string
+		stats     *process.Stats
 		codes     []report.RuleCode
 		severity  report.Severity // of the first
 		changes   int             // of the finding about computing
 	}{
-		{"dep.org/x.Decode@7", []report.RuleCode{report.RuleComputes, report.RuleGCTooFrequent}, report.SeverityMedium, 2},
-		{"dep.org/x/internal/syntax.parse@3", []report.RuleCode{report.RuleComputes, report.RuleGCTooFrequent}, report.SeverityMedium, 2},
-		{"main.other@9", []report.RuleCode{report.RuleGCTooFrequent, report.RuleComputes}, report.SeverityMedium, 1},
+		{"dep.org/x.Decode@7", smallGoal, []report.RuleCode{report.RuleComputes, report.RuleGCTooFrequent}, report.SeverityMedium, 2},
+		{"dep.org/x/internal/syntax.parse@3", smallGoal, []report.RuleCode{report.RuleComputes, report.RuleGCTooFrequent}, report.SeverityMedium, 2},
+		{"main.other@9", smallGoal, []report.RuleCode{report.RuleGCTooFrequent, report.RuleComputes}, report.SeverityMedium, 1},
+		{"dep.org/x.Decode@7", statsWithFullHeap(300, 0, 0.5), []report.RuleCode{report.RuleGCTooFrequent, report.RuleComputes}, report.SeverityMedium, 1},
 	} {
 		rep := oneGroup(
 			report.Cause{Cause: report.CauseCPU, Site: decode, SiteFrom: "sample", TotalNS: ms(1700), Samples: 170},
 			report.Cause{Cause: report.CauseGCAssist, Site: decode, TotalNS: ms(300)})
-		in := &Input{Report: rep, Process: statsWithCycles(200, 0, 5*mib, 10*mib, 0.2), Allocs: &allocs.Profile{Bytes: 100 * mib, Sites: []allocs.Site{{Site: *site(c.allocates), Bytes: 80 * mib}}}}
+		in := &Input{Report: rep, Process: c.stats, Allocs: &allocs.Profile{Bytes: 100 * mib, Sites: []allocs.Site{{Site: *site(c.allocates), Bytes: 80 * mib}}}}
 		found := findAll(t, in, append(rulesByCode(report.RuleComputes), rulesByCode(report.RuleGCTooFrequent)...))
 		var codes []report.RuleCode
 		for i := range found {

@@ -158,7 +158,14 @@ func (advice *gogcAdvice) gainText() string {
 // larger GOGC has no effect then.
 func isLimitFull(stats *process.Stats) bool {
 	gc := &stats.GC
-	return gc.FullCycles >= 3 && gc.FullCycles > gc.MeasuredCycles && stats.SpanNS > 0 && float64(gc.MarkNS) >= threshold.MinorShare*float64(stats.SpanNS)
+	return gc.FullCycles >= 3 && gc.FullCycles > gc.MeasuredCycles && !isMostlyForced(gc) && stats.SpanNS > 0 && float64(gc.MarkNS) >= threshold.MinorShare*float64(stats.SpanNS)
+}
+
+// isGoalLow reports whether a setting, GOGC or a memory limit, holds the goal so close to the live heap that collections are due to it and
+// not to the garbage of some code.
+func isGoalLow(stats *process.Stats) bool {
+	advice, ok := adviseGOGC(stats)
+	return ok && advice.effectiveGOGC <= lowGOGC || isLimitFull(stats)
 }
 
 // growthAdvice returns advice to let the heap grow, and the change that predictions assume. If the goal is close to the live

@@ -394,6 +394,10 @@ func TestComputes(t *testing.T) {
 		}
 		check.Equal(t, got, c.want, "%s", c.name)
 	}
+	// A new picture takes what its size asks for.
+	decodes := map[string]*process.SampledFunc{"main.parse": {Samples: 10, ByCall: map[string]process.CallSamples{"image/jpeg.Decode": {Samples: 8, Depth: 8}}}}
+	_, _, list := findCodes(t, newInput(process.Stats{BusyNS: 4e9, SampledFuncs: decodes}, heavy("sample", 0.9)))
+	check.True(t, len(list) == 1 && list[0].Severity == report.SeverityLow && strings.HasPrefix(list[0].Fix, "keep each result"), "pictures: %+v", list)
 	// Time that is no request's latency is a fact, and so are less than a few ms.
 	in := newInput(process.Stats{BusyNS: 4e9}, longer(1.5))
 	in.UnawaitedGroups = map[string]bool{in.Report.Groups[0].ID: true}

@@ -132,10 +132,11 @@ func (a *attribution) fewReceivers(p *causeRoute) int {
 }
 
 // rewriteForDeadline rewrites a verdict on waits that a deadline ended. If the line asks a peer whose other answers take far
-// less, the deadline can be shorter.
+// less, the deadline can be shorter. If it is short, and the call is one that a request makes during others, it is a budget: the
+// request goes on with what the others bring, and the verdict is at most low.
 func (a *attribution) rewriteForDeadline(v *Verdict, top *causeRoute, pauses *predict.Pauses) {
 	v.Fix = textOf("fix sleep-until-deadline", "site", v.Site)
-	if pauses == nil || len(top.via) > 0 {
+	if pauses == nil {
 		return
 	}
 	v.Title = textOf("title deadline", "time", words.Brief(pauses.EachNS), "site", v.Site)
@@ -151,6 +152,9 @@ func (a *attribution) rewriteForDeadline(v *Verdict, top *causeRoute, pauses *pr
 	shorter := time.Duration(threshold.FarFactor * usualNS).Round(time.Millisecond)
 	if shorter < time.Millisecond || 2*int64(shorter) > pauses.EachNS {
 		v.Fix = textOf("fix deadline-of-answer", "peer", a.in.peerText(answerRoute))
+		if len(top.via) > 0 {
+			v.MaxSeverity = report.SeverityLow
+		}
 		return
 	}
 	v.Fix = textOf("fix shorter-deadline", "peer", a.in.peerText(answerRoute), "usual", words.Brief(usualNS), "time", words.Brief(int64(shorter)), "deadline", words.Brief(pauses.EachNS))

@@ -70,6 +70,7 @@ type gcSums struct {
 	lastCycleEnd         int64  // 0 while a cycle is active, and before the first one ends
 	lowestHeap           uint64 // smallest heap since the end of the last cycle: the live heap
 	currentGoal          uint64
+	hasGoal              bool // a goal was shown
 	currentHeap          uint64
 	allocatedBytes       uint64
 	stops                map[stopKey]*stopTotals
@@ -117,7 +118,7 @@ func (c *Collector) addGC(g *timeline.Gen) {
 			}
 			switch {
 			case p.Goal:
-				s.currentGoal = p.Bytes
+				s.currentGoal, s.hasGoal = p.Bytes, true
 			case s.lastCycleEnd != 0 && p.Time >= s.lastCycleEnd-heapSettleNS && (s.lowestHeap == 0 || p.Bytes < s.lowestHeap):
 				s.lowestHeap = p.Bytes
 			}
@@ -158,12 +159,17 @@ const minRoomDivisor = 32
 func (s *gcSums) countCycle(e *timeline.GCEvent) {
 	s.cycles++
 	s.beginsByStack[e.Stack]++
-	if s.lastCycleEnd != 0 && s.lowestHeap != 0 && s.currentGoal != 0 {
+	if s.lastCycleEnd != 0 && s.lowestHeap != 0 && s.hasGoal {
 		live, goal := int64(min(s.lowestHeap, 1<<50)), int64(min(s.currentGoal, 1<<50))
-		if goal-live <= live/minRoomDivisor {
+		isGOGCOff := goal == 0 // then the goal is shown as zero (go.dev/issue/63864), and only a memory limit or code begins cycles
+		if isGOGCOff {
+			goal = int64(min(s.currentHeap, 1<<50))
+		}
+		switch {
+		case goal-live <= live/minRoomDivisor:
 			s.fullCycles++
 			s.fullBytes += live
-		} else {
+		case !isGOGCOff:
 			s.liveBytes += live
 			s.goalBytes += goal
 			s.measuredCycles++

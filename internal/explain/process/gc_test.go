@@ -57,14 +57,18 @@ func TestGC(t *testing.T) {
 }
 
 // TestFull: if the goal is not or hardly higher than the live heap after a cycle, a memory limit set it. Such cycles
-// do not count for GOGC.
+// do not count for GOGC. With GOGC=off the goal is shown as zero, and the heap at which the next cycle begins is compared.
 func TestFull(t *testing.T) {
-	const mib = 1 << 20
+	const (
+		mib     = 1 << 20
+		unshown = 1
+	)
 	for goal, want := range map[uint64]GC{
 		79 * mib: {FullCycles: 1, FullBytes: 80 * mib},
 		82 * mib: {FullCycles: 1, FullBytes: 80 * mib},
 		83 * mib: {MeasuredCycles: 1, LiveBytes: 80 * mib, GoalBytes: 83 * mib},
-		0:        {},
+		0:        {FullCycles: 1, FullBytes: 80 * mib},
+		unshown:  {},
 	} {
 		c := NewCollector()
 		g := &timeline.Gen{
@@ -74,7 +78,7 @@ func TestFull(t *testing.T) {
 				GC:   []timeline.GCEvent{{Time: 10 * ms, Begin: true}, {Time: 30 * ms}, {Time: 50 * ms, Begin: true}},
 			},
 		}
-		if goal != 0 {
+		if goal != unshown {
 			g.Heap = append([]timeline.HeapPoint{{Time: 0, Bytes: goal, Goal: true}}, g.Heap...)
 		}
 		c.addGC(g)
