@@ -2,6 +2,7 @@ package finding
 
 import (
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -13,6 +14,9 @@ func checkLongRuns(in *Input, wait *runQueueWait) []Verdict {
 	runs := t.runsIn(in.Process)
 	v := wait.newVerdict(t.site, 0.8)
 	v.Title, v.Fix = textOf("title long-runs", "function", t.name()), textOf("fix long-runs")
+	if c := t.site.CalledFrom; c != nil && !c.OtherGoroutine { // whose code the reader does not change
+		v.Fix = textOf("fix long-runs-in-dependency", "function", words.FuncName(c.Func))
+	}
 	v.addEvidence(evidenceOf("evidence long-runs-mean", float64(runs.LongNS)/float64(max(runs.LongCount, 1)), "ns"))
 	wait.addWaitEvidence(&v)
 	v.addEvidence(

@@ -171,6 +171,15 @@ func TestOccupants(t *testing.T) {
 	}
 }
 
+// TestLongRunsInDependency: a user of a library cannot make its loops yield.
+func TestLongRunsInDependency(t *testing.T) {
+	compare := siteOf("dep.org/x.compare")
+	compare.Module, compare.CalledFrom = "dep.org/x", &report.Caller{Func: "main.diff", File: "/src/x.go", Line: 42, Calls: "dep.org/x.Diff"}
+	runs := process.RunningTime{Start: "main.loop", Site: compare, NS: 9e9, Count: 900, LongCount: 890, LongNS: 89e8, LongestNS: 20e6}
+	_, _, all := findCodes(t, newInput(process.Stats{BusyNS: 9e9, RunningTimes: []process.RunningTime{runs}}, groupWith(waitingForP(6e6, report.Share{Site: compare, Share: 1}))))
+	check.True(t, len(all) == 1 && all[0].Code == report.RuleLongRuns && strings.HasPrefix(all[0].Fix, "make main.diff cheaper"), "%+v", all)
+}
+
 // TestPsTakenBounds: on Ps that are mostly idle, waits of less than a millisecond or a twentieth of the time are no fault, and the advice for
 // a run is another one.
 func TestPsTakenBounds(t *testing.T) {
