@@ -118,6 +118,7 @@ func (l *loopSource) collectReceived(c *collector) {
 	}
 	for _, goroutine := range l.candidates {
 		for obs := range goroutine.observations(skipIterations) {
+			obs.skipsRepeated = true
 			if reader := readers[obs.waker]; reader != nil && obs.state == timeline.Waiting {
 				reader.wakes = append(reader.wakes, obs.end)
 			}
@@ -136,6 +137,7 @@ func (r *networkReader) collectReceived(l *loopSource, c *collector, goroutine *
 	slices.Sort(r.wakes)
 	var received clientMessage
 	for obs := range goroutine.observations(nil) {
+		obs.skipsRepeated = true
 		if obs.state != timeline.Waiting || obs.stack == 0 {
 			continue
 		}

@@ -13,7 +13,8 @@ import (
 // waits each other stack is one only once, and neither the stack of the wait before nor, after the first run, of a system call is one.
 type observation struct {
 	observedState
-	observedWait // if the state is a wait
+	observedWait       // if the state is a wait
+	skipsRepeated bool // set by the consumer of a wait: the repeated observations are left out
 }
 
 // An observedState is the part of an observation that all states have. isCreatorStack says that the stack is that of the
@@ -27,11 +28,13 @@ type observedState struct {
 	isCreatorStack bool
 }
 
-// An observedWait is the part of an observation that only waits have: when the wait ended, and which goroutine ended it where.
+// An observedWait is the part of an observation that only waits have: when the wait ended, and which goroutine ended it where. repeated
+// is the number of observations from there to the next wait if they equal those since the wait before, except for their times; else 0.
 type observedWait struct {
 	end        int64
 	waker      uint64
 	wakerStack tracefmt.StackID
+	repeated   uint32
 }
 
 // An observationCollector turns the spans of goroutines into observations.
@@ -50,12 +53,14 @@ type observationCollector struct {
 	isFirst         bool // no span of the goroutine was added
 	waitsForNetwork bool // the goroutine waited for the network
 	firstWaitStack  int  // index of the goroutine's first wait in waitStacks
+	// The index in states of the goroutine's last wait, and the number of states between it and the one before.
+	waitIndex, statesBefore int
 }
 
 // reset prepares the collector for another goroutine.
 func (x *observationCollector) reset() {
 	x.last, x.isFirst, x.hasRun, x.recentStacks, x.waitsForNetwork = timeline.Span{}, true, false, [4]tracefmt.StackID{}, false
-	x.firstWaitStack = len(x.waitStacks)
+	x.firstWaitStack, x.waitIndex, x.statesBefore = len(x.waitStacks), x.states.length-1, -1
 }
 
 // add appends the observations in consecutive spans of one goroutine to states and waits. It leaves out spans without a stack,
@@ -95,6 +100,7 @@ func (x *observationCollector) add(c *collector, spans []timeline.Span) {
 		state.woken, state.isCreatorStack = span.Woken, isCreatorStack
 		if isWait {
 			x.waitsForNetwork = x.waitsForNetwork || state.reason == reasonNetwork
+			x.markRepeated()
 			wait := x.waits.append()
 			wait.end, wait.waker, wait.wakerStack = span.End, span.Waker, span.WakerStack
 			x.hasRun, x.recentStacks, x.recentCount = false, [4]tracefmt.StackID{}, 0
@@ -104,6 +110,22 @@ func (x *observationCollector) add(c *collector, spans []timeline.Span) {
 			}
 		}
 	}
+}
+
+// markRepeated records at the goroutine's last wait, before another one is appended, whether the states since then repeat those before it.
+func (x *observationCollector) markRepeated() {
+	index := x.states.length - 1
+	count := index - x.waitIndex - 1
+	isRepeated := count == x.statesBefore
+	for k := x.waitIndex + 1; isRepeated && k < index; k++ {
+		state, before := x.states.element(k), *x.states.element(k - count - 1)
+		before.start = state.start
+		isRepeated = before == *state
+	}
+	if isRepeated {
+		x.waits.element(x.waits.length - 1).repeated = uint32(count)
+	}
+	x.waitIndex, x.statesBefore = index, count
 }
 
 // collectObservations collects the observations of all candidates in parallel, up to each candidate's maxSpans.
@@ -217,8 +239,12 @@ func (c *loopGoroutine) observations(addIterations func(*timerIterations) bool) 
 				obs.observedWait = *c.collector.waits.element(waitIndex)
 				waitIndex++
 			}
+			obs.skipsRepeated = false
 			if !yield(&obs) {
 				return
+			}
+			if obs.skipsRepeated {
+				index += int(obs.repeated)
 			}
 		}
 	}

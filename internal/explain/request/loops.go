@@ -298,6 +298,7 @@ func (l *loopSource) findServiceFrame(c *collector, goroutine *loopGoroutine) {
 		return
 	}
 	for obs := range goroutine.observations(skipIterations) {
+		obs.skipsRepeated = true
 		if obs.stack != 0 && !obs.isCreatorStack {
 			if goroutine.serviceFrame = c.stackInfo(obs.stack).outerServiceFrame; goroutine.serviceFrame != 0 {
 				return
@@ -310,6 +311,8 @@ func (l *loopSource) findServiceFrame(c *collector, goroutine *loopGoroutine) {
 // the idle wait.
 func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGoroutine) {
 	var lastLoop *loopFunc
+	isBenchmark := false
+	var calls []tracefmt.StackID // system calls since the last wait
 	addIterations := func(iterations *timerIterations) bool {
 		loop, _ := l.loopFuncAt(c, goroutine, iterations.stack)
 		return loop == nil || loop.idleWait != 0 && loop.restWaits == nil || loop.countIterations(c, iterations)
@@ -317,6 +320,15 @@ func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGo
 	for obs := range goroutine.observations(addIterations) {
 		if obs.waker != 0 && obs.wakerStack != 0 {
 			l.countReceipt(c, g, goroutine, obs)
+		}
+		if obs.state == timeline.Waiting {
+			if obs.skipsRepeated = obs.repeated > 0 && !isBenchmark; !obs.skipsRepeated {
+				calls = calls[:0]
+			}
+			for _, stack := range calls { // they are repeated, too
+				loop, _ := l.loopFuncAt(c, goroutine, stack)
+				l.countSocketCall(c, loop, goroutine, stack)
+			}
 		}
 		if obs.stack == 0 || obs.state != timeline.Syscall && obs.state != timeline.Waiting {
 			continue
@@ -327,6 +339,7 @@ func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGo
 		loop, _ := l.loopFuncAt(c, goroutine, obs.stack)
 		if loop != nil && obs.state == timeline.Syscall {
 			l.countSocketCall(c, loop, goroutine, obs.stack)
+			calls, isBenchmark = append(calls, obs.stack), isBenchmark || loop.isBenchmark
 		}
 		if loop == nil || obs.state == timeline.Syscall && !loop.isBenchmark {
 			continue
@@ -406,6 +419,7 @@ func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *
 	var origin *originStats
 	var earlyWait observation // a wait that began before the trace
 	backToBack, rests := 0, 0
+	isRepeatable := false // the iteration began here, and had no wait
 	goroutine.resetCache()
 	addIterations := func(iterations *timerIterations) bool {
 		return earlyWait.end == 0 && l.addIterations(c, goroutine, iterations, origin)
@@ -422,6 +436,7 @@ func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *
 		}
 		loop, isIdle := l.matchIdleWait(c, goroutine, obs)
 		if !isIdle {
+			isRepeatable = isRepeatable && obs.state != timeline.Waiting
 			switch {
 			case iteration == nil || iteration.start == 0 || obs.start < iteration.start:
 			case loop != nil && loop.isBusy && obs.state == timeline.Waiting && loop.restWaits[c.canonicalStack(obs.stack)]:
@@ -459,6 +474,7 @@ func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *
 		}
 		// Both generations report a wait that crosses their border.
 		if obs.start < iteration.lastIdleStart || obs.start == iteration.lastIdleStart && iteration.start != 0 {
+			isRepeatable = false
 			continue
 		}
 		iteration.lastIdleStart = obs.start
@@ -484,7 +500,12 @@ func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *
 				backToBack++
 			}
 		}
-		iteration.start, iteration.iterationContent = 0, iterationContent{}
+		// The same observations lead to the same content, where no read in it began another iteration.
+		obs.skipsRepeated = isRepeatable && obs.repeated > 0 && obs.woken && !loop.isBusy && !loop.isBenchmark && iteration.idleWait == obs.stack && iteration.nextRead == 0 && !iteration.isReady
+		if iteration.start = 0; !obs.skipsRepeated {
+			iteration.iterationContent = iterationContent{}
+		}
+		isRepeatable = obs.woken
 		switch {
 		case loop.isBusy:
 			iteration.start, iteration.busyWait = obs.start, obs.stack

@@ -206,6 +206,7 @@ func (r *loopFunc) separateByWork(c *collector, g *timeline.Gen) bool {
 func (l *loopSource) followReceipts(c *collector, g *timeline.Gen, goroutine *loopGoroutine, loop *loopFunc) {
 	receipts, line := goroutine.receipts, c.stackInfo(goroutine.receipts[0].stack).innerServiceFrame
 	for obs := range goroutine.observations(nil) {
+		obs.skipsRepeated = true
 		if obs.state == timeline.Waiting && obs.stack != 0 && c.isAtLine(obs.stack, line) {
 			if receipts = append(receipts, receipt{obs.start, obs.stack, true}); obs.woken {
 				receipts = append(receipts, receipt{obs.end, obs.stack, false})
