@@ -262,7 +262,7 @@ func (e *explainFlags) explain(ctx context.Context, in *input) (rep *report.Repo
 // engineOptions returns the engine's options for an input.
 func (e *explainFlags) engineOptions(in *input) explain.Options {
 	opts := e.options
-	opts.Name, opts.Size, opts.Slowest, opts.MaxMemory = in.name, in.size, e.slowestCount(0), int64(e.maxMemory)
+	opts.Name, opts.Slowest, opts.MaxMemory = in.name, e.slowestCount(0), int64(e.maxMemory)
 	opts.Modules = modules.New(modules.Options{Build: in.program(), OwnPaths: e.modules})
 	opts.Host, opts.Allocs, opts.Kernel, opts.Reopen = in.host, in.allocs, in.kernel, in.reopen
 	opts.Replayer, opts.Index = e.replayer, e.index

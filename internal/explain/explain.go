@@ -51,7 +51,6 @@ type Options struct {
 	Group        *regexp.Regexp
 	Slowest      int
 	MaxMemory    int64
-	Size         int64 // of the trace in bytes, 0 if unknown
 	Workers      int
 	Host, Allocs io.Reader
 	// Kernel has the kernel's events of the recording ("kernel.bin"); nil if there are none.
@@ -292,7 +291,7 @@ func readTrace(ctx context.Context, trace io.Reader, opts Options, selfWaits *se
 
 // newReader returns a reader that skips generations too large for Options.MaxMemory.
 func newReader(r io.Reader, opts Options) (*tracefmt.Reader, error) {
-	rd, err := tracefmt.NewReader(r, tracefmt.Options{MaxGeneration: int(opts.MaxMemory / memoryPerTraceByte), Size: opts.Size})
+	rd, err := tracefmt.NewReader(r, tracefmt.Options{MaxGeneration: int(opts.MaxMemory / memoryPerTraceByte)})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", opts.name(), err)
 	}

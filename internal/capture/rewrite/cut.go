@@ -109,8 +109,12 @@ func cutTrace(w io.Writer, s *Source, from, to time.Duration) (excerpt Excerpt, 
 			excerpt.Start = begin
 		}
 		excerpt.End = end
-		_, err := w.Write(g.Data)
-		return err
+		for _, part := range g.Parts {
+			if _, err := w.Write(part); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	for {
 		g, err := reader.Next()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 
 	"github.com/google/pprof/profile"
 
@@ -80,7 +81,7 @@ func redactTrace(w io.Writer, s *Source, o redact.Options) (truncated bool, firs
 			}
 		} else {
 			hidden.Reset()
-			truncated = hideGeneration(&hidden, head, g.Data, o) != nil
+			truncated = hideGeneration(&hidden, head, g.Parts, o) != nil
 		}
 		switch {
 		case truncated && n == 0:
@@ -97,10 +98,10 @@ func redactTrace(w io.Writer, s *Source, o redact.Options) (truncated bool, firs
 	}
 }
 
-// hideGeneration writes to w the redacted trace of one generation: the header of the trace, and the generation's data.
-func hideGeneration(w io.Writer, header, data []byte, o redact.Options) error {
+// hideGeneration writes to w the redacted trace of one generation: the header of the trace, and the generation's parts.
+func hideGeneration(w io.Writer, header []byte, parts [][]byte, o redact.Options) error {
 	writer := redact.NewWriter(w, o)
-	for _, part := range [][]byte{header, data} {
+	for _, part := range slices.Concat([][]byte{header}, parts) {
 		if _, err := writer.Write(part); err != nil {
 			return err
 		}

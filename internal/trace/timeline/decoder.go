@@ -330,7 +330,7 @@ func groupByThread(src *tracefmt.Generation) []thread {
 			threads = append(threads, thread{m: b.M})
 		}
 		threads[k].batches = append(threads[k].batches, int32(i))
-		threads[k].bytes += b.End - b.Off
+		threads[k].bytes += len(b.Data)
 	}
 	slices.SortStableFunc(threads, func(a, b thread) int { return cmp.Compare(b.bytes, a.bytes) })
 	return threads

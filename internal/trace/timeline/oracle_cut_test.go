@@ -80,7 +80,7 @@ func checkReaderCuts(t *testing.T, data []byte) {
 		for k := range whole {
 			g, err := rd.Next()
 			must.True(t, err == nil, "cut at %d: generation %d of %d: %v", cut, k+1, whole, err)
-			must.True(t, g.Offset == int64(from) && bytes.Equal(g.Data, data[from:ends[k]]),
+			must.True(t, g.Offset == int64(from) && bytes.Equal(bytes.Join(g.Parts, nil), data[from:ends[k]]),
 				"cut at %d: generation %d is not the bytes from %d to %d", cut, k+1, from, ends[k])
 			from = ends[k]
 			g.Release()

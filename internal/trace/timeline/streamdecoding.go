@@ -83,7 +83,7 @@ func (w *worker) beginGeneration(g *Gen, flags []uint8, layout layout) {
 // decodeStream decodes the batches of thread w.m, in file order, into records, pieces and lists. It is the inner loop of
 // reading a trace: one case for each type of event. Times are relative to base. It returns false if an event exceeds its batch.
 func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc tracefmt.Scale, base int64) bool {
-	data, m := src.Data[:len(src.Data)+tracefmt.Pad], w.m
+	m := w.m
 	var (
 		cur    uint32 // dense number of the goroutine that the thread runs; 0 for none
 		curSeq uint32 // sequence number of the piece that is its run
@@ -121,7 +121,7 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 			}
 		}
 		start := t
-		i, end := b.Off, b.End
+		i, end, data := 0, len(b.Data), b.Data[:len(b.Data)+tracefmt.Pad]
 		for i < end {
 			typ := data[i]
 			args := argCounts[typ]

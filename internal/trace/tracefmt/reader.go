@@ -24,33 +24,29 @@ type Options struct {
 	// memory. A larger one is read but dropped, and reported as Skipped. 0 means 256 MiB, 20 to 50 times as
 	// much as a busy service writes; decoded, such a generation takes about four times as much.
 	MaxGeneration int
-	// Size is the number of bytes of the source, 0 if unknown. A small trace is read into one buffer of this size, which saves 8 ms of 300
-	// for 6 MB; larger buffers delay collections, for 20 MB more.
-	Size int64
 }
 
-// A Reader reads generations from the bytes of a trace. It holds one generation at a time, and uses at most the
-// memory of the bytes that it was given, twice as much while its buffer grows. It is not safe for concurrent use.
+// A Reader reads generations from the bytes of a trace, in chunks, so that a generation takes no more memory than its bytes and needs
+// no growing buffer. It holds one generation at a time. It is not safe for concurrent use.
 type Reader struct {
 	src           io.Reader
 	counter       *countingReader
 	maxGeneration int
-	size          int64 // see Options
 	minor         int
 	warnings      []Warning
 
-	buffer     []byte // bytes from base on; [pos:len] are not parsed yet
-	pos        int
-	base       int64 // offset of unread[0] in the unpacked stream
-	sourceErr  error // io.EOF or the source's error, once it has occurred
-	finalErr   error // error of the call after the last generation
-	ended      bool  // the stream has no further generation
-	bufferLent bool  // the last generation uses the buffer: it must not be reused
+	chunk     []byte // bytes from base on; [pos:] are not parsed yet
+	pos       int
+	base      int64       // offset of chunk[0] in the unpacked stream
+	gen       *Generation // the one that is read
+	sourceErr error       // io.EOF or the source's error, once it has occurred
+	finalErr  error       // error of the call after the last generation
+	ended     bool        // the stream has no further generation
 
-	unpacked atomic.Int64 // base+len(unread), for concurrent readers
+	unpacked atomic.Int64 // base+len(chunk), for concurrent readers
 
-	mu          sync.Mutex // guards spareBuffer and warnings: another goroutine may call Release
-	spareBuffer []byte
+	mu          sync.Mutex // guards spareChunks and warnings: another goroutine may call Release
+	spareChunks [][]byte
 }
 
 // A Warning reports an irregularity of the input.
@@ -63,15 +59,14 @@ type Warning struct {
 type Batch struct {
 	M    uint64 // thread, or NoM
 	Time uint64 // time to which the first delta is added, in clock units
-	Off  int    // Data[Off:End] are its events
-	End  int
+	Data []byte // its events; the capacity is at least len+Pad
 }
 
 // A Generation holds the bytes of one generation and the data needed to decode them.
 type Generation struct {
 	Num     uint64
-	Minor   int    // minor Go version of the trace's header
-	Data    []byte // its capacity is at least len+Pad
+	Minor   int      // minor Go version of the trace's header
+	Parts   [][]byte // its bytes in order, one part in each chunk
 	Batches []Batch
 	// batches of strings, stacks and CPU samples, read by Tables.
 	tables []Batch
@@ -118,7 +113,7 @@ func (c *countingReader) Read(p []byte) (int, error) {
 // NewReader reads the header of a trace and returns a Reader for the rest. It unpacks gzip. The error is an *Error
 // if the bytes are no trace that can be read.
 func NewReader(r io.Reader, opts Options) (*Reader, error) {
-	rd := &Reader{counter: &countingReader{r: r}, maxGeneration: opts.MaxGeneration, size: opts.Size}
+	rd := &Reader{counter: &countingReader{r: r}, maxGeneration: opts.MaxGeneration}
 	if rd.maxGeneration <= 0 {
 		rd.maxGeneration = 256 << 20
 	}
@@ -150,16 +145,16 @@ func (r *Reader) Warnings() []Warning {
 // itself with zipped set.
 func (r *Reader) readTraceHeader(zipped bool) error {
 	const size = 16
-	if err := r.ensureAvailable(size); err != nil && len(r.buffer) < size {
-		return r.badHeader(r.buffer, zipped)
+	if err := r.ensureAvailable(size); err != nil && len(r.chunk) < size {
+		return r.badHeader(r.chunk, zipped)
 	}
-	h := r.buffer[:size]
+	h := r.chunk[:size]
 	if !zipped && h[0] == 0x1f && h[1] == 0x8b {
-		z, err := gzip.NewReader(io.MultiReader(bytes.NewReader(r.buffer), r.src))
+		z, err := gzip.NewReader(io.MultiReader(bytes.NewReader(r.chunk), r.src))
 		if err != nil {
 			return &Error{Kind: NotTrace, Text: "this begins like gzip but cannot be unpacked", Err: err}
 		}
-		r.src, r.buffer, r.pos, r.sourceErr = z, nil, 0, nil
+		r.src, r.chunk, r.pos, r.sourceErr = z, nil, 0, nil
 		r.unpacked.Store(0)
 		return r.readTraceHeader(true)
 	}
@@ -167,7 +162,7 @@ func (r *Reader) readTraceHeader(zipped bool) error {
 	if !ok {
 		const enough = 512 // enough to identify another format, however few bytes the first read returned
 		_ = r.ensureAvailable(enough)
-		return r.badHeader(r.buffer[:min(len(r.buffer), enough)], zipped)
+		return r.badHeader(r.chunk[:min(len(r.chunk), enough)], zipped)
 	}
 	if minor < 22 {
 		return &Error{Kind: OldFormat, Text: fmt.Sprintf("this trace was written by Go 1.%d or so, in the old format (v1); whylate reads traces of Go 1.22 and later: rebuild the service with a newer Go and record again", minor)}
@@ -218,10 +213,10 @@ func (r *Reader) warn(code, text string) {
 	r.warnings = append(r.warnings, Warning{code, text})
 }
 
-// ensureAvailable reads until at least n bytes are available at pos, and waits for no more bytes than that. The error is the reason why
-// there are fewer.
+// ensureAvailable reads until at least n bytes are available at pos, and waits for no more bytes than that. It may change chunk and pos. n
+// is at most maxBatchSize and a header. The error is the reason why there are fewer bytes.
 func (r *Reader) ensureAvailable(n int) error {
-	for len(r.buffer)-r.pos < n {
+	for len(r.chunk)-r.pos < n {
 		if r.sourceErr != nil {
 			return r.sourceErr
 		}
@@ -230,38 +225,23 @@ func (r *Reader) ensureAvailable(n int) error {
 	return nil
 }
 
-const (
-	readChunk   = 1 << 20 // the largest single read
-	firstBuffer = 1 << 18 // initial size of the buffer, which grows until a generation fits:
-	maxDoubling = 1 << 22 // it doubles, but grows by at most the larger of this and a quarter
-	reserveFrom = 1 << 25 // from this size on it grows to the largest size that a generation may need: untouched pages take no memory
-	smallTrace  = 1 << 24 // a trace of at most this size fits into the second buffer
-)
+// chunkSize is the memory of a chunk: of each, less than a batch remains unused, which the next chunk begins with.
+const chunkSize = 1 << 20
 
-// readMore reads the next bytes of the source into the buffer, which grows if necessary. It stores the source's error, also
+// readMore reads the next bytes of the source into the chunk, or into another one if it is full. It stores the source's error, also
 // io.EOF, in sourceErr.
 func (r *Reader) readMore() {
-	if cap(r.buffer)-len(r.buffer) < firstBuffer/4+Pad {
-		n := max(cap(r.buffer)+max(min(cap(r.buffer), maxDoubling), cap(r.buffer)/4), firstBuffer)
-		if largestNeeded := r.maxGeneration + maxBatchSize + readChunk + firstBuffer; n >= reserveFrom && n < largestNeeded && largestNeeded <= maxReserved {
-			n = largestNeeded
+	if len(r.chunk) >= cap(r.chunk)-Pad {
+		if parsed := r.changeChunk(); r.gen == nil || r.gen.Skipped {
+			r.returnChunks(parsed)
+		} else {
+			r.gen.Parts = append(r.gen.Parts, parsed)
 		}
-		if n > firstBuffer && r.size <= smallTrace {
-			n = max(n, min(int(r.size), r.maxGeneration)+readChunk)
-		}
-		grown := r.takeBuffer(n)
-		grown = grown[:len(r.buffer)]
-		copy(grown, r.buffer)
-		// The old buffer is not kept for reuse: it has proved too small.
-		r.buffer = grown
 	}
-	free := r.buffer[len(r.buffer) : cap(r.buffer)-Pad]
-	if len(free) > readChunk {
-		free = free[:readChunk]
-	}
+	free := r.chunk[len(r.chunk) : cap(r.chunk)-Pad]
 	for tries := 0; ; tries++ {
 		n, err := r.src.Read(free)
-		r.buffer = r.buffer[:len(r.buffer)+n]
+		r.chunk = r.chunk[:len(r.chunk)+n]
 		r.unpacked.Add(int64(n))
 		if err != nil {
 			r.sourceErr = err
@@ -276,39 +256,43 @@ func (r *Reader) readMore() {
 	}
 }
 
-const (
-	// batchListCost is the memory of a batch in a growing list, which for tiny batches exceeds their bytes.
-	batchListCost = 3 * int(unsafe.Sizeof(Batch{}))
-	// maxReserved is the largest buffer that is reserved in advance. A caller that allows more reads a trace
-	// that was read before.
-	maxReserved = 1 << 30
-)
-
-// takeBuffer returns an empty buffer of capacity n or more: the returned one if it is large enough, and not much larger, else a new one.
-func (r *Reader) takeBuffer(n int) (buffer []byte) {
+// changeChunk moves the bytes that are not parsed to another chunk, and returns those that are.
+func (r *Reader) changeChunk() (parsed []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if buffer, r.spareBuffer = r.spareBuffer, nil; cap(buffer) < n || cap(buffer)/4 > n {
-		buffer = make([]byte, 0, n)
+	var chunk []byte
+	if n := len(r.spareChunks); n > 0 {
+		chunk, r.spareChunks = r.spareChunks[n-1], r.spareChunks[:n-1]
+	} else {
+		chunk = make([]byte, 0, chunkSize)
 	}
-	return buffer[:0]
+	parsed = r.chunk[:r.pos]
+	r.chunk = append(chunk, r.chunk[r.pos:]...)
+	r.base += int64(r.pos)
+	r.pos = 0
+	return parsed
 }
 
-// returnBuffer keeps the largest returned buffer for reuse.
-func (r *Reader) returnBuffer(b []byte) {
+// returnChunks keeps chunks for reuse.
+func (r *Reader) returnChunks(chunks ...[]byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if cap(b) > cap(r.spareBuffer) {
-		r.spareBuffer = b
+	for _, c := range chunks {
+		if cap(c) == chunkSize {
+			r.spareChunks = append(r.spareChunks, c[:0])
+		}
 	}
 }
+
+// batchListCost is the memory of a batch in a growing list, which for tiny batches exceeds their bytes.
+const batchListCost = 3 * int(unsafe.Sizeof(Batch{}))
 
 // A batchHeader is the part of a batch before its data.
 type batchHeader struct {
 	typ        EventType
 	gen, m, ts uint64
 	size       int
-	data       int // index of the data in unread
+	data       int // index of the data in chunk
 }
 
 // readBatchHeader reads the next batch's header, or the mark of a generation's end, and makes the batch's data available,
@@ -320,14 +304,14 @@ func (r *Reader) readBatchHeader() (h batchHeader, err error) {
 		}
 		return h, io.EOF
 	}
-	h.typ = EventType(r.buffer[r.pos])
-	i := r.pos + 1
+	h.typ = EventType(r.chunk[r.pos])
+	i := 1 // bytes of the header that were read
 	switch h.typ {
 	case EvEndOfGeneration:
 		if r.minor < 26 {
 			return h, r.damagedError("an end-of-generation mark in a trace whose version has none")
 		}
-		h.data = i
+		h.data = r.pos + i
 		return h, nil
 	case EvEventBatch:
 	case EvExperimentalBatch:
@@ -342,12 +326,12 @@ func (r *Reader) readBatchHeader() (h batchHeader, err error) {
 	for _, p := range []*uint64{&h.gen, &h.m, &h.ts, &size} {
 		// Wait for no byte more than the number has: in a live trace the next one may arrive a second
 		// later.
-		v, next := uvarint(r.buffer, i)
-		for n := 1; next == 0 && n <= 10 && r.ensureAvailable(i-r.pos+n) == nil; n++ {
-			v, next = uvarint(r.buffer, i)
+		v, next := uvarint(r.chunk[r.pos:], i)
+		for n := 1; next == 0 && n <= 10 && r.ensureAvailable(i+n) == nil; n++ {
+			v, next = uvarint(r.chunk[r.pos:], i)
 		}
 		if next == 0 {
-			if len(r.buffer)-i < 10 {
+			if len(r.chunk)-r.pos-i < 10 {
 				return h, r.cutError()
 			}
 			return h, r.damagedError("a number in a batch's header is too long")
@@ -360,11 +344,10 @@ func (r *Reader) readBatchHeader() (h batchHeader, err error) {
 	if h.gen == 0 {
 		return h, r.damagedError("a batch of generation 0")
 	}
-	off := i - r.pos
-	if r.ensureAvailable(off+int(size)) != nil {
+	if r.ensureAvailable(i+int(size)) != nil {
 		return h, r.cutError()
 	}
-	h.size, h.data = int(size), r.pos+off
+	h.size, h.data = int(size), r.pos+i
 	return h, nil
 }
 
@@ -387,34 +370,23 @@ func (r *Reader) Next() (*Generation, error) {
 		r.finalErr = nil
 		return nil, r.end(err)
 	}
-	g := &Generation{Minor: r.minor, src: r}
-	// The parsed bytes belong to the generation before: move the others to another buffer.
-	rest := r.buffer[r.pos:]
-	// The generations of a trace have similar lengths, and up to readChunk bytes after the end are read with
-	// one.
-	expected := r.pos + r.pos/16
-	if left := r.size - r.Unpacked(); left >= 0 && r.size > 0 {
-		expected = min(expected, int(left)) // the last one may be much shorter
+	// The parsed bytes belong to the generation before: move the others to another chunk.
+	parsed := r.changeChunk()
+	if r.gen == nil {
+		r.returnChunks(parsed)
 	}
-	fresh := r.takeBuffer(max(expected+readChunk+firstBuffer, len(rest)+firstBuffer))
-	fresh = append(fresh, rest...)
-	r.base += int64(r.pos)
-	if !r.bufferLent {
-		r.returnBuffer(r.buffer)
-	}
-	r.buffer, r.pos, r.bufferLent = fresh, 0, false
-	g.Offset = r.base
-
+	g := &Generation{Minor: r.minor, Offset: r.base, src: r}
+	r.gen = g
 	clean, fail := r.readBatches(g)
 	r.ended = !clean
-	g.Data = r.buffer[:r.pos]
+	g.Parts = append(g.Parts, r.chunk[:r.pos])
+	r.dropSpareChunks() // the next generation has those of this one
 	if g.Num == 0 {
 		return nil, r.end(cmp.Or(fail, io.EOF))
 	}
 	whole := g.Skipped || g.Freq != 0 && (r.minor < 25 || g.HasSnapshot)
 	switch {
 	case clean && whole:
-		r.bufferLent = true
 		return g, nil
 	case clean:
 		r.ended = true
@@ -423,22 +395,27 @@ func (r *Reader) Next() (*Generation, error) {
 		// The last generation is not whole. Before Go 1.26 no mark ends it: it counts as whole unless
 		// there is evidence to the contrary.
 		if fail == nil {
-			fail = &Error{Kind: Truncated, Offset: r.base + int64(len(r.buffer)), Text: "the trace is cut: its last generation has no end", Err: r.sourceError()}
+			fail = &Error{Kind: Truncated, Offset: r.base + int64(len(r.chunk)), Text: "the trace is cut: its last generation has no end", Err: r.sourceError()}
 		}
 		return nil, fail
 	}
 	g.Unmarked = true
 	r.finalErr = fail
-	r.bufferLent = true
 	return g, nil
 }
 
-// end drops the buffers, which may have much memory, after the last generation, and returns the error that Next returns.
+// end drops the chunks, which may have much memory, after the last generation, and returns the error that Next returns.
 func (r *Reader) end(err error) error {
+	r.dropSpareChunks()
+	r.chunk, r.pos, r.gen, r.ended = nil, 0, nil, true
+	return err
+}
+
+// dropSpareChunks releases the memory of chunks that are not in use.
+func (r *Reader) dropSpareChunks() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.buffer, r.pos, r.spareBuffer, r.ended = nil, 0, nil, true
-	return err
+	r.spareChunks = nil
 }
 
 // readBatches reads the batches of one generation into g. clean reports a proper end of the generation; otherwise err describes
@@ -475,18 +452,17 @@ func (r *Reader) readBatches(g *Generation) (clean bool, err error) {
 		r.pos = h.data + h.size
 		g.Bytes = r.base + int64(r.pos) - g.Offset
 		if g.Skipped {
-			r.dropParsed()
 			continue
 		}
-		if err := g.addBatch(h, r.buffer); err != nil {
+		if err := g.addBatch(h, r.chunk); err != nil {
 			g.Num = 0
 			return false, &Error{Kind: Damaged, Offset: r.base + int64(h.data), Text: "damaged trace: " + err.Error()}
 		}
-		if r.pos+batchListCost*(len(g.Batches)+len(g.tables)) > r.maxGeneration {
+		if int(g.Bytes)+batchListCost*(len(g.Batches)+len(g.tables)) > r.maxGeneration {
 			g.Skipped = true
-			g.Batches, g.tables = nil, nil
+			r.returnChunks(g.Parts...)
+			g.Batches, g.tables, g.Parts = nil, nil, nil
 			r.warn("skipped-generation", fmt.Sprintf("generation %d is larger than the memory allowed (%d MB) and was skipped", g.Num, r.maxGeneration>>20))
-			r.dropParsed()
 		}
 	}
 }
@@ -494,8 +470,8 @@ func (r *Reader) readBatches(g *Generation) (clean bool, err error) {
 // isCutInNext reports whether the incomplete batch at the end of the stream visibly belongs to the next
 // generation.
 func (r *Reader) isCutInNext(g *Generation) bool {
-	v, next := uvarint(r.buffer, r.pos+1)
-	return next != 0 && len(r.buffer) > r.pos && EventType(r.buffer[r.pos]) == EvEventBatch && v == g.Num+1
+	v, next := uvarint(r.chunk, r.pos+1)
+	return next != 0 && len(r.chunk) > r.pos && EventType(r.chunk[r.pos]) == EvEventBatch && v == g.Num+1
 }
 
 // sourceError returns the source's error, nil if the source just ended.
@@ -506,53 +482,41 @@ func (r *Reader) sourceError() error {
 	return r.sourceErr
 }
 
-// dropParsed removes the parsed bytes from the buffer, but only once they are more than half of it; otherwise each tiny batch
-// would move the others.
-func (r *Reader) dropParsed() {
-	if r.pos < len(r.buffer)-r.pos {
-		return
-	}
-	n := copy(r.buffer, r.buffer[r.pos:])
-	r.buffer = r.buffer[:n]
-	r.base += int64(r.pos)
-	r.pos = 0
-}
-
 // Release returns the generation's bytes for reuse by a later Next; the caller must not use the generation
 // afterwards. It may be called while another goroutine is in Next.
 func (g *Generation) Release() {
-	g.src.returnBuffer(g.Data)
-	g.Data, g.Batches = nil, nil
+	g.src.returnChunks(g.Parts...)
+	g.Parts, g.Batches, g.tables = nil, nil, nil
 }
 
 // addBatch adds a batch to g: events and tables to the lists of their kind, clock data are read at once. It returns an error if
 // the clock data are wrong.
-func (g *Generation) addBatch(h batchHeader, buf []byte) error {
-	b := Batch{M: h.m, Time: h.ts, Off: h.data, End: h.data + h.size}
+func (g *Generation) addBatch(h batchHeader, chunk []byte) error {
+	b := Batch{M: h.m, Time: h.ts, Data: chunk[h.data : h.data+h.size]}
 	if !g.hasTime || h.ts < g.MinTime {
 		g.MinTime, g.hasTime = h.ts, true
 	}
 	if h.typ == EvExperimentalBatch || h.size == 0 {
 		return nil
 	}
-	switch t := EventType(buf[b.Off]); {
+	switch t := EventType(b.Data[0]); {
 	case t == EvStrings, t == EvStacks, t == EvCPUSamples:
 		g.tables = append(g.tables, b)
 	case t == EvFrequency && g.Minor < 25:
-		return g.addSync(b, buf, b.Off)
+		return g.addSync(b, 0)
 	case t == EvSync && g.Minor >= 25:
-		return g.addSync(b, buf, b.Off+1)
+		return g.addSync(b, 1)
 	default:
 		g.Batches = append(g.Batches, b)
 	}
 	return nil
 }
 
-// addSync reads the clock data (frequency, snapshot) of a sync batch from byte i of buf on. It returns an error if they are cut,
+// addSync reads the clock data (frequency, snapshot) of a sync batch from byte i of its data on. It returns an error if they are cut,
 // or if g has them already.
-func (g *Generation) addSync(b Batch, buf []byte, i int) error {
+func (g *Generation) addSync(b Batch, i int) error {
 	ts := b.Time
-	for c := (cursor{data: buf[:b.End], pos: i}); c.hasMore(); {
+	for c := (cursor{data: b.Data, pos: i}); c.hasMore(); {
 		switch t := c.nextType(); {
 		case t == EvFrequency:
 			freq := c.nextUint()

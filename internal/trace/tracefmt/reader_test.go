@@ -60,7 +60,7 @@ func readAll(r io.Reader, opts tracefmt.Options) (gens [][]byte, err error) {
 		if err != nil {
 			return gens, err
 		}
-		gens = append(gens, bytes.Clone(g.Data))
+		gens = append(gens, bytes.Join(g.Parts, nil))
 		g.Release()
 	}
 }
@@ -262,14 +262,51 @@ func TestMemoryFollowsInput(t *testing.T) {
 	}
 }
 
-// TestBuffersAreDropped: a reader keeps no buffer of a generation after the last one.
-func TestBuffersAreDropped(t *testing.T) {
+// longTrace returns a trace of n generations of more than 2 MB each.
+func longTrace(t *testing.T, n int64) []byte {
+	t.Helper()
 	b := tracetext.New(26)
 	thread := b.Thread(1)
-	for i := range int64(1 << 18) {
-		thread.HeapAlloc(i, uint64(i)<<30)
+	for k := range n {
+		if k > 0 {
+			b.NextGeneration(k << 20)
+		}
+		for i := range int64(1 << 18) {
+			thread.HeapAlloc(k<<20+i, uint64(i)<<30)
+		}
 	}
-	data := must.Have(b.Bytes())(t)
+	return must.Have(b.Bytes())(t)
+}
+
+// TestGenerationsInChunks: the parts of generations of several chunks are all bytes of the trace in order, also if chunks are reused, and their
+// batches refer to them.
+func TestGenerationsInChunks(t *testing.T) {
+	data := longTrace(t, 3)
+	for _, isReleased := range []bool{false, true} {
+		rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{}))(t)
+		from := 16
+		for range 3 {
+			g := must.Have(rd.Next())(t)
+			whole := bytes.Join(g.Parts, nil)
+			must.True(t, len(g.Parts) > 2 && bytes.Equal(whole, data[from:from+len(whole)]), "%d parts are not the bytes from %d to %d", len(g.Parts), from, from+len(whole))
+			from += len(whole)
+			at := 0
+			for _, b := range g.Batches {
+				i := bytes.Index(whole[at:], b.Data)
+				must.True(t, i >= 0 && cap(b.Data) >= len(b.Data)+tracefmt.Pad, "a batch of %d bytes, capacity %d, is at %d", len(b.Data), cap(b.Data), i)
+				at += i + len(b.Data)
+			}
+			if isReleased {
+				g.Release()
+			}
+		}
+		check.Equal(t, from, len(data), "bytes of all generations")
+	}
+}
+
+// TestBuffersAreDropped: a reader keeps no buffer of a generation after the last one.
+func TestBuffersAreDropped(t *testing.T) {
+	data := longTrace(t, 1)
 	rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{}))(t)
 	for g, err := rd.Next(); err == nil; g, err = rd.Next() {
 		g.Release()

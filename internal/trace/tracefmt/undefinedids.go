@@ -22,7 +22,7 @@ func (t *Tables) CheckDefined(g *Generation) error {
 		}
 	}
 	for _, b := range g.Batches {
-		for c := (&cursor{data: g.Data[:b.End], pos: b.Off}); c.hasMore(); {
+		for c := (&cursor{data: b.Data}); c.hasMore(); {
 			spec := &specs[c.nextType()]
 			if !spec.Timed {
 				break // an unknown type: the rest of the batch cannot be read

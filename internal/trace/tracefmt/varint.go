@@ -5,8 +5,8 @@ import (
 	"iter"
 )
 
-// Pad is the number of bytes after the end of Generation.Data that may be read within the slice's capacity. Fast
-// varint readers load eight bytes at once, and detect an event that exceeds the last batch only afterwards.
+// Pad is the number of bytes after the end of Batch.Data that may be read within the slice's capacity. Fast
+// varint readers load eight bytes at once, and detect an event that exceeds its batch only afterwards.
 const Pad = 64
 
 // uvarint reads a varint at b[i:]. next is the index after it; 0 if the number is cut or too long.
@@ -55,10 +55,10 @@ func (c *cursor) nextUint() uint64 {
 func (g *Generation) entries(batches EventType) iter.Seq[*cursor] {
 	return func(yield func(*cursor) bool) {
 		for _, b := range g.tables {
-			if EventType(g.Data[b.Off]) != batches {
+			if EventType(b.Data[0]) != batches {
 				continue
 			}
-			for c := (&cursor{data: g.Data[:b.End], pos: b.Off + 1}); c.hasMore(); {
+			for c := (&cursor{data: b.Data, pos: 1}); c.hasMore(); {
 				if !yield(c) {
 					return
 				}
