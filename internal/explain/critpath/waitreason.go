@@ -65,27 +65,24 @@ func (w *Walker) waitReason(id tracefmt.StringID) waitReason {
 	return w.reasonClasses[id]
 }
 
+// reasonsByRole are the reasons of waits in functions with a role. The first one applies.
+var reasonsByRole = []struct {
+	role   knowledge.Role
+	reason waitReason
+}{
+	{knowledge.NetworkWait, reasonNetwork}, {knowledge.SleepWait, reasonSleep}, {knowledge.SelectWait, reasonSelect}, {knowledge.ForeverWait, reasonForever},
+	{knowledge.ReceiveWait, reasonReceive}, {knowledge.SendWait, reasonSend}, {knowledge.CondWait, reasonCond}, {knowledge.SemaphoreWait, reasonSync},
+}
+
 // waitReasonByStack derives the reason of a wait from its stack. It is needed for a goroutine that already waited when the
 // trace began, because a status event has no reason.
 func (w *Walker) waitReasonByStack(id tracefmt.StackID) waitReason {
 	for _, f := range w.symbols.Stack(id) {
-		switch roles := w.functions.Of(w.symbols.Frame(f).Func); {
-		case roles.Has(knowledge.NetworkWait):
-			return reasonNetwork
-		case roles.Has(knowledge.SleepWait):
-			return reasonSleep
-		case roles.Has(knowledge.SelectWait):
-			return reasonSelect
-		case roles.Has(knowledge.ForeverWait):
-			return reasonForever
-		case roles.Has(knowledge.ReceiveWait):
-			return reasonReceive
-		case roles.Has(knowledge.SendWait):
-			return reasonSend
-		case roles.Has(knowledge.CondWait):
-			return reasonCond
-		case roles.Has(knowledge.SemaphoreWait):
-			return reasonSync
+		roles := w.functions.Of(w.symbols.Frame(f).Func)
+		for _, row := range reasonsByRole {
+			if roles.Has(row.role) {
+				return row.reason
+			}
 		}
 	}
 	return reasonOther

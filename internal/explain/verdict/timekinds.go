@@ -57,39 +57,39 @@ func systemCalls(parts []rowPart) string {
 	return parts[0].kind
 }
 
+// kindsByRole are the kinds of waits of a cause, by a role of the called function or of the site's function. The first one applies.
+var kindsByRole = map[report.CauseName][]struct {
+	role knowledge.Role
+	kind string
+}{
+	report.CauseNetwork: {{knowledge.File, Pipe}, {knowledge.DNS, NameServer}, {knowledge.FlowControlWait, FlowControl}},
+	report.CauseSleep: {
+		{knowledge.RateLimiter, Limiter},
+		{knowledge.DatabaseLock, DatabaseLock},
+		{knowledge.SharedLock, SharedLock},
+		{knowledge.BatchInterval, BatchDue},
+		{knowledge.ContinueWait, NoContinue},
+		{knowledge.DialFallback, DialFallback},
+		{knowledge.Deadline, Deadline},
+	},
+}
+
 // KindOf returns the kind of a row's time, by what would shorten it. It is finer than the row's own kind: it separates pipes and
 // name servers from other peers, and locked databases, deadlines, timers and rate limiters from time.Sleep. Verdicts and findings
 // use the same kinds.
 func KindOf(cause *report.Cause) string {
-	switch call := knowledge.Of(cause.Call); cause.Cause {
-	case report.CauseNetwork:
-		switch {
-		case call.Has(knowledge.File):
-			return Pipe
-		case call.Has(knowledge.DNS), cause.Site != nil && knowledge.Has(cause.Site.Func, knowledge.DNS):
-			return NameServer
-		case call.Has(knowledge.FlowControlWait):
-			return FlowControl
+	call := knowledge.Of(cause.Call)
+	roles := call
+	if cause.Site != nil {
+		roles = roles.Union(knowledge.Of(cause.Site.Func))
+	}
+	for _, row := range kindsByRole[cause.Cause] {
+		if roles.Has(row.role) {
+			return row.kind
 		}
-	case report.CauseSleep:
-		switch {
-		case cause.Site != nil && knowledge.Has(cause.Site.Func, knowledge.RateLimiter):
-			return Limiter
-		case call.Has(knowledge.DatabaseLock), cause.Site != nil && knowledge.Has(cause.Site.Func, knowledge.DatabaseLock):
-			return DatabaseLock
-		case cause.Site != nil && knowledge.Has(cause.Site.Func, knowledge.SharedLock):
-			return SharedLock
-		case cause.Site != nil && knowledge.Has(cause.Site.Func, knowledge.BatchInterval):
-			return BatchDue
-		case call.Has(knowledge.ContinueWait):
-			return NoContinue
-		case call.Has(knowledge.DialFallback):
-			return DialFallback
-		case call.Has(knowledge.Deadline):
-			return Deadline
-		case cause.Call != "" && !call.Has(knowledge.SleepWait):
-			return Timer
-		}
+	}
+	if cause.Cause == report.CauseSleep && cause.Call != "" && !call.Has(knowledge.SleepWait) {
+		return Timer
 	}
 	return cause.Kind
 }
