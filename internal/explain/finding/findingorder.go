@@ -80,7 +80,7 @@ func preferWork(all []Verdict) {
 			continue
 		}
 		for collector := range each(all) {
-			if !isGCRule(collector.Code) || collector.Code == report.RuleForcedGC || collector.Group != work.Group || collector.savesMoreThan(work) {
+			if !isGCRule(collector.Code) || collector.Code == report.RuleForcedGC || collector.Group != work.Group || collector.Gain.TotalNS > work.Gain.TotalNS {
 				continue
 			}
 			if severityRank(collector.Severity) < severityRank(work.Severity) {
@@ -90,15 +90,6 @@ func preferWork(all []Verdict) {
 			collector.addEvidence(statementOf("evidence less-by-computing"))
 		}
 	}
-}
-
-// savesMoreThan reports whether the changes of a verdict save more of the median latency than those of another one of the same group;
-// of all requests' time, if one of them has no prediction.
-func (v *Verdict) savesMoreThan(second *Verdict) bool {
-	if v.Predicted == nil || second.Predicted == nil {
-		return v.Gain.TotalNS > second.Gain.TotalNS
-	}
-	return v.Predicted.P50NS.Est < second.Predicted.P50NS.Est
 }
 
 // linkHolderFindings finds pairs of verdicts with the same site and cause, one about what the holders of a lock or slot do, one

@@ -29,8 +29,8 @@ const minDelayedPerRun = 1.3
 func hubWaitsOf(in *Input, group *report.Group) []*hubWait {
 	var out []*hubWait
 	for hub := range each(in.Hubs) {
-		if hub.LateRuns < threshold.SmallSample || float64(hub.DelayedRequests) < minDelayedPerRun*float64(hub.LateRuns) || len(hub.Sites) == 0 || in.isRequestGoroutine(hub.Start) {
-			continue
+		if hub.LateRuns < threshold.SmallSample || float64(hub.DelayedRequests) < minDelayedPerRun*float64(hub.LateRuns) || len(hub.Sites) == 0 || request.IsServerStart(hub.Start) {
+			continue // a goroutine that serves requests is no hub: it delays others only while it holds a lock
 		}
 		wait := &hubWait{Hub: hub}
 		wait.share, wait.gain = gainWithoutPart(group, func(c *report.Cause) float64 {
@@ -45,14 +45,6 @@ func hubWaitsOf(in *Input, group *report.Group) []*hubWait {
 	}
 	slices.SortStableFunc(out, func(a, b *hubWait) int { return cmp.Compare(b.gain.TotalNS>>10, a.gain.TotalNS>>10) }) // to 1 µs
 	return out
-}
-
-// isRequestGoroutine reports whether goroutines with this start function serve requests. Such a goroutine is no hub: it delays
-// others only while it holds a lock.
-func (in *Input) isRequestGoroutine(start string) bool {
-	return request.IsServerStart(start) || slices.ContainsFunc(in.Report.Groups, func(g report.Group) bool {
-		return g.Kind.IsWork() && g.Entry != nil && g.Entry.Func == start
-	})
 }
 
 // hasWait reports whether a cause is a wait for the hub.

@@ -190,7 +190,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.addEvidence(evidenceOf("evidence lock-waiters", siteTime.WaitersPerServer, "count"))
 	}
 	adviser := lockAdviserOf(cand, top)
-	costly, isCost := attr.costlyHolders(cand, top)
+	costly, isCost := attr.costlyHolders(top)
 	switch {
 	case costly != nil:
 		v.Fix = costly.fix(costly.costAdvice)
@@ -315,7 +315,7 @@ func (a *attribution) areRepeating(line *report.Site) bool {
 
 // costlyHolders returns the library in whose needless work (costlyLibrary) the holders of a candidate's lock compute, and which causes are
 // that work; nil if they do anything else.
-func (a *attribution) costlyHolders(cand *candidate, top *causeRoute) (costly *library, isCost func(*report.Cause) bool) {
+func (a *attribution) costlyHolders(top *causeRoute) (costly *library, isCost func(*report.Cause) bool) {
 	costly, isCost = costlyLibrary(a.group, func(c *report.Cause) bool { return c.Cause == report.CauseCPU })
 	if costly == nil || !isCost(top.Cause) {
 		return nil, nil

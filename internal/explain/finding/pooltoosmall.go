@@ -262,10 +262,8 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	}
 	title := textKey("title pool")
 	switch {
-	case facts.kind.isConnection && !facts.isScattered && top.ownLine() != top.nonStdSite():
-		if title, facts.holderActivity = "title pool-held-by", activityWithoutCaller(top); isPeerWait(top.Cause) {
-			facts.holderActivity = textOf("phrase waits-for-answer") // the line that the title names asks for it
-		}
+	case facts.kind.isConnection && !facts.isScattered && isPeerWait(top.Cause) && top.ownLine() != top.nonStdSite():
+		title, facts.holderActivity = "title pool-held-by", textOf("phrase waits-for-answer") // the line that the title names asks for it
 	case facts.kind.hasHolder, facts.kind.isConnection:
 		title = "title pool-held"
 	}
@@ -664,17 +662,6 @@ func (p *poolFacts) backgroundSite(top *causeRoute) *report.Site {
 		return p.slots.BackgroundSite.OwnLine()
 	}
 	return top.ownLine()
-}
-
-// activityWithoutCaller returns causeRoute.activity without the line of the service that called the dependency, for a sentence
-// that names that line already.
-func activityWithoutCaller(top *causeRoute) string {
-	cause := *top.Cause
-	if cause.Site != nil {
-		site := *cause.Site
-		site.CalledFrom, cause.Site = nil, &site
-	}
-	return activityAt(&cause, top.via)
 }
 
 // acquireTimeoutVerdict returns the verdict on requests that waited for a slot until their own deadline: how many, for how long,
