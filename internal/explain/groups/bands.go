@@ -26,26 +26,26 @@ func (b bucketRange) contains(bucket int32) bool { return b.first <= bucket && b
 // A coarse bucket belongs to the band that contains the median of its requests, so the bounds of a band are exact to the width
 // of a bucket, 3 %.
 func (w rowWriter) bands(group *group) []report.Band {
-	counts := group.latencies.coarseCounts()
-	order := sortedKeys(counts)
+	order := group.latencies.coarseCounts()
 	lines, shares := map[causeRowKey]rowSite{}, w.siteSharesOf(group)
-	band := func(name report.BandName, buckets []int32) report.Band {
+	band := func(name report.BandName, buckets []bucketCount) report.Band {
 		b := report.Band{Band: name, Causes: []report.Cause{}}
 		if len(buckets) == 0 {
 			return b
 		}
-		b.FromNS, b.ToNS = loglinear.LowerBound(buckets[0], coarseBits), loglinear.LowerBound(buckets[len(buckets)-1]+1, coarseBits)
-		for _, bucket := range buckets {
-			b.Count += int(counts[bucket])
+		covered := bucketRange{buckets[0].bucket, buckets[len(buckets)-1].bucket}
+		b.FromNS, b.ToNS = loglinear.LowerBound(covered.first, coarseBits), loglinear.LowerBound(covered.last+1, coarseBits)
+		for i := range buckets {
+			b.Count += int(buckets[i].count)
 		}
-		b.Causes = w.causeRows(group, bucketRange{buckets[0], buckets[len(buckets)-1]}, b.Count, shares, lines)
+		b.Causes = w.causeRows(group, covered, b.Count, shares, lines)
 		return b
 	}
 	middles := make([]float64, len(order)) // of each bucket, as a quantile
 	cumulative := int64(0)
 	for i, b := range order {
-		middles[i] = (float64(cumulative) + float64(counts[b])/2) / float64(group.latencies.count)
-		cumulative += counts[b]
+		middles[i] = (float64(cumulative) + float64(b.count)/2) / float64(group.latencies.count)
+		cumulative += b.count
 	}
 	firstAt := func(q float64) int { i, _ := slices.BinarySearch(middles, q); return i }
 	p90, p99 := firstAt(0.9), firstAt(0.99)
@@ -55,7 +55,7 @@ func (w rowWriter) bands(group *group) []report.Band {
 		band(report.Band99, slowest),
 	}
 	if limit := outlierThreshold(&group.latencies); limit > 0 {
-		first := slices.IndexFunc(order, func(b int32) bool { return loglinear.LowerBound(b, coarseBits) >= limit })
+		first := slices.IndexFunc(order, func(b bucketCount) bool { return loglinear.LowerBound(b.bucket, coarseBits) >= limit })
 		if first >= 0 {
 			out = append(out, band(report.BandOutliers, order[first:]))
 		}

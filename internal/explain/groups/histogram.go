@@ -84,16 +84,24 @@ func (h *histogram) forEach(f func(bucket int32, n int64)) {
 	}
 }
 
-// coarseCounts returns the number of values by coarse bucket (3 % wide); empty buckets are left out.
-func (h *histogram) coarseCounts() map[int32]int64 {
-	sums := map[int32]int64{}
+// A bucketCount is the number of values in a bucket.
+type bucketCount struct {
+	bucket int32
+	count  int64
+}
+
+// coarseCounts returns the coarse buckets (3 % wide) that are not empty, in order.
+func (h *histogram) coarseCounts() (list []bucketCount) {
 	h.forEach(func(b int32, n int64) {
 		if !h.coarse {
 			b = coarseBucket(b)
 		}
-		sums[b] += n
+		if len(list) == 0 || list[len(list)-1].bucket != b {
+			list = append(list, bucketCount{bucket: b})
+		}
+		list[len(list)-1].count += n
 	})
-	return sums
+	return list
 }
 
 // quantile returns the q-quantile by nearest rank, interpolated inside of its bucket; it is exact to 0.4 %. It is 0 for no

@@ -23,8 +23,8 @@ type queueKey struct {
 // report.CauseQueue, except the part in which the request itself is served.
 func (w rowWriter) histogramCauses(g *group, groupID string) map[report.CauseName][]int64 {
 	indexByBucket := map[int32]int{}
-	for i, b := range sortedKeys(g.latencies.coarseCounts()) {
-		indexByBucket[b] = i
+	for i, b := range g.latencies.coarseCounts() {
+		indexByBucket[b.bucket] = i
 	}
 	out, queued := map[report.CauseName][]int64{}, map[queueKey][]int64{}
 	requests := map[*report.Queue][]int64{}

@@ -210,10 +210,9 @@ func (w rowWriter) title(g *group) (kind, name string, named bool) {
 
 // histogramPairs returns the coarse buckets of a histogram that are not empty as [exclusive upper bound in ns, count], in order.
 func histogramPairs(h *histogram) [][2]int64 {
-	sums := h.coarseCounts()
 	out := [][2]int64{}
-	for _, b := range sortedKeys(sums) {
-		out = append(out, [2]int64{loglinear.LowerBound(b+1, coarseBits), sums[b]})
+	for _, b := range h.coarseCounts() {
+		out = append(out, [2]int64{loglinear.LowerBound(b.bucket+1, coarseBits), b.count})
 	}
 	return out
 }
