@@ -54,8 +54,9 @@ func (p *workerSum) addTaskWaits(w *path.WalkResult) {
 		default:
 			continue
 		}
-		if birth, ok := p.stage.Win.BirthBefore(wait.Waker, wait.End); wait.Waker == 0 || wait.Waker == w.Req.G || ok && birth.Time >= wait.Start || !p.stage.IsOnBehalf(w.Req, wait.G, wait.End) {
-			continue // a new goroutine begins with this task
+		birth, ok := p.stage.Win.BirthBefore(wait.Waker, wait.End)
+		if wait.Waker == 0 || wait.Waker == w.Req.G || ok && isNewFor(&birth, wait, w.Start) || !p.stage.IsOnBehalf(w.Req, wait.G, wait.End) {
+			continue
 		}
 		sum := entry.GetOrAdd(p.taskWaits, slotKey{wait.Kind, p.stage.Sites.SiteOf(wait.Stack), p.stage.Sites.CallOf(wait.Stack)})
 		sum.waits, sum.waitNS = sum.waits+1, sum.waitNS+wait.End-wait.Start
@@ -75,6 +76,12 @@ func (p *workerSum) addTaskWaits(w *path.WalkResult) {
 		}
 		p.addTaskEntries(sum, w, int32(i), begin, loop)
 	}
+}
+
+// isNewFor reports whether the goroutine that ends a wait was born for it, and so does this task first: during the wait, or before it by the
+// waiter itself, since the request started at requestStart.
+func isNewFor(birth *timeline.Birth, wait *critpath.FollowedWait, requestStart int64) bool {
+	return birth.Time >= wait.Start || birth.Time >= requestStart && birth.Creator == wait.G
 }
 
 // A workerLoop shows where a worker's tasks begin in its stacks: below its loop, which has the outermost frames. Tasks are of other packages

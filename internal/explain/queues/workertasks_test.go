@@ -6,6 +6,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
@@ -29,6 +30,21 @@ func TestTaskBegin(t *testing.T) {
 		p := &workerSum{stage: path.New(win, &syms, path.Options{})}
 		begin, otherNS, loop := p.taskBegin(&critpath.FollowedWait{Waker: worker, Start: origin + 50, End: origin + 700, WakerStack: ending})
 		check.True(t, begin == origin+400 && otherNS == want && loop == workerLoop{frames: 1}, "%s: task from %d, others for %d, loop of %d frames", earlier, begin-origin, otherNS, loop.frames)
+	}
+}
+
+// TestIsNewFor: the goroutine that a request starts, before it waits for the result, is no worker with other tasks. One that another
+// goroutine started before the wait may be, and so may one that the request's goroutine started for an earlier request.
+func TestIsNewFor(t *testing.T) {
+	const requester, other = 3, 4
+	wait := &critpath.FollowedWait{G: requester, Waker: 9, Start: 500, End: 900}
+	for birth, want := range map[timeline.Birth]bool{
+		{Time: 600, Creator: other}:     true,
+		{Time: 450, Creator: requester}: true,
+		{Time: 450, Creator: other}:     false,
+		{Time: 300, Creator: requester}: false,
+	} {
+		check.Equal(t, isNewFor(&birth, wait, 400), want, "born at %d of %d", birth.Time, birth.Creator)
 	}
 }
 
