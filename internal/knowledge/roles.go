@@ -63,6 +63,7 @@ const (
 	Test
 	TraceRecorder
 	Fetch
+	BlockingCall
 
 	// Calls of other services and of the system.
 	ClientCall

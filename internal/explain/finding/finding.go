@@ -109,6 +109,8 @@ type Input struct {
 	// BacklogShares has, by group id, the share of a loop's iterations whose work was already there when the iteration before
 	// ended. For messages on WebSockets it is the share of the handling time at whose end the next message was already there.
 	BacklogShares map[string]float64
+	// BackgroundCalls are those on goroutines that serve no requests.
+	BackgroundCalls []queues.PeerCalls
 	// MessageLoops are the loops that serve requests and are no groups.
 	MessageLoops []MessageLoop
 	// Hubs are goroutines that ran late while requests waited for them, those that delayed requests for the longest time first.

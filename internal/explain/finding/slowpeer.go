@@ -116,10 +116,10 @@ func peerVerdict(attr *attribution, cand *candidate) Verdict {
 	return v
 }
 
-// peerRewrites are tried in this order, until one knows what makes the requests late, or could be changed: missing answers, delayed
+// peerRewrites are tried in this order, until one knows what makes the requests late, or could be changed: waits on purpose, missing answers, delayed
 // acknowledgements and openings, then calls that the service need not make, then what makes the answers of an unknown peer late.
 var peerRewrites = []func(*peerWait, *Verdict) bool{
-	(*peerWait).rewriteForUnanswered, (*peerWait).rewriteForAckDelays, (*peerWait).rewriteForSplitRequests,
+	(*peerWait).rewriteForBlockingCall, (*peerWait).rewriteForUnanswered, (*peerWait).rewriteForAckDelays, (*peerWait).rewriteForSplitRequests,
 	(*peerWait).rewriteForConnPerRequest, (*peerWait).rewriteForConnOpens, (*peerWait).rewriteForBlockedSender,
 	(*peerWait).rewriteForConnChecks, (*peerWait).rewriteForPeerSetUp, (*peerWait).rewriteForHedges, (*peerWait).rewriteForCacheLoads,
 	(*peerWait).rewriteForDeadlocks, (*peerWait).rewriteForRepeats, (*peerWait).rewriteForReuse, (*peerWait).rewriteForKnownPeer,
@@ -241,7 +241,8 @@ type MessageLoop struct {
 }
 
 // ownSubscriber returns the loop of this process that perhaps answers the requests that wait in a library: the same library started it, it handles
-// about as many messages, and works on each for a large part of such a wait. nil if there is none.
+// about as many messages in the service's code, and works on each for a large part of such a wait. nil if there is none. A loop in the library's
+// own code, such as one that watches for cancelled calls, has no answer to give.
 func (w *peerWait) ownSubscriber() *MessageLoop {
 	top := w.top
 	if !w.isUnknownPeer || top.Site == nil || top.Site.Module == "" || w.group.Peer != nil || w.ownWorker() != nil {
@@ -250,7 +251,7 @@ func (w *peerWait) ownSubscriber() *MessageLoop {
 	library, _, _ := strings.Cut(top.Site.Func, ".(")
 	meanNS := float64(top.TotalNS) / float64(max(top.Requests, 1))
 	return firstMatch(w.in.MessageLoops, func(l *MessageLoop) bool {
-		return strings.HasPrefix(l.StartFunc, library+".(") && 2*l.Count >= top.Requests && float64(l.MeanNS) >= threshold.MajorShare*meanNS && float64(l.MeanNS) <= meanNS
+		return strings.HasPrefix(l.StartFunc, library+".(") && !strings.HasPrefix(l.Name, library+".") && 2*l.Count >= top.Requests && float64(l.MeanNS) >= threshold.MajorShare*meanNS && float64(l.MeanNS) <= meanNS
 	})
 }
 
@@ -616,7 +617,7 @@ func (w *peerWait) rewriteForDeadlocks(v *Verdict) bool {
 // rewriteForCallHolder rewrites a verdict on answers that are late while the peer works for another call of this process, as the change of
 // that call. An answer then takes at most as long as nearly all to calls at other times. It returns false if there is no such call.
 func (w *peerWait) rewriteForCallHolder(v *Verdict) bool {
-	var candidates []queues.PeerCalls
+	candidates := slices.Clone(w.in.BackgroundCalls)
 	for _, group := range slices.Sorted(maps.Keys(w.in.PeerCalls)) {
 		if group != w.group.ID {
 			candidates = append(candidates, w.in.PeerCalls[group]...)
@@ -682,6 +683,23 @@ func (w *peerWait) rewriteForOwnWorker(v *Verdict) bool {
 	v.Gain, v.Changes, v.ChangeText = w.cand.gain.beyond(worker.MeanNS), []predict.Change{}, ""
 	v.Share = v.Gain.All.Share
 	v.addEvidence(evidenceOf("evidence own-worker-queue", v.Gain.Slow.NS, "ns"))
+	return true
+}
+
+// rewriteForBlockingCall makes a verdict a fact if the requests wait in a call that blocks by its definition until the peer has something.
+// If they first ask the same peer for something else, it may be the result of that.
+func (w *peerWait) rewriteForBlockingCall(v *Verdict) bool {
+	if 2*w.calls.BlockingCalls <= w.calls.Requests || w.ownWorker() != nil {
+		return false
+	}
+	asksBefore := slices.ContainsFunc(w.in.PeerCalls[w.group.ID], func(o queues.PeerCalls) bool {
+		return 2*o.Requests > w.calls.Requests && o.BlockingCalls == 0 && o.Site.Module == w.calls.Site.Module
+	})
+	if asksBefore {
+		return false
+	}
+	v.Title, v.Fix = textOf("title blocking-call", "site", v.Site.OwnLine()), textOf("fix blocking-call")
+	v.Fact, v.Changes, v.Predicted, v.ChangeText = true, []predict.Change{}, nil, ""
 	return true
 }
 

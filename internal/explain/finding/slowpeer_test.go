@@ -127,6 +127,27 @@ func TestTimeLimit(t *testing.T) {
 	}
 }
 
+// TestBlockingCall: a call that waits for what may come later is as intended, unless the requests first ask the same peer for something.
+func TestBlockingCall(t *testing.T) {
+	site := &report.Site{Func: "dep.org/redis.read", File: "read.go", Line: 9, Module: "dep.org/redis", CalledFrom: &report.Caller{Func: "main.next", File: "main.go", Line: 5}}
+	other := &report.Site{Func: "dep.org/redis.read", File: "read.go", Line: 9, Module: "dep.org/redis", CalledFrom: &report.Caller{Func: "main.push", File: "main.go", Line: 3}}
+	for _, c := range []struct {
+		name     string
+		calls    []queues.PeerCalls
+		severity report.Severity
+	}{
+		{"a long poll", nil, report.SeverityInfo},
+		{"a few also ask", []queues.PeerCalls{{Site: other, Requests: 20, Calls: 20}}, report.SeverityInfo},
+		{"a result of what is asked before", []queues.PeerCalls{{Site: other, Requests: 100, Calls: 100}}, report.SeverityLow},
+	} {
+		in := &Input{Report: oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site, TotalNS: 100e9})}
+		calls := append(c.calls, queues.PeerCalls{Site: site, Requests: 100, Calls: 100, BlockingCalls: 100, AnswerNS: 100e9, TotalNS: 100e9})
+		in.PeerCalls = map[string][]queues.PeerCalls{in.Report.Groups[0].ID: calls}
+		got := findAll(t, in, rulesByCode(report.RuleSlowPeer))
+		check.True(t, len(got) == 1 && got[0].Severity == c.severity, "%s: %+v", c.name, got)
+	}
+}
+
 // TestUnreadWrite checks the title of a write that the other end does not read. In a loop that only writes, no request
 // waits for it, so it is low.
 func TestUnreadWrite(t *testing.T) {

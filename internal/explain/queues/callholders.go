@@ -1,24 +1,30 @@
 package queues
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/sample"
+	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
 
-// A CallHolder describes calls of other groups, as of a background job, during which a peer's answers are late: it works for these calls, or
+// A CallHolder describes calls of other groups, or of a goroutine that serves no requests, during which a peer's answers are late: it works for these calls, or
 // sends their answers, and does nothing else. It is zero unless most calls with late answers begin during such a call, and far fewer others.
 type CallHolder struct {
 	Line         *report.Site // of the service, where it makes these calls
-	Late, During int          // answers that took FarFactor times the median, and how many of their calls began during such a call
+	Late, During int          // answers that were late as if held up, and how many of their calls began during such a call
 	UsualShare   float64      // of the other answers, those whose calls began during such a call
 	UsualNS      int64        // nearly all answers to calls that began at other times took at most that
 }
 
 // callHolderOf compares the times of answers with calls, both ordered by their start. A peer that pauses for another reason makes
-// calls long as well, but only those that meet a pause: most are as short as the other answers.
+// calls long as well, but only those that meet a pause: most are as short as the other answers. An answer that took FarFactor times the
+// median but a small part of such a call is late for another reason.
 func callHolderOf(answers, calls []interval) (holder CallHolder) {
 	if len(answers) < threshold.MedianSample || len(calls) < threshold.Repeats {
 		return holder
@@ -28,6 +34,7 @@ func callHolderOf(answers, calls []interval) (holder CallHolder) {
 	if slices.Sort(lengths); sample.Quantile(lengths, threshold.MajorShare) < lateNS {
 		return holder
 	}
+	lateNS = max(lateNS, int64(threshold.NoticeableShare*float64(sample.Quantile(lengths, threshold.MajorShare))))
 	inProgress := overlapOf(calls)
 	starts, ends := inProgress.Bounds()
 	usual, usualDuring, holding, latest := 0, 0, 0, 0
@@ -78,7 +85,7 @@ func lengthsOf(list []interval) []int64 {
 func (c *PeerCalls) HolderAmong(candidates []PeerCalls) (holder CallHolder) {
 	for i := range candidates {
 		candidate := &candidates[i]
-		if c.Site == nil || candidate.Site == nil || candidate.Site.Module != c.Site.Module || candidate.serviceLine().LineKey() == c.serviceLine().LineKey() {
+		if c.Site == nil || candidate.Site == nil || candidate.BlockingCalls > 0 || candidate.Site.Module != c.Site.Module || candidate.serviceLine().LineKey() == c.serviceLine().LineKey() {
 			continue
 		}
 		found := callHolderOf(c.answers, candidate.wholeCalls)
@@ -96,4 +103,81 @@ func (c *PeerCalls) serviceLine() *report.Site {
 		return c.Via.OwnLine()
 	}
 	return c.Site.OwnLine()
+}
+
+// A backgroundCall is the latest call of a goroutine, as an index of the calls at its site. It is over when the goroutine has sent another.
+type backgroundCall struct {
+	site   tracefmt.FrameID
+	index  int
+	isOver bool
+}
+
+// maxBackground bounds the goroutines whose calls are listed: where more of them ask peers, none holds up a peer by itself.
+const maxBackground = 64
+
+// addBackgroundCalls adds the calls of this generation on goroutines that serve no requests: most do too little to be recognized as loops.
+// They must ask a peer in code that is no server's: a read belongs to the call before it until the goroutine writes again.
+func (s *Sum) addBackgroundCalls() {
+	p := s.workers[0]
+	if p.stage == nil || len(p.stage.Win.Gens) == 0 {
+		return
+	}
+	gen, sites := p.stage.Win.Gens[len(p.stage.Win.Gens)-1], p.stage.Sites
+	asks := make([]bool, p.stage.Syms.Stacks())
+	for i := range asks {
+		id := tracefmt.StackID(i)
+		isAwaited := sites.HasRole(id, knowledge.ConnectionRead) || sites.HasRole(id, knowledge.HTTP1RoundTrip) || sites.HasRole(id, knowledge.HTTP2ClientWait)
+		asks[i] = isAwaited && sites.HasRole(id, knowledge.NonStdlib) && !sites.HasRole(id, knowledge.KnownServer) && !sites.HasRole(id, knowledge.BlockingCall)
+	}
+	var goroutines []uint64
+	gen.WithStack(asks, func(g uint64) {
+		if len(goroutines) <= maxBackground && !s.requestGoroutines.contains(g) {
+			goroutines = append(goroutines, g)
+		}
+	})
+	latest := make(map[uint64]backgroundCall)
+	for _, g := range goroutines {
+		if len(goroutines) > maxBackground {
+			break
+		}
+		// The calls of a busy loop are known from its iterations.
+		if p.spans = p.stage.Win.SpansCoarse(g, gen.Base, gen.Base+(gen.End-gen.Base)/100, p.spans[:0]); len(p.spans) > maxBackground {
+			continue
+		}
+		call, isKnown := s.latestCalls[g]
+		p.spans = p.stage.Win.SpansCoarse(g, gen.Base, gen.End, p.spans[:0])
+		for i := range p.spans {
+			span := &p.spans[i]
+			switch {
+			case span.State == timeline.Syscall && p.sendsRequest(span.Stack):
+				call.isOver = true
+			case span.State != timeline.Waiting || !span.Woken || span.Start == timeline.BeforeTrace || int(span.Stack) >= len(asks) || !asks[span.Stack]:
+			case isKnown && !call.isOver && sites.HasRole(span.Stack, knowledge.ConnectionRead):
+				s.backgroundCalls[call.site][call.index].end = span.End
+			default:
+				site := sites.SiteOf(span.Stack)
+				if calls := s.backgroundCalls[site]; len(calls) < maxAnswers {
+					call, isKnown = backgroundCall{site: site, index: len(calls)}, true
+					s.backgroundCalls[site] = append(calls, interval{span.Start, span.End})
+				}
+			}
+		}
+		if isKnown {
+			latest[g] = call
+		}
+	}
+	s.latestCalls = latest
+}
+
+// BackgroundCalls returns the calls of goroutines that serve no requests, by the line that waits for them. Of a library's own goroutine no
+// line of the service is known.
+func (s *Sum) BackgroundCalls(sp *spell.Speller) (out []PeerCalls) {
+	for frame, calls := range s.backgroundCalls {
+		if site := sp.Site(frame); len(calls) >= threshold.Repeats && site != nil && (site.Module == "" || site.CalledFrom != nil) {
+			slices.SortFunc(calls, func(a, b interval) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end)) })
+			out = append(out, PeerCalls{Site: site, wholeCalls: calls})
+		}
+	}
+	slices.SortFunc(out, func(a, b PeerCalls) int { return a.Site.Compare(b.Site) })
+	return out
 }

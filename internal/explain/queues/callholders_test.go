@@ -50,3 +50,26 @@ func TestCallHolder(t *testing.T) {
 		check.Equal(t, callHolderOf(run(c[0], c[1], c[2], c[3])), CallHolder{}, "%s", name)
 	}
 }
+
+// TestUnheldLateAnswers: an answer that takes a small part of a call's time is late for another reason, even if it takes far longer than most.
+func TestUnheldLateAnswers(t *testing.T) {
+	var answers, calls []interval
+	for i := range int64(400) {
+		a := interval{i * 10e6, i*10e6 + 200e3}
+		if i%8 == 0 {
+			a.end = a.start + 2e6
+		}
+		answers = append(answers, a)
+	}
+	for start := int64(500e6); start < 4e9; start += 1e9 {
+		calls = append(calls, interval{start, start + 100e6})
+		for i, a := range answers {
+			if start <= a.start && a.start < start+100e6 {
+				answers[i].end = start + 100e6
+			}
+		}
+	}
+	holder := callHolderOf(answers, calls)
+	check.Equal(t, holder.Late, holder.During, "%+v", holder)
+	check.True(t, holder.During >= 9*len(calls), "%+v", holder)
+}

@@ -49,6 +49,8 @@ type PeerCalls struct {
 	// which it calls; nil if no stack shows it.
 	Repeats, RepeatRequests, RepeatNS int64
 	Pause, Transaction                *report.Site
+	// BlockingCalls counts the requests that wait there, on purpose, until the peer has something.
+	BlockingCalls int64
 	// CacheLoads counts the requests of which a cache did not hold what these calls load; Cache is where the service asks it.
 	CacheLoads int64
 	Cache      *report.Site
@@ -72,11 +74,11 @@ type PeerCalls struct {
 }
 
 // counters returns the numbers that are added up over requests.
-func (c *PeerCalls) counters() [32]*int64 {
-	return [32]*int64{
+func (c *PeerCalls) counters() [33]*int64 {
+	return [33]*int64{
 		&c.Requests, &c.Calls, &c.AnswerNS, &c.LongestNS, &c.FanOut, &c.FanOutLastNS, &c.FanOutOthersNS, &c.Unanswered, &c.UnansweredNS,
 		&c.LaterParts, &c.AckDelays, &c.ShortAckDelays, &c.AckDelayNS, &c.Parts, &c.RestNS, &c.SplitCalls, &c.SplitDelays, &c.SplitDelayNS,
-		&c.TotalNS, &c.TotalCalls, &c.ConnOpenNS, &c.ConnOpenRequests, &c.Repeats, &c.RepeatRequests, &c.RepeatNS, &c.CacheLoads,
+		&c.TotalNS, &c.TotalCalls, &c.ConnOpenNS, &c.ConnOpenRequests, &c.Repeats, &c.RepeatRequests, &c.RepeatNS, &c.CacheLoads, &c.BlockingCalls,
 		&c.Checks, &c.CheckNS, &c.Hedges.Requests, &c.Hedges.Calls, &c.Hedges.DelayNS, &c.Hedges.AnswerNS,
 	}
 }
@@ -301,6 +303,9 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 		sum.Requests, sum.ConnOpenRequests, sum.RepeatRequests = 1, min(sum.ConnOpenNS, 1), min(sum.Repeats, 1)
 		if sum.Repeats > 0 {
 			sum.transaction = p.stage.Sites.CallerOf(call.stack, knowledge.TransactionBody)
+		}
+		if p.stage.Sites.HasRole(call.stack, knowledge.BlockingCall) {
+			sum.BlockingCalls = 1
 		}
 		if sum.cache = p.stage.Sites.CallerOf(call.stack, knowledge.CacheLoad); sum.cache != 0 {
 			sum.CacheLoads = 1

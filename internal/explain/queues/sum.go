@@ -66,6 +66,8 @@ type Sum struct {
 	hubs              map[uint64]*hubSum
 	loops             map[tracefmt.StringID]*loopSum
 	queuedRequests    map[slotKey]*sample.TopN[*queuedRequest]
+	backgroundCalls   map[tracefmt.FrameID][]interval // by site
+	latestCalls       map[uint64]backgroundCall       // by goroutine
 	// aggregation runs while the requests of the next generation are found: it does not need the window.
 	aggregation sync.WaitGroup
 }
@@ -122,7 +124,7 @@ func New() *Sum {
 	return &Sum{
 		services:  make(map[serviceKey]*serviceSum),
 		slotWaits: make(map[slotKey]*slotWaitSum), hubs: make(map[uint64]*hubSum), loops: make(map[tracefmt.StringID]*loopSum), queuedRequests: make(map[slotKey]*sample.TopN[*queuedRequest]),
-		limiters: make(map[tracefmt.FrameID]*limiterSum),
+		limiters: make(map[tracefmt.FrameID]*limiterSum), backgroundCalls: make(map[tracefmt.FrameID][]interval),
 	}
 }
 
@@ -213,13 +215,14 @@ func (p *workerSum) Add(w *path.WalkResult) {
 	}
 }
 
-// EndGeneration starts to aggregate, in the background, what the workers recorded in a generation, and merges the late runs. It
+// EndGeneration adds the calls of other goroutines, starts to aggregate, in the background, what the workers recorded in a generation, and merges the late runs. It
 // implements pass.GenerationEnder.
 func (s *Sum) EndGeneration() {
 	clear(s.requestGoroutines)
 	for _, p := range s.workers {
 		s.requestGoroutines.addAll(p.requestGoroutines)
 	}
+	s.addBackgroundCalls()
 	s.aggregation.Go(s.aggregateServices)
 	s.aggregation.Go(s.aggregateHandovers)
 	s.aggregation.Go(s.aggregateLimiters)
