@@ -133,7 +133,7 @@ func (a *attribution) fewReceivers(p *causeRoute) int {
 
 // rewriteForDeadline rewrites a verdict on waits that a deadline ended. If the line asks a peer whose other answers take far
 // less, the deadline can be shorter. If it is short, and the call is one that a request makes during others, it is a budget: the
-// request goes on with what the others bring, and the verdict is at most low.
+// request continues with what the others bring, and the verdict is at most low.
 func (a *attribution) rewriteForDeadline(v *Verdict, top *causeRoute, pauses *predict.Pauses) {
 	v.Fix = textOf("fix sleep-until-deadline", "site", v.Site)
 	if pauses == nil {

@@ -130,15 +130,15 @@ func TestTimeLimit(t *testing.T) {
 // TestBlockingCall: a call that waits for what may come later is as intended, unless the requests first ask the same peer for something.
 func TestBlockingCall(t *testing.T) {
 	site := &report.Site{Func: "dep.org/redis.read", File: "read.go", Line: 9, Module: "dep.org/redis", CalledFrom: &report.Caller{Func: "main.next", File: "main.go", Line: 5}}
-	other := &report.Site{Func: "dep.org/redis.read", File: "read.go", Line: 9, Module: "dep.org/redis", CalledFrom: &report.Caller{Func: "main.push", File: "main.go", Line: 3}}
+	push := &report.Site{Func: "dep.org/redis.read", File: "read.go", Line: 9, Module: "dep.org/redis", CalledFrom: &report.Caller{Func: "main.push", File: "main.go", Line: 3}}
 	for _, c := range []struct {
 		name     string
 		calls    []queues.PeerCalls
 		severity report.Severity
 	}{
 		{"a long poll", nil, report.SeverityInfo},
-		{"a few also ask", []queues.PeerCalls{{Site: other, Requests: 20, Calls: 20}}, report.SeverityInfo},
-		{"a result of what is asked before", []queues.PeerCalls{{Site: other, Requests: 100, Calls: 100}}, report.SeverityLow},
+		{"a few also ask", []queues.PeerCalls{{Site: push, Requests: 20, Calls: 20}}, report.SeverityInfo},
+		{"a result of what is asked before", []queues.PeerCalls{{Site: push, Requests: 100, Calls: 100}}, report.SeverityLow},
 	} {
 		in := &Input{Report: oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site, TotalNS: 100e9})}
 		calls := append(c.calls, queues.PeerCalls{Site: site, Requests: 100, Calls: 100, BlockingCalls: 100, AnswerNS: 100e9, TotalNS: 100e9})

@@ -112,7 +112,7 @@ type backgroundCall struct {
 	isOver bool
 }
 
-// maxBackground bounds the goroutines whose calls are listed: where more of them ask peers, none holds up a peer by itself.
+// maxBackground bounds the goroutines whose calls are listed: of many more, no single one holds up a peer.
 const maxBackground = 64
 
 // addBackgroundCalls adds the calls of this generation on goroutines that serve no requests: most do too little to be recognized as loops.

@@ -36,13 +36,13 @@ func TestTaskBegin(t *testing.T) {
 // TestIsNewFor: the goroutine that a request starts, before it waits for the result, is no worker with other tasks. One that another
 // goroutine started before the wait may be, and so may one that the request's goroutine started for an earlier request.
 func TestIsNewFor(t *testing.T) {
-	const requester, other = 3, 4
+	const requester, dispatcher = 3, 4
 	wait := &critpath.FollowedWait{G: requester, Waker: 9, Start: 500, End: 900}
 	for birth, want := range map[timeline.Birth]bool{
-		{Time: 600, Creator: other}:     true,
-		{Time: 450, Creator: requester}: true,
-		{Time: 450, Creator: other}:     false,
-		{Time: 300, Creator: requester}: false,
+		{Time: 600, Creator: dispatcher}: true,
+		{Time: 450, Creator: requester}:  true,
+		{Time: 450, Creator: dispatcher}: false,
+		{Time: 300, Creator: requester}:  false,
 	} {
 		check.Equal(t, isNewFor(&birth, wait, 400), want, "born at %d of %d", birth.Time, birth.Creator)
 	}

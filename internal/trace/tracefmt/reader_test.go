@@ -284,23 +284,23 @@ func TestGenerationsInChunks(t *testing.T) {
 	data := longTrace(t, 3)
 	for _, isReleased := range []bool{false, true} {
 		rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{}))(t)
-		from := 16
+		begin := 16
 		for range 3 {
 			g := must.Have(rd.Next())(t)
 			whole := bytes.Join(g.Parts, nil)
-			must.True(t, len(g.Parts) > 2 && bytes.Equal(whole, data[from:from+len(whole)]), "%d parts are not the bytes from %d to %d", len(g.Parts), from, from+len(whole))
-			from += len(whole)
-			at := 0
+			must.True(t, len(g.Parts) > 2 && bytes.Equal(whole, data[begin:begin+len(whole)]), "%d parts are not the bytes from %d to %d", len(g.Parts), begin, begin+len(whole))
+			begin += len(whole)
+			offset := 0
 			for _, b := range g.Batches {
-				i := bytes.Index(whole[at:], b.Data)
+				i := bytes.Index(whole[offset:], b.Data)
 				must.True(t, i >= 0 && cap(b.Data) >= len(b.Data)+tracefmt.Pad, "a batch of %d bytes, capacity %d, is at %d", len(b.Data), cap(b.Data), i)
-				at += i + len(b.Data)
+				offset += i + len(b.Data)
 			}
 			if isReleased {
 				g.Release()
 			}
 		}
-		check.Equal(t, from, len(data), "bytes of all generations")
+		check.Equal(t, begin, len(data), "bytes of all generations")
 	}
 }
 
