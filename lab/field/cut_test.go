@@ -67,7 +67,7 @@ func generations(t *testing.T, recording []byte) (all [][]byte, starts []int64, 
 		if w := rd.Warnings(); len(w) > 0 || g.Unmarked {
 			t.Fatalf("generation %d: %v", g.Num, w)
 		}
-		all, starts = append(all, bytes.Clone(g.Data)), append(starts, int64(g.Snapshot.Mono))
+		all, starts = append(all, bytes.Join(g.Parts, nil)), append(starts, int64(g.Snapshot.Mono))
 	}
 	lines, err := b.HostSamples()
 	must.Do(t, err)
