@@ -10,7 +10,7 @@ const (
 	CauseSchedWake CauseName = "sched-wake" // runnable while a P was idle: the latency of waking a thread
 	CauseSchedPoll CauseName = "sched-poll" // the end of a network wait during which no P polled; an upper bound
 	CauseThrottle  CauseName = "throttle"   // held back by a CPU quota
-	CauseGCAssist  CauseName = "gc-assist"  // marking for the garbage collector, because the goroutine allocated
+	CauseGCAssist  CauseName = "gc-assist"  // marking or sweeping for the garbage collector, because the goroutine allocated
 	CauseGCWait    CauseName = "gc-wait"    // waiting for a phase of the garbage collector
 	CauseSTW       CauseName = "stw"        // the world was stopped; Cause.Kind says for what
 	CauseSleep     CauseName = "sleep"      // time.Sleep, timers, tickers, deadlines

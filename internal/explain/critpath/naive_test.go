@@ -90,13 +90,15 @@ func readNaive(t *testing.T, data []byte) *naiveTrace {
 		switch ev.Kind() {
 		case trace.EventRangeBegin, trace.EventRangeActive, trace.EventRangeEnd:
 			scope := ev.Range()
-			if scope.Scope.Kind != trace.ResourceGoroutine {
-				continue
+			g := int64(ev.Goroutine())
+			if scope.Scope.Kind == trace.ResourceGoroutine {
+				g = int64(scope.Scope.Goroutine())
 			}
-			g := int64(scope.Scope.Goroutine())
 			isInside := ev.Kind() != trace.EventRangeEnd
 			switch {
-			case scope.Name == "GC mark assist":
+			case scope.Name == "GC incremental sweep" && ev.Kind() == trace.EventRangeActive:
+				continue // is about a P
+			case scope.Name == "GC mark assist", scope.Name == "GC incremental sweep":
 				assist[g] = isInside
 			case strings.HasPrefix(scope.Name, "stop-the-world"):
 				stopsWorld[g] = isInside

@@ -644,6 +644,21 @@ var walkCases = []struct {
 410-450 g1 assist runtime.mallocgc
 450-500 g1 cpu main.end
 `},
+	{"sweeping before an allocation", 100, 500, func(b *tracetext.Builder) {
+		m := b.Thread(1)
+		m.Sweep(150, 250, 1<<20, 1<<16, "runtime.mallocgc", "main.alloc")
+		m.Block(300, "sleep", "time.Sleep", "main.rest")
+		m.Unblock(400, 1)
+		m.Start(410, 1)
+		m.Block(500, "forever", "main.end")
+	}, `
+100-150 g1 cpu runtime.mallocgc
+150-250 g1 assist runtime.mallocgc
+250-300 g1 cpu time.Sleep
+300-400 g1 sleep time.Sleep
+400-410 g1 runnable time.Sleep
+410-500 g1 cpu main.end
+`},
 	{"semaphores of the runtime are not locks", 100, 500, func(b *tracetext.Builder) {
 		m, n := b.Thread(1), b.Thread(2)
 		m.Block(150, "sync", "runtime.semacquire", "runtime.gcStart", "runtime.mallocgc", "main.alloc")

@@ -112,7 +112,7 @@ type account struct {
 	ps     map[uint64][]change
 	points map[string][]change // by content
 	clocks []string
-	// assistStack is the stack at the begin of a goroutine's mark assist.
+	// assistStack is the stack at the begin of a goroutine's mark assist or sweep.
 	assistStack map[uint64]int
 	gens        int
 	events      int64
@@ -211,7 +211,7 @@ func (f *refCollector) add(ev trace.Event, prev int64) {
 	// Events with a stack divide the running time of a goroutine.
 	cut := func(always bool) {
 		stack := f.stk.refStack(ev.Stack())
-		if ev.Kind() == trace.EventRangeEnd && ev.Range().Name == "GC mark assist" {
+		if ev.Kind() == trace.EventRangeEnd && (ev.Range().Name == "GC mark assist" || ev.Range().Name == "GC incremental sweep") {
 			stack = a.assistStack[self] // the end has no stack
 		}
 		if self == 0 || f.a.states[self] != "running" || !always && ev.Stack() == trace.NoStack {
@@ -308,7 +308,12 @@ func (f *refCollector) addRange(ev trace.Event, self uint64, t, prev int64, cut 
 		set(g, ev.Kind() != trace.EventRangeEnd, stw)
 	case r.Name == "GC incremental sweep":
 		if ev.Kind() == trace.EventRangeBegin {
-			cut(false)
+			f.a.assistStack[self] = f.stk.refStack(ev.Stack())
+		}
+		if ev.Kind() != trace.EventRangeActive {
+			cut(true)
+			_, stw := f.flags(self)
+			set(self, ev.Kind() == trace.EventRangeBegin, stw)
 		}
 		if ev.Kind() == trace.EventRangeEnd {
 			f.addPoint("swept", 0, 0)

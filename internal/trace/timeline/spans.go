@@ -68,7 +68,8 @@ type Span struct {
 	WakeNoP bool
 	// Woken reports that the end of the wait is in the trace.
 	Woken bool
-	// Assist reports that the span is part of a GC mark assist.
+	// Assist reports that the span is part of a GC mark assist, or of sweeping for an allocation (deductSweepCredit and
+	// mcentral.cacheSpan of the runtime). Nothing preempts a goroutine that sweeps, so its whole sweep is in one run.
 	Assist bool
 	// InSTW reports that the goroutine itself stops the world.
 	InSTW bool
@@ -249,7 +250,7 @@ type expander struct {
 	marking *longRun
 	// States that continue over several spans.
 	assist, stw bool
-	assistStack tracefmt.StackID // stack at the begin of the assist
+	assistStack tracefmt.StackID // stack at the begin of the assist or sweep
 }
 
 // expandGen expands the pieces of goroutine number d in generation i of the window. It returns true when it has reached the end
@@ -462,14 +463,14 @@ func (e *expander) expandRun(g *Gen, runStart ref) bool {
 			n := e.beginSpan(t, Runnable, OriginSyscallEnded)
 			n.Stack = stack
 			return false
-		case tracefmt.EvGCMarkAssistBegin:
+		case tracefmt.EvGCMarkAssistBegin, tracefmt.EvGCSweepBegin:
 			e.assistStack = g.stack(r.stack())
 			e.cutRunning(t, e.assistStack)
 			e.assist = true
 			if e.open {
 				e.openSpan.Assist = true
 			}
-		case tracefmt.EvGCMarkAssistEnd:
+		case tracefmt.EvGCMarkAssistEnd, tracefmt.EvGCSweepEnd:
 			e.cutRunning(t, e.assistStack)
 			e.assist = false
 			if e.open {
