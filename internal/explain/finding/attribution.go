@@ -313,7 +313,9 @@ func (a *attribution) candidateKeyOf(c *report.Cause, via []report.Via) candidat
 		if knowledge.Has(c.Call, knowledge.File) {
 			code = report.RuleBlockingSyscall
 		} else if c.Kind == "inbound" {
-			code = report.RuleSlowClient
+			if code = report.RuleSlowClient; a.isBehindOtherClient(&causeRoute{Cause: c, via: via}) {
+				site.cause = otherClientCause
+			}
 		}
 		return candidateKey{code: code, causeSite: site}
 	case report.CauseDisk:

@@ -76,7 +76,7 @@ func isQueue(service *queues.ServiceStats, cause *report.Cause, v *report.Via) b
 	if service.BatchSize > 1.5 {
 		return false
 	}
-	if service.OtherRequestShare > 0.5 {
+	if service.OtherRequestShare > 0.5 && !isClientRead(cause) { // see isBehindOtherClient
 		return true
 	}
 	if cause.Cause == report.CauseNetwork && service.ServerWroteShare < threshold.NearlyAllShare && !isStdPool(v.Call) {

@@ -4,13 +4,17 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
 )
 
+// otherClientCause replaces the cause of a candidate whose requests wait behind the client of another one.
+const otherClientCause = report.CauseName("other-client")
+
 // checkSlowClient is WL2006, slow-client: requests wait for their client to send the body or to read the answer. It is at most
-// low, because only that client is delayed, except where one client's slow reading fills a channel that requests of other clients
-// send on (isOtherClient).
+// low, because only that client is delayed, except where one client's slow reading delays the requests of others
+// (isBehindOtherClient).
 func checkSlowClient(attr *attribution, cand *candidate) Verdict {
 	top := &cand.routes[0]
 	v := attr.newVerdict(cand, top)
@@ -20,12 +24,11 @@ func checkSlowClient(attr *attribution, cand *candidate) Verdict {
 	switch {
 	case knowledge.Has(top.Call, knowledge.TLSHandshake):
 		v.Title, v.Fix = textOf("title slow-client-handshake"), textOf("fix slow-client-handshake")
-	case isOtherClient(top):
-		v.Title, v.Fix = textOf("title other-client-read", "sender", top.via[0].Site, "site", v.Site), textOf("fix other-client-read", "sender", top.via[0].Site)
-		v.MaxSeverity, v.Changes = "", nil
+	case cand.causeSite.cause == otherClientCause:
+		attr.rewriteForOtherClient(&v, cand, top)
 	case isFlowControlWait(top) && attr.rewriteForHeldFirst(&v, top, &heldAnswerTexts):
 		v.MaxSeverity, v.Changes = "", attr.withoutSite(top)
-	case knowledge.Has(top.Call, knowledge.AnswerWrite) || knowledge.Has(top.Call, knowledge.ConnectionWrite) || isFlowControlWait(top):
+	case isClientRead(top.Cause) || isFlowControlWait(top):
 		v.Title, v.Fix = textOf("title slow-client-read", "site", v.Site), textOf("fix slow-client-read")
 	default:
 		v.Title, v.Fix = textOf("title slow-client", "site", v.Site), textOf("fix slow-client")
@@ -33,11 +36,41 @@ func checkSlowClient(attr *attribution, cand *candidate) Verdict {
 	return v
 }
 
-// isOtherClient reports whether a route leads through a full channel to a goroutine that waits for its client to read: one client
-// delays the requests of others.
-func isOtherClient(route *causeRoute) bool {
-	isRead := knowledge.Has(route.Call, knowledge.AnswerWrite) || knowledge.Has(route.Call, knowledge.ConnectionWrite) || isFlowControlWait(route)
-	return isRead && len(route.via) > 0 && route.via[0].Wait == report.WaitChanSend && route.via[0].Site != nil
+// rewriteForOtherClient rewrites a verdict on requests that wait behind another one's client: for a place in a channel, or for a
+// goroutine that the other request holds up, as the reader of a connection that many streams share.
+func (a *attribution) rewriteForOtherClient(v *Verdict, cand *candidate, top *causeRoute) {
+	v.MaxSeverity = ""
+	if wait := &top.via[0]; wait.Wait == report.WaitChanSend {
+		v.Title, v.Fix = textOf("title other-client-read", "sender", wait.Site, "site", v.Site), textOf("fix other-client-read", "sender", wait.Site)
+		v.Changes = nil
+		return
+	}
+	v.Site, v.Changes = top.Site, a.withoutSite(top)
+	v.Title, v.Fix = textOf("title behind-other-client", "wait", top.via[0].Site.OwnLine(), "site", v.Site), textOf("fix behind-other-client", "site", v.Site)
+	if l := libraryOfRoute(top); l != nil && l.orderAdvice != "" {
+		v.Fix = l.fix(l.orderAdvice)
+	}
+	v.Queue = &report.Queue{For: textOf("phrase held-up-goroutine")}
+	for route := range each(cand.routes) {
+		if wait := &route.via[0]; !v.Queue.Contains(wait) {
+			v.Queue.Waits = append(v.Queue.Waits, *wait)
+		}
+	}
+}
+
+// isBehindOtherClient reports whether a route leads to a goroutine that waits for its client to read, which is not the client of the
+// waiting request: through a full channel, or to a goroutine that serves another request.
+func (a *attribution) isBehindOtherClient(route *causeRoute) bool {
+	if len(route.via) == 0 || route.via[0].Site == nil {
+		return false
+	}
+	isFull, service := route.via[0].Wait == report.WaitChanSend, a.in.serviceAt(route.Cause, route.via)
+	return isFull && isFlowControlWait(route) || isClientRead(route.Cause) && (isFull || service != nil && service.OtherRequestShare > threshold.HalfShare)
+}
+
+// isClientRead reports whether a cause is a wait until a client has read.
+func isClientRead(c *report.Cause) bool {
+	return c.Kind == "inbound" && (knowledge.Has(c.Call, knowledge.AnswerWrite) || knowledge.Has(c.Call, knowledge.ConnectionWrite))
 }
 
 // isFlowControlWait reports whether a route leads from a select in the write of an answer to the reader of the HTTP/2 connection:

@@ -150,6 +150,9 @@ func (p *workerSum) addServices(w *path.WalkResult) {
 				break
 			}
 		}
+		if p.isInHandler(w, svc) {
+			p.requestGoroutines.add(svc.server)
+		}
 		svc.serverWrote = svc.isLast && svc.key.cause == cause.Network && (svc.serverWrote || p.hasServerWritten(w, svc))
 		p.sampleIdleWorkers(w, svc)
 	}
@@ -221,6 +224,15 @@ func (p *workerSum) hasServerWritten(w *path.WalkResult, svc *service) bool {
 		}
 	}
 	return false
+}
+
+// isInHandler reports whether a stack of a server in its service has a handler: it serves a request, which perhaps began before the
+// trace or does not end in it. A handler with a time limit is a part of the request that waits for it.
+func (p *workerSum) isInHandler(w *path.WalkResult, svc *service) bool {
+	return slices.ContainsFunc(w.Steps, func(step critpath.Step) bool {
+		return step.G == svc.server && svc.start <= step.Start && step.End <= svc.end &&
+			p.stage.Sites.HasRole(step.Stack, knowledge.HandlerRoot) && !p.stage.Sites.HasRole(step.Stack, knowledge.TimeoutGoroutine)
+	})
 }
 
 // isServiceCause reports whether a server's time with this cause counts as service.

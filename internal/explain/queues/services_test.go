@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
@@ -183,5 +184,32 @@ func TestOwnWorker(t *testing.T) {
 		if worker := got[0].Worker; (worker != nil) != c.isWorker || c.isWorker && (worker.Name != "main.post" || worker.Goroutines != 16 || worker.MeanNS != c.length || worker.AnswerShare != 1) {
 			t.Errorf("%s: %+v", name, worker)
 		}
+	}
+}
+
+// TestServerInHandler: a server with a handler on its stack serves a request, unless the handler has a time limit: the request waits for that
+// one itself.
+func TestServerInHandler(t *testing.T) {
+	symbols := tracefmt.NewSymbols()
+	stack := func(fns ...string) tracefmt.StackID {
+		var text []tracefmt.FrameText
+		for _, fn := range fns {
+			text = append(text, tracefmt.FrameText{Func: fn, File: "/s/s.go", Line: 1})
+		}
+		return symbols.AddStack(text...)
+	}
+	stacks := map[string]tracefmt.StackID{
+		"a handler":              stack("internal/poll.(*FD).Write", "shop.org/s.send", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve"),
+		"a goroutine of its own": stack("internal/poll.(*FD).Write", "shop.org/s.send"),
+		"a time limit":           stack("shop.org/s.send", "net/http.(*timeoutHandler).ServeHTTP.func1"),
+		"an idle connection":     stack("internal/poll.(*FD).Read", "net/http.(*conn).serve"),
+	}
+	syms := symbols.Snapshot()
+	p := New().NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*workerSum)
+	for name, id := range stacks {
+		w := &path.WalkResult{Steps: []critpath.Step{{Kind: critpath.Network, G: 9, Stack: id, Start: 10, End: 20}}}
+		got := p.isInHandler(w, &service{server: 9, start: 5, end: 30})
+		must.Equal(t, got, name == "a handler", "%s", name)
+		must.Equal(t, p.isInHandler(w, &service{server: 9, start: 20, end: 30}) || p.isInHandler(w, &service{server: 8, end: 30}), false, "%s, another service", name)
 	}
 }

@@ -59,7 +59,7 @@ type Sum struct {
 	workers           []*workerSum
 	sliceNS           int64        // length of all slices
 	sliceRequests     int          // about how many requests ended in the slices
-	requestGoroutines goroutineSet // goroutines of the requests of this generation's slice
+	requestGoroutines goroutineSet // goroutines that serve requests in this generation's slice
 	services          map[serviceKey]*serviceSum
 	slotWaits         map[slotKey]*slotWaitSum
 	limiters          map[tracefmt.FrameID]*limiterSum
@@ -84,7 +84,7 @@ type workerSum struct {
 	workRuns          []workRun
 	handovers         []handover
 	limiterWaits      []limiterWait
-	requestGoroutines goroutineSet // goroutines of the slice's requests
+	requestGoroutines goroutineSet // goroutines that serve requests in the slice
 	lateRuns          lateRuns
 
 	// Of all slices:

@@ -1,0 +1,37 @@
+package finding
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/report"
+)
+
+// TestBehindOtherClient: a client that reads slowly delays the requests that wait for the goroutine of its request. It does not delay those
+// whose own goroutines write to it, and what a request waits for in HTTP/2 is its own client.
+func TestBehindOtherClient(t *testing.T) {
+	const aloneTitle, behindTitle = "the server waits for its client", "requests wait at main.item (main.go:7) behind another request, which waits for its own client to read at main.archive (main.go:9)"
+	writeCall, readCall := "net/http.(*response).Write", "net/http.(*body).Read"
+	sharedConnection := []report.Via{{Wait: report.WaitSelect, Site: site("item@7")}, {Wait: report.WaitSelect, Site: inModule("github.com/xtaci/smux.(*Session).recvLoop@435", "github.com/xtaci/smux")}}
+	for name, c := range map[string]struct {
+		call              string
+		via               []report.Via
+		otherRequestShare float64
+		title, fix        string
+	}{
+		"another request's client":            {writeCall, via("select item@7", "select forward@30"), 0.9, behindTitle, "read what comes for a slow client on another connection"},
+		"a library's shared connection":       {writeCall, sharedConnection, 0.9, behindTitle, "in smux: set Config.Version to 2"},
+		"a goroutine of the request":          {writeCall, via("chan item@7"), 0, aloneTitle, "nothing"},
+		"the request itself":                  {writeCall, nil, 0.9, aloneTitle, "nothing"},
+		"another request's client that sends": {readCall, via("select item@7"), 0, aloneTitle, "nothing"},
+	} {
+		ownWait := report.Cause{Cause: "network", Kind: "inbound", Call: writeCall, Site: site("archive@9"), TotalNS: ms(500)}
+		otherWait := report.Cause{Cause: "network", Kind: "inbound", Call: c.call, Site: site("archive@9"), Via: c.via, TotalNS: ms(3000)}
+		found := findAll(t, &Input{Report: oneGroup(ownWait, otherWait), Services: []queues.ServiceStats{{Cause: "network", Site: site("archive@9"), OtherRequestShare: c.otherRequestShare, Requests: 100, BatchSize: 1}}}, rulesWithPrefix("WL2"))
+		isBehind := c.title == behindTitle
+		check.True(t, len(found) > 0 && strings.HasPrefix(found[0].Title, c.title) && strings.Contains(found[0].Fix, c.fix), "%s: %+v", name, found)
+		check.True(t, len(found) > 0 && (found[0].Severity != report.SeverityLow) == isBehind && (found[0].Queue != nil) == isBehind, "%s: severity, queue of %+v", name, found)
+	}
+}
