@@ -156,3 +156,27 @@ func TestWakeUpsWhileMarking(t *testing.T) {
 		t.Errorf("with other Ps %v of a wake-up remain", got)
 	}
 }
+
+// TestComputingWhileMarking: requests that begin in a mark phase compute for 3 ms, others for 2 ms, so without the phase two thirds of
+// the time remain. Where no request shows computing outside of mark phases, it is a share measured elsewhere. Sweeping becomes
+// rarer with collections.
+func TestComputingWhileMarking(t *testing.T) {
+	f := &Facts{MarkPhases: [][2]int64{{0, 100e6}}, MarksComplete: true, SpanNS: 200e6, Cycles: 1}
+	inside := interval{target: target{cause: cause.CPU}, ns: 3e6, markShare: 1}
+	outside := interval{target: target{cause: cause.CPU}, ns: 2e6}
+	var requests group
+	for i := range int64(20) {
+		requests.graphs = append(requests.graphs, weightedGraph{&Graph{Start: i, intervals: []interval{inside}}, 1})
+	}
+	e := &effect{changesGC: true}
+	e.measureMarkPhases(&requests, f)
+	check.Equal(t, e.factor(&inside, false)[est], 0.7, "unknown")
+	for i := range int64(20) {
+		requests.graphs = append(requests.graphs, weightedGraph{&Graph{Start: 150e6 + i, intervals: []interval{outside}}, 1})
+	}
+	e.measureMarkPhases(&requests, f)
+	check.Equal(t, e.factor(&inside, false)[est], 2.0/3, "in a mark phase")
+	check.Equal(t, e.factor(&outside, false)[est], 1, "outside of mark phases")
+	e.cycles = variantValues{0.25, 0.25, 0.25}
+	check.Equal(t, e.factor(&interval{target: target{cause: cause.GCAssist}}, false)[est], 0.25, "sweeping")
+}

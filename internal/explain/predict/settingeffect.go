@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/threshold"
 )
 
 // An effect is the predicted change of requests by a runtime or kernel setting (GOGC, GOMEMLIMIT, GOMAXPROCS, CPU quota).
@@ -16,9 +17,9 @@ type effect struct {
 	cycles, assist                          variantValues
 	throttle, freezeEncounters              variantValues
 	sched, waitPerRunNS                     variantValues
-	// For the current group: what a mark phase costs a request that meets one, and the factor of waits for a P in mark phases
-	// if there were no mark phase.
-	markCost, outsideMarks variantValues
+	// For the current group: what a mark phase costs a request that meets one, and the factors of waits for a P and of computing
+	// in mark phases if there were no mark phase.
+	markCost, outsideMarks, outsideComputing variantValues
 	// For the current graph: the share of the collector's time that remains, the chance to meet what remains, and the time
 	// that is added.
 	remaining, encounterChance, extraNS variantValues
@@ -30,7 +31,7 @@ func (m *Model) effectWeights(e *effect) []float64 {
 	out := make([]float64, len(m.targets))
 	for i, p := range m.targets {
 		switch p.cause {
-		case cause.GCAssist, cause.GCWait:
+		case cause.GCAssist, cause.GCWait, cause.CPU:
 			out[i] = oneIf(e.changesGC)
 		case cause.STW:
 			if e.changesGC {
@@ -71,15 +72,18 @@ func (t *trial) hasSettings() bool {
 }
 
 // measureMarkPhases measures what mark phases cost the requests of a group: the collector's time on the request's goroutine in each phase
-// (markCost), and the ratio of waits for a P outside of mark phases to those inside (outsideMarks), because mark workers take
-// Ps.
+// (markCost), the ratio of waits for a P outside of mark phases to those inside (outsideMarks), because mark workers take
+// Ps, and that of computing (outsideComputing), because write barriers and the workers' use of CPUs and caches slow it down.
 func (e *effect) measureMarkPhases(group *group, f *Facts) {
 	if !e.changesGC {
 		return
 	}
 	var collectorNS, phases, insideNS, insideWaitNS, outsideNS, outsideWaitNS float64
+	var requests, computedOutsideNS, computedInsideNS [2]float64 // of requests that began outside [0] and inside [1] of a mark phase
 	for i := range group.graphs {
 		graph := &group.graphs[i]
+		began := min(1, f.markedNS(graph.Start, graph.Start+1))
+		requests[began] += graph.weight
 		phases += graph.weight * f.markPhases(graph.Graph)
 		for k := range graph.intervals {
 			iv := &graph.intervals[k]
@@ -89,12 +93,24 @@ func (e *effect) measureMarkPhases(group *group, f *Facts) {
 			ns, markShare := graph.weight*float64(iv.ns), float64(iv.markShare)
 			insideNS, outsideNS = insideNS+ns*markShare, outsideNS+ns*(1-markShare)
 			switch {
+			case iv.cause == cause.CPU:
+				computedInsideNS[began] += ns * markShare
+				computedOutsideNS[began] += ns * (1 - markShare)
 			case iv.isCollectorTime():
 				collectorNS += ns
 			case iv.cause == cause.Sched || iv.cause == cause.SchedPoll:
 				insideWaitNS, outsideWaitNS = insideWaitNS+ns*markShare, outsideWaitNS+ns*(1-markShare)
 			}
 		}
+	}
+	// That of programs with and without their collections, unless the trace shows it: whether a mark phase is in progress when
+	// requests begin does not depend on them, so those that begin outside and inside have the same work on average.
+	e.outsideComputing = variantValues{est: 0.7, low: 0.5, high: 1}
+	if min(requests[0], requests[1]) >= threshold.MedianSample && computedOutsideNS[0] > computedInsideNS[0] {
+		outside := computedOutsideNS[0]/requests[0] - computedOutsideNS[1]/requests[1]
+		inside := computedInsideNS[1]/requests[1] - computedInsideNS[0]/requests[0]
+		ratio := min(1, max(outside/max(inside, 1), e.outsideComputing[low]))
+		e.outsideComputing = variantValues{est: ratio, low: max(ratio*ratio, e.outsideComputing[low]), high: math.Sqrt(ratio)}
 	}
 	e.outsideMarks = unchanged
 	if insideWaitNS > 0 && outsideNS > 0.02*insideNS {
@@ -164,6 +180,10 @@ func (e *effect) factor(iv *interval, withoutEncounters bool) variantValues {
 		switch {
 		case iv.cause == cause.Throttle && e.changesFreezes:
 			factors[v] = throttle
+		case iv.cause == cause.CPU && e.changesGC:
+			factors[v] = 1 - float64(iv.markShare)*(1-remaining)*(1-e.outsideComputing[v])
+		case iv.cause == cause.GCAssist && e.changesGC && iv.markShare == 0:
+			factors[v] = min(1, e.cycles[v]) // sweeping: once a collection, divided among allocations
 		case iv.cause == cause.GCAssist && e.changesGC:
 			factors[v] = remaining * e.assist[v]
 		case iv.isCollectorTime() && e.changesGC:
