@@ -156,8 +156,9 @@ func (r *reading) mergeSums() detailSums {
 // A groupTable holds the groups of a report, with facts about them that the report does not have.
 type groupTable struct {
 	groups       []report.Group
-	pathIDs      []path.GroupID // of groups
-	medians      []int64        // of groups, see groups.Row
+	pathIDs      []path.GroupID  // of groups
+	medians      []int64         // of groups, see groups.Row
+	allBands     [][]report.Band // of groups, see groups.Row
 	servers      []report.Server
 	unawaited    map[string]bool    // by id: neither a client nor a goroutine waits for this work
 	queuedShares map[string]float64 // by id: share of a group's iterations whose work was available at once
@@ -188,7 +189,8 @@ func (r *reading) reportGroups(slowest *detailed.Sum, work *workSelection, sp *s
 		g.Peer = r.findPeer(row.PathGroup, work.shown, sp)
 		slowest.FillGroup(&g, row.PathGroup, row.MedianNS, sp)
 		g.Iterations = r.opts.iterationsOf(&g)
-		out.groups, out.pathIDs, out.medians = append(out.groups, g), append(out.pathIDs, row.PathGroup), append(out.medians, row.MedianNS)
+		out.groups, out.pathIDs = append(out.groups, g), append(out.pathIDs, row.PathGroup)
+		out.medians, out.allBands = append(out.medians, row.MedianNS), append(out.allBands, row.AllBands)
 	}
 	nameUnits(out.groups)
 	return out
@@ -363,7 +365,7 @@ func (r *reading) labelQueues(joined *report.Report, queues map[string][]*report
 	for i, id := range table.pathIDs {
 		g := &joined.Groups[i]
 		if queues := sp.Queues[g.ID]; len(queues) > 0 {
-			queued.Label(g, queues, r.groups.BandsWithAllRoutes(id, sp), r.groups.HistogramCauses(id, g.ID, sp))
+			queued.Label(g, queues, table.allBands[i], r.groups.HistogramCauses(id, g.ID, sp))
 			sums.slowest.FillGroup(g, id, table.medians[i], sp)
 			for k := range g.Slowest {
 				sums.queues.AddPools(&g.Slowest[k], g.ID, sp)

@@ -4,18 +4,8 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/loglinear"
-	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/report"
 )
-
-// BandsWithAllRoutes returns a group's latency bands as Rows does, but each cause lists all of its wait chains instead of the
-// MaxRoutes largest.
-func (s *Sum) BandsWithAllRoutes(id path.GroupID, sp *spell.Speller) []report.Band {
-	w := rowWriter{table: s.tables[0], sp: sp, samplesByGroup: s.tables[0].runSamples.byGroup(), hasAllRoutes: true}
-	w.indexConcurrentRuns()
-	return w.bands(w.groups[id])
-}
 
 // A bucketRange is the latency buckets of a band, the last one included.
 type bucketRange struct{ first, last int32 }
@@ -58,6 +48,19 @@ func (w rowWriter) bands(group *group) []report.Band {
 		first := slices.IndexFunc(order, func(b bucketCount) bool { return loglinear.LowerBound(b.bucket, coarseBits) >= limit })
 		if first >= 0 {
 			out = append(out, band(report.BandOutliers, order[first:]))
+		}
+	}
+	return out
+}
+
+// withMaxRoutes returns a copy of bands in which each cause has at most MaxRoutes chains of waits.
+func withMaxRoutes(bands []report.Band) []report.Band {
+	out := slices.Clone(bands)
+	for i := range out {
+		out[i].Causes = slices.Clone(out[i].Causes)
+		for k := range out[i].Causes {
+			row := &out[i].Causes[k]
+			row.Routes = row.Routes[:min(len(row.Routes), MaxRoutes)]
 		}
 	}
 	return out

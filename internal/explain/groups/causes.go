@@ -79,11 +79,11 @@ func (r *causeRow) mainCall(sp *spell.Speller) string {
 	return best
 }
 
-// MaxRoutes bounds the routes that are listed for one cause.
+// MaxRoutes bounds the routes that a report lists for one cause.
 const MaxRoutes = 10
 
 // routes returns the wait chain with the most time of a row, which must have one. If there are several, it also returns all of
-// them with their times (at most MaxRoutes, unless hasAllRoutes), the largest first.
+// them with their times, the largest first.
 func (w rowWriter) routes(nsByChain map[chainKey]int64, starter tracefmt.FrameID) ([]report.Via, []report.Route) {
 	var list []report.Route
 	for key, ns := range nsByChain {
@@ -104,9 +104,6 @@ func (w rowWriter) routes(nsByChain map[chainKey]int64, starter tracefmt.FrameID
 	first := list[0].Via
 	if len(list) == 1 {
 		return first, nil
-	}
-	if !w.hasAllRoutes {
-		list = list[:min(len(list), MaxRoutes)]
 	}
 	return first, list
 }

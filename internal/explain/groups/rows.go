@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"regexp"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/loglinear"
@@ -30,7 +32,8 @@ func (s *Selection) includes(g *group) bool {
 // A Row is a group of the report without its slowest requests, which Sum does not store.
 type Row struct {
 	report.Group
-	PathGroup path.GroupID // id in package path
+	AllBands  []report.Band // Bands with all chains of waits of each cause, not only the MaxRoutes largest
+	PathGroup path.GroupID  // id in package path
 	// MedianNS is an estimate of the median latency, even if the group is too small for a percentile; 0 if no request ended.
 	MedianNS int64
 	kind     request.Kind
@@ -62,8 +65,21 @@ func (s *Sum) Rows(sp *spell.Speller, sel Selection) []Row {
 		if _, _, ok := w.selectedTitle(&sel, g); !ok {
 			continue
 		}
-		out = append(out, Row{Group: w.row(g), PathGroup: path.GroupID(id), MedianNS: g.latencies.quantile(0.5), kind: g.key.Kind})
+		out = append(out, Row{PathGroup: path.GroupID(id), MedianNS: g.latencies.quantile(0.5), kind: g.key.Kind})
 	}
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range min(len(s.tables), len(out)) {
+		workers.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(out)); i = next.Add(1) - 1 {
+				row := &out[i]
+				g := w.groups[row.PathGroup]
+				row.Group, row.AllBands = w.row(g), w.bands(g)
+				row.Bands = withMaxRoutes(row.AllBands)
+			}
+		})
+	}
+	workers.Wait()
 	slices.SortFunc(out, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(b.TotalNS, a.TotalNS), cmp.Compare(a.ID, b.ID))
 	})
@@ -133,10 +149,9 @@ type rowWriter struct {
 	runsByCause    map[path.CauseID]map[waitKey]map[tracefmt.FrameID]int64
 	pWaitCauses    []path.CauseID
 	samplesByGroup map[path.GroupID][]sampleKey // see runSamples.byGroup
-	hasAllRoutes   bool                         // more than MaxRoutes of a cause
 }
 
-// row returns a group of the report: latencies, blocks of time, bands with causes, open requests.
+// row returns a group of the report without bands: latencies, blocks of time, open requests.
 func (w rowWriter) row(group *group) report.Group {
 	kind, name, named := w.title(group)
 	row := report.Group{
@@ -185,7 +200,6 @@ func (w rowWriter) row(group *group) report.Group {
 		}
 		row.Blocks = append(row.Blocks, blockRow)
 	}
-	row.Bands = w.bands(group)
 	row.HistogramCauses = w.histogramCauses(group, row.ID)
 	row.Open = report.Open{Count: int(group.openCount)}
 	if group.openCount > 0 {
