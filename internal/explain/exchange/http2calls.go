@@ -36,9 +36,9 @@ func (c *Clients) addCalls(g *timeline.Gen) {
 	if c.streamReaders == 0 {
 		return
 	}
-	waiters := c.openWaits // of these the generation may not repeat where they wait
+	// The generation may not repeat where those of openWaits wait.
+	waiters := slices.AppendSeq(c.openWaits, g.WithStack(c.answerWaits))
 	c.openWaits = nil
-	g.WithStack(c.answerWaits, func(id uint64) { waiters = append(waiters, id) })
 	slices.Sort(waiters)
 	added := make(map[*clientConnection]int)
 	for _, waiter := range slices.Compact(waiters) {

@@ -19,12 +19,12 @@ import (
 // addStreams begins to follow goroutines that receive the messages of a stream of gRPC, in the first generation: the server's end of a
 // stream that began later is one request.
 func (c *Clients) addStreams(g *timeline.Gen) {
-	g.WithStack(c.messageWaits, func(id uint64) {
+	for id := range g.WithStack(c.messageWaits) {
 		if _, isBorn := g.BirthOf(id); !isBorn && c.readers[id] == nil {
 			c.readers[id] = &clientConnection{reader: id, isStream: true}
 			c.readerOrder = append(c.readerOrder, id)
 		}
-	})
+	}
 }
 
 // awaitsMessage reports whether a stack with functions of these roles waits for a message of a stream.

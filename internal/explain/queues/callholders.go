@@ -119,7 +119,7 @@ const maxBackground = 64
 // They must ask a peer in code that is no server's: a read belongs to the call before it until the goroutine writes again.
 func (s *Sum) addBackgroundCalls() {
 	p := s.workers[0]
-	if p.stage == nil || len(p.stage.Win.Gens) == 0 {
+	if p.stage == nil || len(p.stage.Win.Gens) == 0 || !slices.ContainsFunc(s.workers, func(w *workerSum) bool { return len(w.peerCalls) > 0 }) {
 		return
 	}
 	gen, sites := p.stage.Win.Gens[len(p.stage.Win.Gens)-1], p.stage.Sites
@@ -129,22 +129,23 @@ func (s *Sum) addBackgroundCalls() {
 		isAwaited := sites.HasRole(id, knowledge.ConnectionRead) || sites.HasRole(id, knowledge.HTTP1RoundTrip) || sites.HasRole(id, knowledge.HTTP2ClientWait)
 		asks[i] = isAwaited && sites.HasRole(id, knowledge.NonStdlib) && !sites.HasRole(id, knowledge.KnownServer) && !sites.HasRole(id, knowledge.BlockingCall)
 	}
+	latestCalls := s.latestCalls
+	s.latestCalls = make(map[uint64]backgroundCall)
 	var goroutines []uint64
-	gen.WithStack(asks, func(g uint64) {
-		if len(goroutines) <= maxBackground && !s.requestGoroutines.contains(g) {
-			goroutines = append(goroutines, g)
+	for g := range gen.WithStack(asks) {
+		if s.requestGoroutines.contains(g) {
+			continue
 		}
-	})
-	latest := make(map[uint64]backgroundCall)
+		if goroutines = append(goroutines, g); len(goroutines) > maxBackground {
+			return
+		}
+	}
 	for _, g := range goroutines {
-		if len(goroutines) > maxBackground {
-			break
-		}
 		// The calls of a busy loop are known from its iterations.
 		if p.spans = p.stage.Win.SpansCoarse(g, gen.Base, gen.Base+(gen.End-gen.Base)/100, p.spans[:0]); len(p.spans) > maxBackground {
 			continue
 		}
-		call, isKnown := s.latestCalls[g]
+		call, isKnown := latestCalls[g]
 		p.spans = p.stage.Win.SpansCoarse(g, gen.Base, gen.End, p.spans[:0])
 		for i := range p.spans {
 			span := &p.spans[i]
@@ -163,10 +164,9 @@ func (s *Sum) addBackgroundCalls() {
 			}
 		}
 		if isKnown {
-			latest[g] = call
+			s.latestCalls[g] = call
 		}
 	}
-	s.latestCalls = latest
 }
 
 // BackgroundCalls returns the calls of goroutines that serve no requests, by the line that waits for them. Of a library's own goroutine no

@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/entry"
@@ -263,23 +264,25 @@ func (g *Gen) stacksOf(d uint32, f func(tracefmt.StackID) bool) {
 	}
 }
 
-// WithStack calls f for each goroutine that has a wanted stack in its own events of this generation, or was created in it with
-// a wanted start function. wanted is indexed by StackID.
-func (g *Gen) WithStack(wanted []bool, f func(id uint64)) {
+// WithStack iterates over the goroutines that have a wanted stack in their own events of this generation, or were created in it
+// with a wanted start function. wanted is indexed by StackID.
+func (g *Gen) WithStack(wanted []bool) iter.Seq[uint64] {
 	isWanted := func(id tracefmt.StackID) bool { return int(id) < len(wanted) && wanted[id] }
-	if !g.stacks.Any(func(id uint32) bool { return isWanted(tracefmt.StackID(id)) }) {
-		return
-	}
-	for d := uint32(1); int(d)+1 < len(g.slotBase); d++ {
-		found := g.startStacks[d] != 0 && isWanted(g.stack(g.startStacks[d]))
-		if !found {
-			g.stacksOf(d, func(id tracefmt.StackID) bool {
-				found = isWanted(id)
-				return !found
-			})
+	return func(yield func(uint64) bool) {
+		if !g.stacks.Any(func(id uint32) bool { return isWanted(tracefmt.StackID(id)) }) {
+			return
 		}
-		if found {
-			f(g.ids.ids[d])
+		for d := uint32(1); int(d)+1 < len(g.slotBase); d++ {
+			found := g.startStacks[d] != 0 && isWanted(g.stack(g.startStacks[d]))
+			if !found {
+				g.stacksOf(d, func(id tracefmt.StackID) bool {
+					found = isWanted(id)
+					return !found
+				})
+			}
+			if found && !yield(g.ids.ids[d]) {
+				return
+			}
 		}
 	}
 }

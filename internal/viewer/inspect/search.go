@@ -155,11 +155,11 @@ func (t *Trace) goroutinesShowing(ctx context.Context, text string) (bitset, err
 			if err != nil {
 				return nil, err
 			}
-			g.WithStack(wanted, func(id uint64) {
+			for id := range g.WithStack(wanted) {
 				if row, ok := t.index.goroutines.table.get(id); ok {
 					bits.add(row)
 				}
-			})
+			}
 		}
 		return bits, nil
 	})
