@@ -101,11 +101,23 @@ func EachWait(w *path.WalkResult, buf []WaitPart, f func(Span)) {
 	emit()
 }
 
-// Sort sorts spans as Match requires.
+// Sort sorts spans as Match requires. It sorts indexes, because spans are large.
 func Sort(list []Span) {
-	slices.SortFunc(list, func(a, b Span) int {
-		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End), cmp.Compare(a.Request.G, b.Request.G), cmp.Compare(a.Request.Start, b.Request.Start))
+	order := make([]int32, len(list))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(i, k int32) int {
+		a, b := &list[i], &list[k]
+		if a.Start != b.Start {
+			return cmp.Compare(a.Start, b.Start)
+		}
+		return cmp.Or(cmp.Compare(a.End, b.End), cmp.Compare(a.Request.G, b.Request.G), cmp.Compare(a.Request.Start, b.Request.Start))
 	})
+	unsorted := slices.Clone(list)
+	for i, from := range order {
+		list[i] = unsorted[from]
+	}
 }
 
 // Match assigns to each wait, shifted in time by shift ns, at most one request inside it, calls emit for each pair,

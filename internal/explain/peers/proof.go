@@ -3,6 +3,7 @@ package peers
 import (
 	"cmp"
 	"slices"
+	"sync"
 
 	"github.com/whylate/whylate/internal/explain/answers"
 	"github.com/whylate/whylate/internal/explain/path"
@@ -157,9 +158,11 @@ func (s *Sum) collectEvidence() {
 	}
 	slices.Sort(starts)
 	slices.Sort(wakes)
+	var collectors sync.WaitGroup
 	for _, p := range s.collectors {
-		p.addEvidence(starts, wakes)
+		collectors.Go(func() { p.addEvidence(starts, wakes) })
 	}
+	collectors.Wait()
 }
 
 // maxNearbyEvents bounds the events kept before, and after, one time.
