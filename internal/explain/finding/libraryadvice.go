@@ -127,7 +127,7 @@ func libraryAt(sites ...*report.Site) *library {
 // hasFunction reports whether, for one of the sites, its function or the function that the service called there begins with one
 // of the prefixes, which are separated by spaces.
 func hasFunction(sites []*report.Site, prefixes string) bool {
-	for _, p := range strings.Fields(prefixes) {
+	for p := range strings.FieldsSeq(prefixes) {
 		if slices.ContainsFunc(sites, func(s *report.Site) bool {
 			return s != nil && (strings.HasPrefix(s.Func, p) || s.CalledFrom != nil && strings.HasPrefix(s.CalledFrom.Calls, p))
 		}) {
