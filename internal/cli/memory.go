@@ -17,6 +17,10 @@ import (
 // with 110 MB of live data, 164 MB were resident instead of 205 with a limit of 240 MB, for 12 collections instead of 9.
 const defaultMemoryLimit = 160 << 20
 
+// initialPace is the collector's pace (GOGC) until the heap reaches the limit. With 100, a trace of 6 MB took ten collections, six of them of less
+// than 20 MB of live data, and 6 to 10 % more time.
+const initialPace = 200
+
 // limitMemory limits the process's memory until restore is called. max is in bytes, 0 for no limit of the user. adjust must be called at intervals:
 // the limit follows the live data, because the collector runs without pause if they nearly reach the limit (150 cycles and a quarter of the CPU on a
 // trace of 84 MB with 305 MB of live data, to save 60 MB). A limit of the user (max above 0, or GOMEMLIMIT in the environment) is kept, unless live
@@ -28,8 +32,12 @@ func limitMemory(max int64) (adjust func(), restore func() (excess int64)) {
 	}
 	limit := int64(defaultMemoryLimit)
 	needed := func(m *heap) int64 { return comfortableLimit(m.live) }
+	pace := -1
 	if max == 0 {
 		useHugePages()
+		if os.Getenv("GOGC") == "" {
+			pace = debug.SetGCPercent(initialPace)
+		}
 	} else {
 		needed = (*heap).lowestLimit
 		// The rest is the program's text, threads' stacks and memory that the runtime does not count.
@@ -67,6 +75,9 @@ func limitMemory(max int64) (adjust func(), restore func() (excess int64)) {
 		close(stop)
 		ended.Wait()
 		debug.SetMemoryLimit(before)
+		if pace >= 0 {
+			debug.SetGCPercent(pace)
+		}
 		if max == 0 {
 			return 0
 		}
