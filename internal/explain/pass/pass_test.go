@@ -148,7 +148,7 @@ func TestWeight(t *testing.T) {
 		sp := mergeSums(p, g, q)
 		rows := g.Rows(sp, groups.Selection{})
 		for _, row := range rows {
-			for _, band := range row.Group.Bands {
+			for _, band := range slices.Concat(row.Bands, row.AllBands) {
 				for k := range band.Causes {
 					band.Causes[k].ShareError = 0 // requests of weight 3 have a sampling error
 				}
