@@ -343,7 +343,7 @@ func (r *reading) ruleInput(joined *report.Report, table *groupTable, sums detai
 		NoSelfConnections: r.peers.IsRefuted(),
 		// Groups and start functions.
 		OutlierMoments: outlierIntervals(table, sums.moments), HerdOverlap: herdOverlap(table, sums.moments, stats, r.pass), BacklogShares: table.queuedShares,
-		UnawaitedGroups: table.unawaited, MessageLoops: work.messageLoops(sp),
+		UnawaitedGroups: table.unawaited, AllGroups: joined.Groups, MessageLoops: work.messageLoops(sp),
 		WorksForServer: work.servesRequests(sp), AcceptsConnections: r.pass.Finder.IsUnknownServer(),
 		Predict: model.WhatIf, AddPool: model.AddPool, Pauses: model.PausesOf, RepeatShare: model.RepeatShare,
 	}

@@ -89,7 +89,7 @@ func (w *Walker) judgeWait(frame *walkFrame, span *timeline.Span, end int64) wai
 		case hasEnded && span.Origin == timeline.OriginStatus:
 			// The wait began before the trace, so its reason and place are unknown. A goroutine that first reads from
 			// the poller afterwards waited for it.
-			if next := w.stackAfterWait(frame); w.rolesOf(next).Has(knowledge.Poller) {
+			if next := w.stackAfterWait(frame); w.rolesOf(next).Has(knowledge.Poller) && !w.rolesOf(next).Has(knowledge.SocketWrite) {
 				step.Kind, step.Stack, step.Inbound = Network, next, w.isClientWait(next)
 			}
 		}

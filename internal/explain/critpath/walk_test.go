@@ -698,6 +698,21 @@ var walkCases = []struct {
 150-200 g1 syscall syscall.read
 200-300 g1 cpu main.end
 `},
+	{"a wait that began before the trace, ended by a timer or the poller, before a write", 0, 300, func(b *tracetext.Builder) {
+		m := b.Thread()
+		b.Waiting(1)
+		m.Unblock(100, 1)
+		m.Start(110, 1)
+		m.Syscall(150, "syscall.write", "internal/poll.(*FD).Write", "net.(*netFD).Write", "main.ask")
+		m.SyscallEnd(200)
+		m.Block(300, "forever", "main.end")
+	}, `
+0-100 g1 unknown -
+100-110 g1 runnable -
+110-150 g1 cpu syscall.write
+150-200 g1 syscall syscall.write
+200-300 g1 cpu main.end
+`},
 	{"a futile Broadcast", 100, 600, func(b *tracetext.Builder) {
 		// Goroutine 2 is another request that arrives at 300 and wakes the workers. Goroutine 3 is the worker.
 		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)

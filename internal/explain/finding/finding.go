@@ -74,6 +74,8 @@ type Input struct {
 	// UnawaitedGroups has the ids of groups for which neither a client nor a goroutine waits: iterations of loops that begin
 	// each iteration after a pause of their own and, in a process that serves requests, work that those did not begin.
 	UnawaitedGroups map[string]bool
+	// AllGroups has the groups of the trace, also those that the rules do not check.
+	AllGroups []report.Group
 	// LongWaits describes requests that spend most of their time in one wait, and whether they had handed work over before it.
 	LongWaits []queues.LongWaits
 	// FindHolder returns a goroutine that perhaps holds the lock that a function waits for: where it has waited for minNS or

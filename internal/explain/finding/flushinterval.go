@@ -29,18 +29,21 @@ func (a *attribution) flushInterval(c *report.Cause) *queues.ServiceStats {
 }
 
 // checkFlushInterval is WL2004, flush-interval: requests wait for the next tick of a goroutine that works at a fixed interval
-// (attribution.flushInterval). A batch is served at the next tick: where requests wait through earlier ticks,
-// each has its own due time, and the interval only makes it later.
+// (attribution.flushInterval). If a tick serves several requests at once, they are a batch. If it serves one, the goroutine polls for
+// work, or, where requests wait through earlier ticks, each has its own due time, and the interval only makes it later.
 func checkFlushInterval(attr *attribution, cand *candidate) Verdict {
 	top := cand.heaviestRoute(report.CauseSleep)
 	service := attr.flushInterval(top.Cause)
 	v := attr.newVerdict(cand, top)
 	v.Cause = report.CauseSleep
 	interval := words.Brief(service.PeriodNS)
-	v.Title, v.Fix = textOf("title flush-interval", "interval", interval, "site", v.Site), textOf("fix flush-interval", "interval", interval)
-	if waitNS := top.TotalNS / int64(max(top.Requests, 1)); service.BatchSize < 1.5 && waitNS > service.PeriodNS {
-		v.Title = textOf("title coarse-timer", "interval", interval, "site", v.Site)
-		v.Fix = textOf("fix coarse-timer", "interval", interval, "wait", top.via[0].Site)
+	switch waitNS := top.TotalNS / int64(max(top.Requests, 1)); {
+	case service.BatchSize >= 1.5:
+		v.Title, v.Fix = textOf("title flush-interval", "interval", interval, "site", v.Site), textOf("fix flush-interval", "interval", interval)
+	case waitNS > service.PeriodNS:
+		v.Title, v.Fix = textOf("title coarse-timer", "interval", interval, "site", v.Site), textOf("fix coarse-timer", "interval", interval, "wait", top.via[0].Site)
+	default:
+		v.Title, v.Fix = textOf("title polled-work", "interval", interval, "site", v.Site), textOf("fix polled-work", "interval", interval, "site", v.Site)
 	}
 	if verdict.KindOf(top.Cause) == verdict.BatchDue { // the first request of a batch starts the timer
 		v.Title = textOf("title batch-window", "time", words.Brief(cand.gain.Slow.NS), "site", v.Site)

@@ -50,6 +50,9 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		if v.Fix = textOf("fix sleep-in-dependency", "site", v.Site); !slices.Contains(lockKinds, verdict.KindOf(top.Cause)) {
 			v.scaleTo(remainingPause)
 		}
+	case attr.pollingWorker(top) != nil:
+		interval := words.Brief(attr.pollingWorker(top).SleepNS)
+		v.Title, v.Fix = textOf("title polled-work", "interval", interval, "site", v.Site), textOf("fix polled-work", "interval", interval, "site", v.Site)
 	case knowledge.Has(top.Call, knowledge.SleepWait):
 		v.Fix = attr.sleepAdvice(top, pauses, cand.gain.Slow.NS)
 	case attr.batchWindow(top) != nil:
@@ -112,7 +115,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix sleep-or-no-wait", "fix", v.Fix, "site", top.via[0].Site)
 	}
 	v.addEvidence(otherSiteEvidence(cand, top)...)
-	if pauses != nil && pauses.IsPoll {
+	if isOwn := len(top.via) == 0; !(isOwn && attr.rewriteForPolledWorker(&v, pauses)) && pauses != nil && pauses.IsPoll {
 		rewriteForPolling(attr.in, &v, top, pauses)
 	}
 	return v
@@ -186,6 +189,19 @@ func (a *attribution) failingCall(pause *causeRoute) (call *report.Site) {
 func (a *attribution) batchWindow(top *causeRoute) *queues.ServiceStats {
 	service := a.in.serviceAt(top.Cause, top.via)
 	if service == nil || top.Call != "" || service.Requests < 2*threshold.SmallSample || service.BatchSize < 1.5 || !isSharedCall(service) {
+		return nil
+	}
+	return service
+}
+
+// pollingWorker returns the facts about the goroutine in time.Sleep at the end of a route, if it polls for work: its sleeps began before the
+// requests waited, and nothing that these did ends them or starts others; nil for other sleeps.
+func (a *attribution) pollingWorker(top *causeRoute) *queues.ServiceStats {
+	service := a.in.serviceAt(top.Cause, top.via)
+	if service == nil || len(top.via) != 1 || top.via[0].Wait == report.WaitChanSend || !knowledge.Has(top.Call, knowledge.SleepWait) || service.OtherRequestShare > threshold.HalfShare || service.BegunEarlyShare < threshold.MostShare || service.Requests < threshold.MedianSample {
+		return nil
+	}
+	if waits := a.in.longWaitsAt(top.via[0].Site); waits == nil || waits.HandoverShare > threshold.NoticeableShare {
 		return nil
 	}
 	return service
@@ -351,6 +367,40 @@ func rewriteForPolling(in *Input, v *Verdict, top *causeRoute, p *predict.Pauses
 	if in.severity(v) == "" {
 		v.FixedSeverity = report.SeverityLow
 	}
+}
+
+// rewriteForPolledWorker rewrites a verdict on the pauses of requests that poll for the work of a goroutine which begins each iteration after a
+// pause of its own. No event connects them, but the waits are then spread evenly over that goroutine's interval, and half of a request's
+// own pause comes on top. It returns false, and changes nothing, unless that is true of one goroutine.
+func (a *attribution) rewriteForPolledWorker(v *Verdict, p *predict.Pauses) bool {
+	if p == nil || a.group.LatencyNS.P90 == nil {
+		return false
+	}
+	var worker *report.Group
+	var interval int64
+	for group := range each(a.in.AllGroups) {
+		period := a.in.Report.Input.DurationNS / int64(max(group.Count, 1))
+		fits := func(ns, share float64) bool {
+			return math.Abs(ns-float64(p.EachNS)/2-share*float64(period)) <= max(threshold.NoticeableShare*float64(period), float64(p.EachNS)/2)
+		}
+		if a.in.UnawaitedGroups[group.ID] && isOwnCode(group.Entry) && group.Count >= threshold.SmallSample && p.EachNS < period &&
+			fits(max(float64(p.TotalNS), p.Number*float64(p.EachNS)), 0.5) && fits(float64(*a.group.LatencyNS.P90), 0.9) {
+			if worker != nil {
+				return false
+			}
+			worker, interval = group, period
+		}
+	}
+	if worker == nil {
+		return false
+	}
+	v.Title = textOf("title polled-worker", "site", v.Site, "pause", words.Brief(p.EachNS), "worker", worker.Entry, "interval", words.Brief(interval))
+	v.Fix = textOf("fix polled-worker", "worker", worker.Entry, "site", v.Site)
+	v.doubt(0.7, textOf("phrase doubt-polled-worker"))
+	if p.IsPoll {
+		v.Changes = []predict.Change{} // predictions assume that the awaited event comes no earlier
+	}
+	return true
 }
 
 // goroutineActivity returns a phrase for the activity at the end of a route, and whose goroutine it is on.

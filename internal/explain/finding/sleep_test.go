@@ -25,6 +25,58 @@ func TestDescribePolling(t *testing.T) {
 	}
 }
 
+// TestPolledWorker: requests that poll every 50 ms wait for a loop that begins every 150 ms if their waits are as long as if they arrived at
+// random in its interval, and only one loop fits.
+func TestPolledWorker(t *testing.T) {
+	loop := func(id string, count int) report.Group {
+		return report.Group{ID: id, Count: count, Entry: site(id + "@134")}
+	}
+	for _, c := range []struct {
+		name   string
+		number float64
+		p90NS  int64
+		loops  []report.Group
+		want   bool
+	}{
+		{"evenly spread waits", 2, 160e6, []report.Group{loop("work", 40), loop("report", 6)}, true},
+		{"all wait equally long", 2, 100e6, []report.Group{loop("work", 40)}, false},
+		{"longer waits", 5, 160e6, []report.Group{loop("work", 40)}, false},
+		{"two loops", 2, 160e6, []report.Group{loop("work", 40), loop("scan", 39)}, false},
+		{"a loop for which others wait", 2, 160e6, []report.Group{loop("awaited", 40)}, false},
+	} {
+		in := &Input{Report: &report.Report{Input: report.Input{DurationNS: 6e9}}, AllGroups: c.loops, UnawaitedGroups: map[string]bool{"work": true, "scan": true, "report": true}}
+		attr := &attribution{in: in, group: &report.Group{LatencyNS: report.Latency{P90: &c.p90NS}}}
+		v := Verdict{Finding: report.Finding{Site: site("wait@123")}}
+		check.Equal(t, attr.rewriteForPolledWorker(&v, &predict.Pauses{Number: c.number, EachNS: 50e6}), c.want, "%s", c.name)
+		check.Equal(t, v.Title == "requests poll every 50ms at main.wait (main.go:123) for the work of a goroutine that itself begins only every 150ms, at main.work (main.go:134)", c.want, "%s: %s", c.name, v.Title)
+	}
+}
+
+// TestPollingWorker: a goroutine polls for work if it sleeps before requests come, and nothing that these do wakes it. One that ends several
+// waits at a tick serves a batch; one that requests wake at times, or send to, only pauses.
+func TestPollingWorker(t *testing.T) {
+	const polls = "requests wait for a goroutine that polls for work only every 80ms, at main.work (main.go:110)"
+	for _, c := range []struct {
+		name, wait string
+		handedOver float64
+		service    queues.ServiceStats
+		want       string
+	}{
+		{"work of varying length", "chan", 0, queues.ServiceStats{BegunEarlyShare: 1}, polls},
+		{"woken at times", "chan", 0.5, queues.ServiceStats{BegunEarlyShare: 1}, "requests wait while another goroutine sleeps"},
+		{"sent to", "chan send", 0, queues.ServiceStats{BegunEarlyShare: 1}, "requests wait while another goroutine sleeps"},
+		{"sleeps for the request", "chan", 0, queues.ServiceStats{}, "requests wait while another goroutine sleeps"},
+		{"one request at a tick", "chan", 1, queues.ServiceStats{BegunEarlyShare: 1, PeriodNS: 80e6, BatchSize: 1}, polls},
+		{"a batch at a tick", "chan", 1, queues.ServiceStats{BegunEarlyShare: 1, PeriodNS: 80e6, BatchSize: 3}, "requests wait for the next tick of a 80ms interval"},
+	} {
+		pause := report.Cause{Cause: report.CauseSleep, Call: "time.Sleep", Site: site("work@110"), Via: []report.Via{{Wait: report.WaitKind(c.wait), Site: site("handle@122")}}, TotalNS: ms(4000)}
+		c.service.Cause, c.service.Site, c.service.Requests, c.service.Servers, c.service.Sleeps, c.service.SleepNS, c.service.WaitersPerServer = "sleep", site("work@110"), 100, 1, 100, 80e6, 1
+		found := findAll(t, &Input{Report: oneGroup(pause), Process: &process.Stats{}, Services: []queues.ServiceStats{c.service},
+			LongWaits: []queues.LongWaits{{Site: site("handle@122"), WokenShare: 1, HandoverShare: c.handedOver}}}, rulesWithPrefix("WL2"))
+		check.True(t, len(found) == 1 && strings.HasPrefix(found[0].Title, c.want), "%s: %+v", c.name, found)
+	}
+}
+
 // TestBatchWindow: requests wait for timers of which each ends the waits of several: they have joined a batch. A goroutine that pauses for all
 // of them is another thing.
 func TestBatchWindow(t *testing.T) {

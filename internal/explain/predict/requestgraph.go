@@ -294,6 +294,7 @@ func (b *Builder) addInterval(out *Graph, seg *cause.Segment, src *critpath.Grap
 		endsWithTick: src.EndsWithTick, code: seg.Code,
 	}
 	iv.fullNS = max(src.FullLength, iv.ns)
+	out.isPartial = out.isPartial || src.Kind == critpath.Unknown && src.Beginning == timeline.OriginStatus
 	switch seg.Code.Cause() {
 	case cause.CPU:
 		if iv.stack = seg.Stack; iv.stack == 0 {
