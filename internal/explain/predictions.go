@@ -142,10 +142,10 @@ func addPredictionFacts(model *predict.Model, in *finding.Input) {
 			}
 			sum := predict.CallSum{
 				Site: c.Site, Via: c.Via, PerRequest: float64(c.Calls) / float64(c.Requests),
-				LongestShare: float64(c.LongestNS) / float64(c.AnswerNS), SiteShare: c.SequentialShare(),
+				LineShare: c.SequentialShare(), LongestShare: float64(c.LongestNS) / float64(max(c.TotalNS, c.AnswerNS)), SiteShare: 1,
 			}
 			if c.Via != nil { // the reader of a shared connection waits for the calls of all lines
-				sum.SiteShare *= callerShare(in.Report.Group(id), c.Site)
+				sum.SiteShare = callerShare(in.Report.Group(id), c.Site)
 			}
 			calls[id] = append(calls[id], sum)
 		}

@@ -68,6 +68,18 @@ func (s *Sites) CallerOf(id tracefmt.StackID, role knowledge.Role) tracefmt.Fram
 	return 0
 }
 
+// CallerOfSite returns the frame outside of the standard library that calls the function of a stack's site; 0 if there is none.
+func (s *Sites) CallerOfSite(id tracefmt.StackID) tracefmt.FrameID {
+	site, isOutside := s.SiteOf(id), false // of the site's function
+	for _, f := range s.syms.Stack(id) {
+		if isOutside && s.RolesOf(f).Has(knowledge.NonStdlib) {
+			return f
+		}
+		isOutside = isOutside || f == site
+	}
+	return 0
+}
+
 // ownerOf returns the host and owner of a frame's package, as "github.com/owner"; of a package without a host, its first part.
 func (s *Sites) ownerOf(f tracefmt.FrameID) string {
 	host, path, hasHost := strings.Cut(s.syms.String(s.syms.Frame(f).Func), "/")

@@ -125,7 +125,7 @@ var peerRewrites = []func(*peerWait, *Verdict) bool{
 	(*peerWait).rewriteForDeadlocks, (*peerWait).rewriteForRepeats, (*peerWait).rewriteForReuse, (*peerWait).rewriteForKnownPeer,
 	(*peerWait).rewriteForSharedCalls, (*peerWait).rewriteForHeldCalls, (*peerWait).rewriteForOwnWorker, (*peerWait).rewriteForOrderedAnswers,
 	(*peerWait).rewriteForWindowRounds, (*peerWait).rewriteForLargeAnswers, (*peerWait).rewriteForUnevenCalls,
-	(*peerWait).rewriteForSequentialCalls, (*peerWait).rewriteForSeveralCalls, (*peerWait).rewriteForTimeLimit, (*peerWait).rewriteForPeerLock,
+	(*peerWait).rewriteForSeveralCalls, (*peerWait).rewriteForSequentialCalls, (*peerWait).rewriteForTimeLimit, (*peerWait).rewriteForPeerLock,
 	(*peerWait).rewriteForCallHolder, (*peerWait).rewriteForSerialAnswers, (*peerWait).rewriteForLoadDependence, (*peerWait).rewriteForAnswerTicks,
 	(*peerWait).rewriteForParallelCalls, (*peerWait).rewriteForObservedPeer, (*peerWait).rewriteForOneAnswer,
 }
@@ -865,14 +865,7 @@ func (w *peerWait) rewriteForSequentialCalls(v *Verdict) bool {
 	v.isSequence = true
 	top, n := &w.cand.routes[0], float64(w.calls.Calls)/float64(w.calls.Requests)
 	times := words.Figure(math.Round(n))
-	v.Title, v.Fix = textOf("title sequential-calls", "n", times, "site", v.Site), textOf("fix sequential-calls")
-	if protocolOf(top) == "HTTP" {
-		v.Fix = textOf("fix sequential-http-calls")
-	} else if l := seriesAdviceOf(top); l != nil {
-		v.Fix = textOf("fix sequential-calls-in-library", "library", l.name, "advice", cmp.Or(l.seriesAdvice, l.peerAdvice))
-	} else if mover := streamMover(top); mover != "" {
-		v.Fix = textOf("fix sequential-pieces", "function", mover)
-	}
+	v.Title, v.Fix = textOf("title sequential-calls", "n", times, "site", v.Site), sequentialFix(top)
 	v.prependEvidence(
 		evidenceOf("evidence sequential-answers", n, "count"),
 		evidenceOf("evidence sequential-wait", float64(w.calls.AnswerNS)/float64(w.calls.Calls), "ns"))
@@ -887,22 +880,53 @@ func (w *peerWait) rewriteForSequentialCalls(v *Verdict) bool {
 	return true
 }
 
-// rewriteForSeveralCalls rewrites a verdict on different calls over HTTP, each from another line through the same function, that
-// requests make one after another. It returns false, and changes nothing, if they are too few, or if most of their time is that of one.
-// Whether a call needs the answer to another one cannot be seen.
+// sequentialFix returns the advice about calls that requests make one after another.
+func sequentialFix(top *causeRoute) string {
+	if protocolOf(top) == "HTTP" {
+		return textOf("fix sequential-http-calls")
+	} else if l := seriesAdviceOf(top); l != nil {
+		return textOf("fix sequential-calls-in-library", "library", l.name, "advice", cmp.Or(l.seriesAdvice, l.peerAdvice))
+	} else if mover := streamMover(top); mover != "" {
+		return textOf("fix sequential-pieces", "function", mover)
+	}
+	return textOf("fix sequential-calls")
+}
+
+// maxCallers is how many of the lines that call a function are named.
+const maxCallers = 6
+
+// rewriteForSeveralCalls rewrites a verdict on calls from several lines through the same function, that requests make one after another:
+// different ones over HTTP, or also several from one line (isSequential). It returns false, and changes nothing, if they are too few, or
+// if most of their time is that of one line. Whether a call needs the answer to one of another line cannot be seen: perhaps only those of
+// each line can be made at the same time.
 func (w *peerWait) rewriteForSeveralCalls(v *Verdict) bool {
 	top, n := &w.cand.routes[0], float64(w.calls.TotalCalls)/float64(max(1, w.calls.Requests))
-	if n < threshold.Repeats-threshold.NoticeableShare || w.calls.SequentialShare() > threshold.HalfShare || protocolOf(top) != "HTTP" || w.group.Peer != nil || w.isParallel {
+	if n < threshold.Repeats-threshold.NoticeableShare || w.calls.SequentialShare() > threshold.HalfShare || protocolOf(top) != "HTTP" && !w.isSequential || w.group.Peer != nil || w.isParallel {
 		return false
 	}
 	times := words.Figure(math.Round(n))
-	v.Title, v.Fix, v.MaxSeverity = textOf("title several-calls", "n", times, "site", v.Site), textOf("fix several-calls"), report.SeverityLow
-	v.isSequence = true
-	v.prependEvidence(evidenceOf("evidence sequential-answers", n, "count"))
-	v.InService = true
-	v.doubt(0.6, textOf("phrase doubt-several-calls"))
-	v.Changes, v.Gain = []predict.Change{predict.Parallel(predict.SiteText(top.Site, report.CauseNetwork))}, w.cand.gain.scaled(1-w.calls.SequentialShare())
-	w.predictAs(v, "phrase change-parallel")
+	v.Title, v.Fix = textOf("title several-calls", "n", times, "site", v.Site), sequentialFix(top)
+	v.isSequence, v.InService = true, true
+	var lines []string
+	for _, caller := range w.calls.Callers[:min(len(w.calls.Callers), maxCallers)] {
+		lines = append(lines, names.Position(caller))
+	}
+	v.prependEvidence(
+		evidenceOf("evidence several-answers", n, "count", "lines", strings.Join(lines, ", ")),
+		evidenceOf("evidence sequential-wait", float64(w.calls.TotalNS)/float64(w.calls.TotalCalls), "ns"))
+	v.doubt(0.75, textOf("phrase doubt-several-calls"))
+	if !w.isSequential {
+		v.Fix, v.MaxSeverity, v.Confidence = textOf("fix several-calls"), report.SeverityLow, 0.6
+	}
+	gone, goneByLine := 1-float64(w.calls.LongestNS)/float64(w.calls.TotalNS), 1-float64(w.calls.LongestOfStacksNS)/float64(w.calls.TotalNS)
+	v.Changes, v.Gain = []predict.Change{predict.Parallel(predict.SiteText(top.Site, report.CauseNetwork))}, w.cand.gain.scaled(gone)
+	if w.predictAs(v, "phrase change-parallel"); v.Predicted != nil {
+		for was, e := range map[*int64]*report.Estimate{v.Predicted.WasP50NS: &v.Predicted.P50NS, v.Predicted.WasP99NS: &v.Predicted.P99NS, v.Predicted.WasMaxNS: v.Predicted.MaxNS} {
+			if was != nil && e != nil {
+				e.High = max(e.High, *was-int64(float64(*was-e.Low)*goneByLine/max(gone, 1e-9)))
+			}
+		}
+	}
 	return true
 }
 

@@ -9,8 +9,9 @@ import (
 type CallSum struct {
 	Site, Via    *report.Site // where a goroutine waits for the answer, and where the request waits for that goroutine; nil if it is its own
 	PerRequest   float64      // mean number of calls
-	LongestShare float64      // share of the longest call of a request in the time of all its calls
-	SiteShare    float64      // share of these calls in the time for which the group's requests wait at Site
+	LineShare    float64      // share of these calls in the time of all calls of a request at Site
+	LongestShare float64      // share of the longest of all
+	SiteShare    float64      // share of all in the time for which the group's requests wait at Site
 }
 
 // SetCalls sets the calls of each group, by its id.
@@ -28,12 +29,12 @@ func (m *Model) resolveCalls(groupID string, c Change) Change {
 	matcher := m.parseSite(c.Site)
 	for i := range m.calls[groupID] {
 		calls := &m.calls[groupID][i]
-		if calls.PerRequest <= 1 || !matcher.matchesSite(calls.Site) && !matcher.matchesSite(calls.Via) {
+		if !matcher.matchesSite(calls.Site) && !matcher.matchesSite(calls.Via) {
 			continue
 		}
-		scale := calls.LongestShare
+		scale := min(1, calls.LongestShare)
 		if c.Kind == report.ChangeCalls {
-			scale = min(1, float64(c.Count)/calls.PerRequest)
+			scale = 1 - (1-min(1, float64(c.Count)/calls.PerRequest))*calls.LineShare
 		}
 		if scale = 1 - (1-scale)*calls.SiteShare; scale < out.Scale {
 			if out.Count = 0; calls.PerRequest < threshold.Repeats {

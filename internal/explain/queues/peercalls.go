@@ -2,6 +2,7 @@ package queues
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
@@ -20,9 +21,12 @@ import (
 type PeerCalls struct {
 	Site *report.Site // where a goroutine waits for the answer
 	Via  *report.Site // where the request waits for that goroutine; nil if it is the request's own
-	// Requests, Calls, AnswerNS and LongestNS are summed over requests: the number of calls, the time of their answers, and the
-	// time of the longest answer. Of each request, the stack with the most calls counts.
-	Requests, Calls, AnswerNS, LongestNS int64
+	// Requests, Calls and AnswerNS are summed over requests: the number of calls, and the time of their answers. Of each request,
+	// the stack with the most calls counts.
+	Requests, Calls, AnswerNS int64
+	// LongestNS is the time of the longest answer, and LongestOfStacksNS that of each stack's longest one, both summed over requests: what
+	// remains if a request makes all calls, or those of each stack, at the same time.
+	LongestNS, LongestOfStacksNS int64
 	// FanOut counts goroutines that requests started in parallel for these calls, if the last one to end let the request
 	// continue. FanOutLastNS is the lifetime of the last one, FanOutOthersNS the mean lifetime of the others, both summed over
 	// requests.
@@ -42,7 +46,8 @@ type PeerCalls struct {
 	// TotalNS is the time of all answers there, for all stacks. ConnOpenNS is the part in which ConnOpenRequests requests
 	// opened a connection. ConnOpenFunc is the standard-library function in which that took longest; "" if no stack shows it.
 	TotalNS, ConnOpenNS, ConnOpenRequests int64
-	TotalCalls                            int64 // for all stacks
+	TotalCalls                            int64          // for all stacks
+	Callers                               []*report.Site // the lines that call the function which waits, most calls first
 	ConnOpenFunc                          string
 	// Repeats counts the calls that follow an earlier one after a pause of the caller, RepeatRequests the requests with such calls, and
 	// RepeatNS is the time of their answers. Pause is where the caller pauses, and Transaction where the service begins the transaction in
@@ -74,9 +79,9 @@ type PeerCalls struct {
 }
 
 // counters returns the numbers that are added up over requests.
-func (c *PeerCalls) counters() [33]*int64 {
-	return [33]*int64{
-		&c.Requests, &c.Calls, &c.AnswerNS, &c.LongestNS, &c.FanOut, &c.FanOutLastNS, &c.FanOutOthersNS, &c.Unanswered, &c.UnansweredNS,
+func (c *PeerCalls) counters() [34]*int64 {
+	return [34]*int64{
+		&c.Requests, &c.Calls, &c.AnswerNS, &c.LongestNS, &c.LongestOfStacksNS, &c.FanOut, &c.FanOutLastNS, &c.FanOutOthersNS, &c.Unanswered, &c.UnansweredNS,
 		&c.LaterParts, &c.AckDelays, &c.ShortAckDelays, &c.AckDelayNS, &c.Parts, &c.RestNS, &c.SplitCalls, &c.SplitDelays, &c.SplitDelayNS,
 		&c.TotalNS, &c.TotalCalls, &c.ConnOpenNS, &c.ConnOpenRequests, &c.Repeats, &c.RepeatRequests, &c.RepeatNS, &c.CacheLoads, &c.BlockingCalls,
 		&c.Checks, &c.CheckNS, &c.Hedges.Requests, &c.Hedges.Calls, &c.Hedges.DelayNS, &c.Hedges.AnswerNS,
@@ -109,6 +114,7 @@ type peerCallSum struct {
 	rounds                                           *sample.TopN[interval] // see addWindowRound; nil for none
 	held                                             heldCallSum
 	laterWaits                                       map[tracefmt.FrameID]int64 // see addLaterWaits; nil for none
+	callers                                          map[tracefmt.FrameID]int64 // calls by the line that calls the function of their site; nil for none
 }
 
 // A placedAnswer is the time of the first part of one call's answer, and when its last part ended.
@@ -136,11 +142,14 @@ func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
 	s.earliestRepeated = addEarliest(s.earliestRepeated, addend.earliestRepeated.Sorted()...)
 	s.rounds = addEarliest(s.rounds, addend.rounds.Sorted()...)
 	s.held.add(&addend.held, weight)
-	addSums(&s.laterWaits, addend.laterWaits, func(a, b int64) int64 { return a + b*weight })
+	plus := func(a, b int64) int64 { return a + b*weight }
+	addSums(&s.laterWaits, addend.laterWaits, plus)
+	addSums(&s.callers, addend.callers, plus)
 }
 
 // addStack adds calls of the same request at the same sites with another stack, which makes fewer.
 func (s *peerCallSum) addStack(o *peerCallSum) {
+	s.LongestNS, s.LongestOfStacksNS = max(s.LongestNS, o.LongestNS), s.LongestOfStacksNS+o.LongestNS
 	s.TotalNS, s.TotalCalls, s.ConnOpenNS = s.TotalNS+o.TotalNS, s.TotalCalls+o.TotalCalls, s.ConnOpenNS+o.ConnOpenNS
 	s.LaterParts, s.AckDelays = s.LaterParts+o.LaterParts, s.AckDelays+o.AckDelays
 	s.ShortAckDelays, s.AckDelayNS = s.ShortAckDelays+o.ShortAckDelays, s.AckDelayNS+o.AckDelayNS
@@ -287,7 +296,8 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 		if p.callIndex(isSamePlace) < i {
 			continue // another stack at the same sites makes more calls
 		}
-		sum := call.peerCallSum
+		stored, sum := entry.GetOrAdd(p.peerCalls, peerCallKey{w.Group, call.site, call.via}), call.peerCallSum
+		sum.LongestOfStacksNS = sum.LongestNS
 		for k := i; k < len(p.callScratch); k++ {
 			o := &p.callScratch[k]
 			if !isSamePlace(o) {
@@ -295,6 +305,9 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 			}
 			if k > i {
 				sum.addStack(&o.peerCallSum)
+			}
+			if len(p.callScratch) > 1 {
+				addToKey(&stored.callers, p.stage.Sites.CallerOfSite(o.stack), o.Calls*w.Weight, plusNS)
 			}
 			if ns := p.connCheckNS(o); ns > 0 && usesPeer {
 				sum.Checks, sum.CheckNS, sum.check = 1, sum.CheckNS+ns, p.stage.Sites.CallerOf(o.stack, knowledge.ConnectionCheck)
@@ -310,7 +323,6 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 		if sum.cache = p.stage.Sites.CallerOf(call.stack, knowledge.CacheLoad); sum.cache != 0 {
 			sum.CacheLoads = 1
 		}
-		stored := entry.GetOrAdd(p.peerCalls, peerCallKey{w.Group, call.site, call.via})
 		stored.add(&sum, w.Weight)
 		isFirst := true
 		for _, a := range p.answerScratch {
@@ -475,6 +487,13 @@ func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 			calls.LoadDependence, calls.Serial, calls.TickPeriodNS = loadDependenceOf(answers), serialAnswersOf(answers), tickPeriodOf(answers)
 			calls.WindowRounds = windowRoundsOf(o.rounds.Sorted(), float64(o.roundCount)/float64(max(o.Calls, 1)))
 			calls.Held, calls.laterWork = o.held.spell(sp), o.longestLaterWait(sp, k.site)
+			for _, frame := range slices.SortedFunc(maps.Keys(o.callers), func(a, b tracefmt.FrameID) int {
+				return cmp.Or(cmp.Compare(o.callers[b], o.callers[a]), sp.Site(a).Compare(sp.Site(b)))
+			}) {
+				if site := sp.Site(frame); site != nil {
+					calls.Callers = append(calls.Callers, site)
+				}
+			}
 			calls.answers, calls.wholeCalls, calls.beforePauses = answers, o.earliestCalls.Sorted(), o.earliestRepeated.Sorted()
 			out = append(out, calls)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
@@ -268,6 +269,36 @@ func TestSplitRequests(t *testing.T) {
 		calls := sum.PeerCalls(sp, 0)
 		check.True(t, len(calls) == 1 && calls[0].SplitsRequests() == c.want, "%s: %+v", name, calls)
 	}
+}
+
+// TestCallsOfSeveralLines: one line makes three calls of 1, 2 and 3 ms through a function, another two of 5 and 4 ms. The longest call of all
+// takes 5 ms, and those of both lines 3 and 5 ms.
+func TestCallsOfSeveralLines(t *testing.T) {
+	symbols := tracefmt.NewSymbols()
+	stacks := map[string][2]tracefmt.StackID{}
+	for _, line := range []string{"main.list", "main.one"} {
+		stacks[line] = [2]tracefmt.StackID{
+			addStack(symbols, "syscall.write", "net.(*netFD).Write", "net.(*conn).Write", "main.ask", line),
+			addStack(symbols, "internal/poll.(*FD).Read", "net.(*netFD).Read", "net.(*conn).Read", "main.ask", line),
+		}
+	}
+	syms := symbols.Snapshot()
+	sum := New()
+	p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*workerSum)
+	var steps []critpath.Step
+	end := int64(0)
+	for i, ms := range []int64{1, 2, 3, 5, 4} {
+		line := []string{"main.list", "main.one"}[i/3]
+		steps = append(steps, critpath.Step{Kind: critpath.Syscall, G: 7, Stack: stacks[line][0], Start: end, End: end, FollowedWait: -1},
+			critpath.Step{Kind: critpath.Network, G: 7, Stack: stacks[line][1], Start: end, End: end + ms*1e6, FollowedWait: -1})
+		end += ms * 1e6
+	}
+	p.addPeerCalls(&path.WalkResult{Req: &request.Request{G: 7, End: end}, Weight: 2, Steps: steps}, nil)
+	calls := sum.PeerCalls(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms), Modules: modules.New(modules.Options{})}, 0)
+	must.True(t, len(calls) == 1, "%+v", calls)
+	got := &calls[0]
+	check.True(t, got.Calls == 6 && got.TotalCalls == 10 && got.AnswerNS == 12e6 && got.LongestNS == 10e6 && got.LongestOfStacksNS == 16e6, "%+v", got)
+	check.True(t, len(got.Callers) == 2 && got.Callers[0].Func == "main.list" && got.Callers[1].Func == "main.one", "%+v", got.Callers)
 }
 
 // TestHasSentRequest: a goroutine also sends a request by handing it over to an older goroutine that sends it, the writer of a
