@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/threshold"
@@ -16,8 +17,9 @@ import (
 // reader of a shared connection.
 type hubWait struct {
 	*queues.Hub
-	share float64
-	gain  Gain
+	isSender bool // it runs late after it has waited for another request to receive a message, as a subscriber does
+	share    float64
+	gain     Gain
 }
 
 // minDelayedPerRun is how many requests a hub delays each time that it runs late, on average: a goroutine that delays fewer is no hub.
@@ -33,11 +35,21 @@ func hubWaitsOf(in *Input, group *report.Group) []*hubWait {
 			continue // a goroutine that serves requests is no hub: it delays others only while it holds a lock
 		}
 		wait := &hubWait{Hub: hub}
+		isSend := func(v report.Via) bool { return v.Wait == report.WaitChanSend && hub.Sites[0].Matches(v.Site) }
+		isBehindSend := func(c *report.Cause, via []report.Via) bool {
+			return slices.ContainsFunc(via, isSend) && in.attributionOf(group).candidateKeyOf(c, via).code == ""
+		}
+		for c, r := range attributableRoutes(group.All()) {
+			wait.isSender = wait.isSender || isBehindSend(c, r.Via) && in.isOtherRequest(c, r.Via)
+		}
 		wait.share, wait.gain = gainWithoutPart(group, func(c *report.Cause) float64 {
-			if !isSched(c) || isBehindHub(out, c) || !wait.hasWait(c) {
-				return 0
+			switch {
+			case wait.hasWait(c) && (isSched(c) || wait.isSender && c.Cause == report.CauseSchedWake) && !isBehindHub(out, c):
+				return 1 - ranMarkingPart(c)
+			case wait.isSender:
+				return ratio(routeTimes(c, isBehindSend))
 			}
-			return 1 - ranMarkingPart(c)
+			return 0
 		})
 		if wait.share > 0 {
 			out = append(out, wait)
@@ -72,6 +84,13 @@ func (h *hubWait) newVerdict(in *Input, group *report.Group) Verdict {
 		Title: textOf("title hub-late", "start", words.FuncName(h.Start), "requests", fmt.Sprintf("%.1f", delayedPerRun)), Fix: textOf("fix hub-late"),
 		Cause: report.CauseSched, Site: h.Sites[0], Group: group.ID, Share: h.share, Confidence: 0.85,
 	}}
+	if h.isSender {
+		v.Title, v.Fix = textOf("title hub-sends", "start", words.FuncName(h.Start), "site", v.Site, "requests", fmt.Sprintf("%.1f", delayedPerRun)), textOf("fix hub-sends", "site", v.Site)
+		v.Changes = []predict.Change{}
+		if l := libraryOfFunc(v.Site); l != nil && l.orderAdvice != "" {
+			v.Fix = l.fix(l.orderAdvice)
+		}
+	}
 	v.addEvidence(evidenceOf("evidence hub-delay", float64(h.LateNS)/float64(h.LateRuns), "ns"), evidenceOf("evidence hub-requests", delayedPerRun, "count"))
 	for i, r := range h.RanInstead {
 		if i < 2 && r.Site != nil && r.Share >= 0.1 {
@@ -80,7 +99,7 @@ func (h *hubWait) newVerdict(in *Input, group *report.Group) Verdict {
 	}
 	if len(h.RanInstead) > 0 && h.RanInstead[0].Site != nil {
 		// The goroutines that ran instead may be a herd.
-		if r := h.RanInstead[0]; r.Share >= threshold.HalfShare {
+		if r := h.RanInstead[0]; r.Share >= threshold.HalfShare && !h.isSender {
 			v.Fix = textOf("fix hub-late-behind", "function", words.FuncName(r.Site.Func), "share", words.Percent(r.Share))
 		}
 		t := occupant{site: h.RanInstead[0].Site, share: h.RanInstead[0].Share}

@@ -37,7 +37,7 @@ type library struct {
 	lockAdvice   string  // how to avoid waits for its own lock
 	repeatAdvice string  // the same where most waiters do what the holder does again
 	shareAdvice  string  // how to avoid waits for a call of another request
-	orderAdvice  string  // how to avoid waits for the answers to earlier calls on one connection
+	orderAdvice  string  // how to avoid waits for the answers to earlier calls, for other streams, or for other receivers
 	drainAdvice  string  // how to avoid that requests do the work of others
 	largeAdvice  string  // how to ask for less, where answers are large
 	windowAdvice string  // how to let more of an answer through in each round trip

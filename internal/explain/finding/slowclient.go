@@ -37,20 +37,21 @@ func checkSlowClient(attr *attribution, cand *candidate) Verdict {
 }
 
 // rewriteForOtherClient rewrites a verdict on requests that wait behind another one's client: for a place in a channel, or for a
-// goroutine that the other request holds up, as the reader of a connection that many streams share.
+// goroutine that the other request holds up, as the reader of a connection that many streams share or the sender to many subscribers.
 func (a *attribution) rewriteForOtherClient(v *Verdict, cand *candidate, top *causeRoute) {
-	v.MaxSeverity = ""
-	if wait := &top.via[0]; wait.Wait == report.WaitChanSend {
-		v.Title, v.Fix = textOf("title other-client-read", "sender", wait.Site, "site", v.Site), textOf("fix other-client-read", "sender", wait.Site)
-		v.Changes = nil
+	first, fix := &top.via[0], textOf("fix behind-other-client", "site", top.Site)
+	if send := firstMatch(top.via, func(v *report.Via) bool { return v.Wait == report.WaitChanSend && v.Site != nil }); send != nil {
+		fix = textOf("fix other-client-read", "sender", send.Site)
+	}
+	if v.MaxSeverity, v.Fix = "", fix; first.Wait == report.WaitChanSend {
+		v.Title, v.Changes = textOf("title other-client-read", "sender", first.Site, "site", v.Site), nil
 		return
 	}
-	v.Site, v.Changes = top.Site, a.withoutSite(top)
-	v.Title, v.Fix = textOf("title behind-other-client", "wait", top.via[0].Site.OwnLine(), "site", v.Site), textOf("fix behind-other-client", "site", v.Site)
+	v.Site, v.Changes, v.Queue = top.Site, a.withoutSite(top), &report.Queue{For: textOf("phrase held-up-goroutine")}
+	v.Title = textOf("title behind-other-client", "wait", first.Site.OwnLine(), "site", v.Site)
 	if l := libraryOfRoute(top); l != nil && l.orderAdvice != "" {
 		v.Fix = l.fix(l.orderAdvice)
 	}
-	v.Queue = &report.Queue{For: textOf("phrase held-up-goroutine")}
 	for route := range each(cand.routes) {
 		if wait := &route.via[0]; !v.Queue.Contains(wait) {
 			v.Queue.Waits = append(v.Queue.Waits, *wait)
@@ -64,8 +65,14 @@ func (a *attribution) isBehindOtherClient(route *causeRoute) bool {
 	if len(route.via) == 0 || route.via[0].Site == nil {
 		return false
 	}
-	isFull, service := route.via[0].Wait == report.WaitChanSend, a.in.serviceAt(route.Cause, route.via)
-	return isFull && isFlowControlWait(route) || isClientRead(route.Cause) && (isFull || service != nil && service.OtherRequestShare > threshold.HalfShare)
+	isFull := route.via[0].Wait == report.WaitChanSend
+	return isFull && isFlowControlWait(route) || isClientRead(route.Cause) && (isFull || a.in.isOtherRequest(route.Cause, route.via))
+}
+
+// isOtherRequest reports whether the goroutines that requests wait for at a cause serve other requests.
+func (in *Input) isOtherRequest(c *report.Cause, via []report.Via) bool {
+	service := in.serviceAt(c, via)
+	return service != nil && service.OtherRequestShare > threshold.HalfShare
 }
 
 // isClientRead reports whether a cause is a wait until a client has read.

@@ -22,6 +22,7 @@ func TestBehindOtherClient(t *testing.T) {
 		title, fix        string
 	}{
 		"another request's client":            {writeCall, via("select item@7", "select forward@30"), 0.9, behindTitle, "read what comes for a slow client on another connection"},
+		"another subscriber's client":         {writeCall, via("chan item@7", "chan send publish@30"), 0.9, behindTitle, "do not wait for one client at main.publish (main.go:30)"},
 		"a library's shared connection":       {writeCall, sharedConnection, 0.9, behindTitle, "in smux: set Config.Version to 2"},
 		"a goroutine of the request":          {writeCall, via("chan item@7"), 0, aloneTitle, "nothing"},
 		"the request itself":                  {writeCall, nil, 0.9, aloneTitle, "nothing"},
