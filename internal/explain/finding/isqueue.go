@@ -37,7 +37,7 @@ func (a *attribution) findQueueWaits() {
 				if isNotification(wait, slots) || i == 0 && a.in.isSubscription(v.Site) || a.in.taskWaitsAt(wait).IsOwnWork() {
 					break
 				}
-				if service := a.in.serviceAt(cause, route.Via); isFinalizerWait(cause) || isFanOutLimit(wait, slots) || isSemaphoreWait(wait) || stdPool(wait.call).slotWait == neverOpens || a.isFullPool(&causeRoute{cause, route.Via, route.TotalNS}, wait, slots) || isSlotPool(slots) || isConnectionQueue(slots) || service != nil && isQueue(service, cause, v) || isTaskQueue {
+				if service := a.in.serviceAt(cause, route.Via); isFinalizerWait(cause) || isFanOutLimit(wait, slots) || isSemaphoreWait(wait) || stdPool(wait.call).slotWait == neverOpens || a.isFullPool(&causeRoute{cause, route.Via, route.TotalNS}, wait, slots) || isSlotPool(slots) || isConnectionQueue(slots) || service != nil && isQueue(service, cause, v) && !isLibraryLoop(service, cause, route.Via, v) || isTaskQueue {
 					queuedNS[wait] += route.TotalNS
 				}
 				break
@@ -84,6 +84,12 @@ func isQueue(service *queues.ServiceStats, cause *report.Cause, v *report.Via) b
 	}
 	waiting := service.WaitersPerServer * (1 - service.BehindLockShare) // requests behind a lock queue at the lock
 	return waiting >= 1.3 && waiting >= 1.2*service.BatchSize
+}
+
+// isLibraryLoop reports whether requests wait in a library for its only goroutine, which does the library's own work: it has no number that
+// the service could raise, so the rule of the cause reports the work.
+func isLibraryLoop(service *queues.ServiceStats, cause *report.Cause, via []report.Via, v *report.Via) bool {
+	return service.MaxServers == 1 && v.Site.Module != "" && !isOwnCode(nonStdSite(cause, via))
 }
 
 // isSharedCall reports whether nearly each goroutine that ends waits at a site ends them all at one instant: requests join a call

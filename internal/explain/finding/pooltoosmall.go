@@ -68,6 +68,7 @@ type poolFacts struct {
 	hasServers     bool                 // goroutines serve the queue, one request at a time
 	isHandover     bool                 // requests wait only until a server that asks a peer takes their message
 	isForeignWork  bool                 // the only server also does other work than that of most requests, and they queue behind that
+	isLibraryLoop  bool                 // a library has the only server: their number is no choice of the service
 	isBursty       bool                 // the number of slots needed depends on how many requests arrive together, which is unknown
 	isUneven       bool                 // most of the servers are idle while requests queue for one
 	holdersCompute bool                 // its holders spend their time computing
@@ -144,7 +145,8 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 		}
 	}
 	facts.isForeignWork = facts.hasServers && service.MaxServers == 1 && facts.holdersCompute && !facts.isScattered && isOwnCode(top.nonStdSite()) &&
-		float64(top.Requests) < threshold.HalfShare*float64(requests)
+		(float64(top.Requests) < threshold.HalfShare*float64(requests) || a.isLongerThanQueue(top, service))
+	facts.isLibraryLoop = facts.hasServers && service.MaxServers == 1 && !facts.kind.isConnection && top.via[0].Site != nil && top.via[0].Site.Module != ""
 	// If holders compute, more slots than Ps gain nothing.
 	if procs := a.in.Report.Input.GOMAXPROCS; facts.holdersCompute && procs >= 2 {
 		if facts.slots != nil {
@@ -153,6 +155,27 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 		facts.sufficient = min(facts.sufficient, procs)
 	}
 	return facts
+}
+
+// isLongerThanQueue reports whether slow requests wait for the work of a route for far longer than it takes for all of a queue, if each needs
+// as much of it as the faster half of the requests. A queue is about twice as long at its end as on average.
+func (a *attribution) isLongerThanQueue(top *causeRoute, service *queues.ServiceStats) bool {
+	workNS := func(b *report.Band) (ns int64) {
+		for c := range each(b.Causes) {
+			if causeSiteOf(c) == causeSiteOf(top.Cause) {
+				ns += c.TotalNS
+			}
+		}
+		return ns
+	}
+	fastNS, fastCount, slow := workNS(a.group.All()), a.group.All().Count, a.group.Tail()
+	for b := range each(a.group.Bands) {
+		if b.Band != report.BandAll && b.Band != report.BandOutliers {
+			fastNS, fastCount = fastNS-workNS(b), fastCount-b.Count
+		}
+	}
+	queueNS := 2 * service.WaitersPerServer * float64(fastNS) / float64(max(fastCount, 1))
+	return float64(workNS(slow))/float64(max(slow.Count, 1)) > threshold.FarFactor*queueNS
 }
 
 // isHandover reports whether requests wait only until a goroutine takes their message, and not for its work.
@@ -343,7 +366,7 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 	if facts.isForeignWork {
 		return a.withoutForeignWork(cand, top), textOf("phrase change-elsewhere")
 	}
-	if facts.holdersCompute && (2*facts.poolAt(nil).Slots > a.in.Report.Input.GOMAXPROCS || a.in.Report.Runtime.Sched.PsIdle < threshold.HalfShare) {
+	if facts.isLibraryLoop || facts.holdersCompute && (2*facts.poolAt(nil).Slots > a.in.Report.Input.GOMAXPROCS || a.in.Report.Runtime.Sched.PsIdle < threshold.HalfShare) {
 		return changes, ""
 	}
 	isOwnPool := facts.otherTask() != nil || isHeldInBackground(facts.slots) && facts.slots.MaxWaiters <= facts.slots.BackgroundHolders // then no request waits
@@ -472,8 +495,15 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 	if task := facts.otherTask(); task != nil {
 		return textOf("fix pool-other-tasks", "task", task)
 	}
-	if facts.isForeignWork {
-		return textOf("fix pool-foreign-work", "site", top.nonStdSite())
+	if facts.isForeignWork || facts.isLibraryLoop {
+		fix := textOf("fix pool-library-loop", "site", top.nonStdSite(), "time", words.Brief(int64(facts.holdNS)))
+		if facts.isForeignWork {
+			fix = textOf("fix pool-foreign-work", "site", top.nonStdSite())
+		}
+		if l := libraryAt(top.via[0].Site); l != nil && l.loopAdvice != "" {
+			fix = textOf("fix pool-unused", "fix", fix, "advice", textOf("fix in-library", "library", l.name, "advice", l.loopAdvice))
+		}
+		return fix
 	}
 	workSite, holdText := top.nonStdSite(), words.Brief(int64(facts.holdNS))
 	size, additional, copies := facts.poolAt(nil).Slots, facts.additionalConnections(), "several"

@@ -162,6 +162,39 @@ func TestServedAtWakeUps(t *testing.T) {
 	}
 }
 
+// TestForeignWork: the only goroutine that serves requests computes for far longer than all requests in the queue need. It does work of
+// others, which the service can take off it. A library's only goroutine that does the library's own work cannot be raised in number.
+func TestForeignWork(t *testing.T) {
+	const library = "github.com/hashicorp/raft.(*deferError).Error@113"
+	for _, c := range []struct {
+		name, waits string
+		work        report.Cause
+		fastNS      int64
+		want        string
+	}{
+		{"foreign work", "wait@4", report.Cause{Cause: "cpu", Site: site("snapshot@53")}, 1, "take the work at main.snapshot (main.go:53) off that goroutine: only copy there what it needs, and do the rest on another one. It is no part of most requests, which wait until it is done"},
+		{"in a library's loop", library, report.Cause{Cause: "cpu", Site: site("snapshot@53")}, 1, "take the work at main.snapshot (main.go:53) off that goroutine: only copy there what it needs, and do the rest on another one. It is no part of most requests, which wait until it is done; in hashicorp/raft: Apply and Snapshot of the FSM share one goroutine; let Snapshot only copy what it needs, and encode that in FSMSnapshot.Persist, which runs on another"},
+		{"each request needs it", "wait@4", report.Cause{Cause: "cpu", Site: site("apply@40")}, 1000, "raise the number of goroutines"},
+		{"each request needs it in a library's loop", library, report.Cause{Cause: "cpu", Site: site("apply@40")}, 1000, "make the work at main.apply (main.go:40) shorter than 10ms, or do it on another goroutine: a library runs it on its only one; in hashicorp/raft: Apply and"},
+		{"the library's own work", library, report.Cause{Cause: "syscall", Call: "syscall.Fdatasync", Site: inModule("go.etcd.io/bbolt.fdatasync@9", "go.etcd.io/bbolt")}, 1000, ""},
+	} {
+		wait := report.Via{Wait: report.WaitSelect, Site: site(c.waits)}
+		if c.waits == library {
+			wait.Site.Module = "github.com/hashicorp/raft"
+		}
+		c.work.Via, c.work.TotalNS = []report.Via{wait}, ms(4000)
+		rep := oneGroup(c.work)
+		rep.Groups[0].Bands = []report.Band{rep.Groups[0].Bands[0], {Band: report.Band5090, Count: 40, Causes: slices.Clone(rep.Groups[0].Bands[0].Causes)}}
+		rep.Groups[0].Bands[1].Causes[0].TotalNS = ms(4000) - 60*c.fastNS*1e4
+		service := queues.ServiceStats{Cause: string(c.work.Cause), Site: c.work.Site, WaitersPerServer: 3, BatchSize: 1, Servers: 1, MaxServers: 1, ServiceNS: 10e6, Requests: 100}
+		if c.work.Cause == report.CauseCPU {
+			service.Site = wait.Site
+		}
+		found := findAll(t, &Input{Report: rep, Services: []queues.ServiceStats{service}}, rulesByCode(report.RulePoolTooSmall))
+		check.True(t, c.want == "" && len(found) == 0 || len(found) == 1 && c.want != "" && strings.HasPrefix(found[0].Fix, c.want), "%s: %+v", c.name, found)
+	}
+}
+
 // TestUnawaited checks that waits in iterations of a loop that begin after its own pause are a fact and no fault.
 func TestUnawaited(t *testing.T) {
 	rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("ask@5"), TotalNS: ms(4000), Requests: 100})
