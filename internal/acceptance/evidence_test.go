@@ -125,6 +125,22 @@ func TestOutcomes(t *testing.T) {
 	compareLines(t, outcomesTable, lines)
 }
 
+// TestPredictionIsOfTheChange: the prediction of a finding is that of the changes in its advice.
+func TestPredictionIsOfTheChange(t *testing.T) {
+	eachAnswer(t, func(name string, rep *report.Report) {
+		for i := range rep.Findings {
+			f := &rep.Findings[i]
+			var changes []string
+			for _, c := range f.Changes {
+				changes = append(changes, c.Text)
+			}
+			if advised := strings.Join(changes, ", "); f.Predicted != nil && len(changes) > 0 && f.Predicted.Change != advised {
+				t.Errorf("%s: %s advises %s, and the prediction is for %s", name, f.Code, advised, f.Predicted.Change)
+			}
+		}
+	})
+}
+
 // TestEvidence compares the texts of findings with evidenceTable, up to evidenceExamples recordings of each kind: rules
 // compute their numbers and choose their advice by themselves, and no truth about a recording contains them. Who changes a rule reads in
 // the difference what its findings say now, and writes the file with -update.

@@ -118,7 +118,7 @@ func (w *peerWait) rewriteForHedges(v *Verdict) bool {
 	v.Title = textOf("title hedges", "share", words.Percent(share), "delay", delay, "answer", answer, "site", v.Site)
 	v.Fix, v.InService, v.isAnswerTime = textOf("fix hedges", "delay", delay), true, true
 	v.prependEvidence(evidenceOf("evidence hedges", 1+float64(hedges.Calls)/float64(hedges.Requests), "count"))
-	v.Gain, v.Changes, v.Predicted, v.ChangeText = w.cand.gain, []predict.Change{}, nil, ""
+	v.Gain, v.Changes, v.ChangeText = w.cand.gain, []predict.Change{}, ""
 	if v.MaxSeverity = report.SeverityLow; share >= threshold.HalfShare {
 		v.MaxSeverity = report.SeverityMedium // a part of the time is that of the answers themselves
 	}

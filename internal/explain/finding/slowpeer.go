@@ -108,10 +108,14 @@ func (w *peerWait) describe() {
 func peerVerdict(attr *attribution, cand *candidate) Verdict {
 	w := newPeerWait(attr, cand)
 	v := w.generalVerdict()
+	changes, predicted := slices.Clone(v.Changes), v.Predicted
 	for _, rewrite := range peerRewrites {
 		if rewrite(w, &v) {
 			break
 		}
+	}
+	if v.Predicted == predicted && !slices.Equal(v.Changes, changes) {
+		v.Predicted = nil // it is that of the changes before
 	}
 	return v
 }
@@ -606,7 +610,7 @@ func (w *peerWait) rewriteForDeadlocks(v *Verdict) bool {
 	v.Fix, v.InService = textOf("fix deadlocks", "pause", w.calls.Pause), true
 	v.prependEvidence(evidenceOf("evidence deadlocks", locks.Count, "count"))
 	v.doubt(0.75, textOf("phrase doubt-row-lock"))
-	v.Gain, v.Predicted = w.cand.gain.beyond(locks.OtherNS), nil
+	v.Gain = w.cand.gain.beyond(locks.OtherNS)
 	v.shortenTo(time.Duration(locks.OtherNS).Round(10*time.Microsecond), textOf("phrase change-undeadlocked", "time", words.Brief(locks.OtherNS)))
 	if w.calls.Pause != nil {
 		v.Changes = append(v.Changes, predict.Remove(report.CauseSleep, predict.SiteText(w.calls.Pause, report.CauseSleep)))
@@ -633,7 +637,7 @@ func (w *peerWait) rewriteForCallHolder(v *Verdict) bool {
 		evidenceOf("evidence held-answers", holder.During, "count", "n", holder.Late),
 		evidenceOf("evidence held-by-chance", holder.UsualShare, "share"))
 	v.doubt(0.8, textOf("phrase doubt-call-holder"))
-	v.Gain, v.Predicted = w.cand.gain.beyond(holder.UsualNS), nil
+	v.Gain = w.cand.gain.beyond(holder.UsualNS)
 	v.shortenTo(time.Duration(holder.UsualNS).Round(10*time.Microsecond), textOf("phrase change-unheld", "time", words.Brief(holder.UsualNS)))
 	return true
 }
@@ -699,7 +703,7 @@ func (w *peerWait) rewriteForBlockingCall(v *Verdict) bool {
 		return false
 	}
 	v.Title, v.Fix = textOf("title blocking-call", "site", v.Site.OwnLine()), textOf("fix blocking-call")
-	v.Fact, v.Changes, v.Predicted, v.ChangeText = true, []predict.Change{}, nil, ""
+	v.Fact, v.Changes, v.ChangeText = true, []predict.Change{}, ""
 	return true
 }
 
@@ -755,7 +759,7 @@ func (w *peerWait) rewriteForOrderedAnswers(v *Verdict) bool {
 	}
 	v.Title, v.Fix, v.InService = textOf("title ordered-answers", "site", v.Site), fix, true
 	v.prependEvidence(evidenceOf("evidence ordered-answers", service.AheadShare, "share"))
-	v.Gain, v.Predicted = w.cand.gain.scaled(service.AheadShare), nil
+	v.Gain = w.cand.gain.scaled(service.AheadShare)
 	v.Changes, v.ChangeText = []predict.Change{predict.Remove(predict.Queue, predict.SiteText(v.Site.OwnLine(), ""))}, textOf("phrase change-unordered")
 	return true
 }
@@ -775,7 +779,7 @@ func (w *peerWait) rewriteForLargeAnswers(v *Verdict) bool {
 	v.doubt(0.7, textOf("phrase doubt-large-answers"))
 	restShare := min(1, float64(w.calls.RestNS)/float64(w.calls.Calls)/float64(*w.group.LatencyNS.Mean))
 	v.Share, v.Gain = gainWithoutPart(w.group, func(*report.Cause) float64 { return restShare })
-	v.Changes, v.Predicted, v.ChangeText = []predict.Change{}, nil, ""
+	v.Changes, v.ChangeText = []predict.Change{}, ""
 	return true
 }
 

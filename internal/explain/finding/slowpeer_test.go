@@ -238,24 +238,33 @@ func TestCallPatterns(t *testing.T) {
 }
 
 // TestNoPromiseOfAnswers: each request waits for one answer of a peer. A finding has the time of usual answers and of slow ones, and promises no gain
-// unless some answers take far longer than the usual ones.
+// unless some answers take far longer than the usual ones. What makes them late decides how long they would take.
 func TestNoPromiseOfAnswers(t *testing.T) {
 	for _, c := range []struct {
-		slowNS    int64
-		times     string
-		isPromise bool
-	}{{22e6, "why its answers take so long (20ms): each", false}, {30e6, "why its answers take so long (20ms, slow ones 30ms): each", false}, {200e6, "take far longer than the usual 20ms", true}} {
+		slowNS  int64
+		lock    queues.PeerLock
+		times   string
+		promise int64 // what each answer takes; 0: none
+	}{
+		{22e6, queues.PeerLock{}, "why its answers take so long (20ms): each", 0},
+		{30e6, queues.PeerLock{}, "why its answers take so long (20ms, slow ones 30ms): each", 0},
+		{200e6, queues.PeerLock{}, "take far longer than the usual 20ms", 20e6},
+		{200e6, queues.PeerLock{Release: siteOf("main.commit"), Waits: 90, Long: 100, AloneNS: 1e6}, "main.commit", 1e6},
+	} {
 		band := func(name report.BandName, n int, eachNS int64) report.Band {
 			return report.Band{Band: name, Count: n, Causes: []report.Cause{{Cause: "network", Kind: "outbound", Site: siteOf("main.ask"), TotalNS: int64(n) * eachNS, Share: 0.9, Requests: n}}}
 		}
 		bands := []report.Band{band(report.BandAll, 1000, 20e6), band(report.Band5090, 400, 20e6), band(report.Band9099, 90, c.slowNS), band(report.Band99, 10, c.slowNS)}
 		in := &Input{Report: &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 1000, TotalNS: 22e9, Bands: bands}}}}
-		in.PeerCalls = map[string][]queues.PeerCalls{"a": {{Site: siteOf("main.ask"), Requests: 1000, Calls: 1000, AnswerNS: 20e9, TotalNS: 20e9, LongestNS: 20e9}}}
+		in.PeerCalls = map[string][]queues.PeerCalls{"a": {{Site: siteOf("main.ask"), Requests: 1000, Calls: 1000, AnswerNS: 20e9, TotalNS: 20e9, LongestNS: 20e9, Lock: c.lock}}}
 		in.Predict = func(_ string, changes []predict.Change) *report.Predicted {
 			return &report.Predicted{P50NS: report.Estimate{Est: int64(changes[0].To)}, P99NS: report.Estimate{Est: int64(changes[0].To)}}
 		}
 		got := findAll(t, in, rulesByCode(report.RuleSlowPeer))
-		check.True(t, len(got) == 1 && strings.Contains(got[0].Fix, c.times) && (got[0].Predicted != nil) == c.isPromise && len(got[0].Changes) == 1, "slow answers of %d ns: %+v", c.slowNS, got)
+		must.True(t, len(got) == 1 && strings.Contains(got[0].Fix, c.times) && len(got[0].Changes) == 1, "slow answers of %d ns: %+v", c.slowNS, got)
+		if p := got[0].Predicted; (p != nil) != (c.promise > 0) || p != nil && p.P99NS.Est != c.promise {
+			t.Errorf("slow answers of %d ns: %+v, %+v", c.slowNS, got, p)
+		}
 	}
 }
 

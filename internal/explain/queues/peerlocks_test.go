@@ -12,9 +12,9 @@ import (
 func TestPeerLock(t *testing.T) {
 	const calls = 4
 	var random *rand.Rand
-	// run returns the times of the calls of transactions, by call, which work for workNS after the first one. answerTime returns when the peer has
-	// done a call that arrives at a time.
-	run := func(roundTrip, workNS int64, answerTime func(call int, clock int64) int64, locks bool) (byCall [calls][]interval) {
+	// run returns the times of the calls of transactions, by call, which work for workNS after the first one. Answers are read within readNS.
+	// answerTime returns when the peer has done a call that arrives at a time.
+	run := func(roundTrip, workNS, readNS int64, answerTime func(call int, clock int64) int64, locks bool) (byCall [calls][]interval) {
 		random = rand.New(rand.NewPCG(5, 6))
 		free, start := int64(0), int64(0)
 		for range 80 {
@@ -25,7 +25,7 @@ func TestPeerLock(t *testing.T) {
 				if call == 0 && locks {
 					done = max(done, free)
 				}
-				end := done + roundTrip/2 + random.Int64N(min(roundTrip, 300e3))
+				end := done + roundTrip/2 + random.Int64N(readNS)
 				byCall[call] = append(byCall[call], interval{clock, end})
 				clock, free = end, max(free, done)
 				if call == 0 {
@@ -49,20 +49,22 @@ func TestPeerLock(t *testing.T) {
 		return clock
 	}
 	for name, c := range map[string]struct {
-		roundTrip, workNS int64
-		answerTime        func(int, int64) int64
-		locks             bool
-		want              int
+		roundTrip, workNS, readNS int64
+		answerTime                func(int, int64) int64
+		locks                     bool
+		want                      int
 	}{
-		"a lock":                      {5e6, 0, noWait, true, calls - 1},
-		"a lock held during work":     {100e3, 10e6, noWait, true, calls - 1}, // the call before the last one ends a moment earlier
-		"no lock":                     {5e6, 0, noWait, false, -1},
-		"no lock, and work":           {100e3, 10e6, noWait, false, -1},
-		"a slow call":                 {5e6, 0, slow, false, -1},
-		"a peer pauses":               {5e6, 0, pauses, false, -1},
-		"a peer of fast calls pauses": {100e3, 0, pauses, false, -1},
+		"a lock":                      {5e6, 0, 300e3, noWait, true, calls - 1},
+		"a lock held during work":     {100e3, 10e6, 100e3, noWait, true, calls - 1}, // the call before the last one ends a moment earlier
+		"a lock, and busy processes":  {1200e3, 8e6, 1300e3, noWait, true, calls - 1},
+		"no lock, and busy processes": {1200e3, 8e6, 1300e3, noWait, false, -1},
+		"no lock":                     {5e6, 0, 300e3, noWait, false, -1},
+		"no lock, and work":           {100e3, 10e6, 100e3, noWait, false, -1},
+		"a slow call":                 {5e6, 0, 300e3, slow, false, -1},
+		"a peer pauses":               {5e6, 0, 300e3, pauses, false, -1},
+		"a peer of fast calls pauses": {100e3, 0, 100e3, pauses, false, -1},
 	} {
-		byCall := run(c.roundTrip, c.workNS, c.answerTime, c.locks)
+		byCall := run(c.roundTrip, c.workNS, c.readNS, c.answerTime, c.locks)
 		lock, release := peerLockOf(byCall[0], [][]interval{sortedByEnd(byCall[1]), sortedByEnd(byCall[2]), sortedByEnd(byCall[3])})
 		if release >= 0 {
 			release++
