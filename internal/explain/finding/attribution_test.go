@@ -275,7 +275,7 @@ func TestFindingTextsOfWaits(t *testing.T) {
 		{"the window of HTTP/2", report.Cause{Cause: "network", Kind: "inbound", Site: site("net/http.(*http2serverConn).readFrames@4837"), Call: "net/http.(*http2Framer).ReadFrame",
 			Via: via("select download@20 net/http.(*http2responseWriter).Write", "select net/http.(*conn).serve@1980"), TotalNS: ms(3000)}, "its client to read the answer", "release what they need"},
 		{"a client that does not read delays others", report.Cause{Cause: "network", Kind: "inbound", Site: site("send@9"), Call: "net/http.(*response).Write", Via: via("chan send publish@5 runtime.chansend1"), TotalNS: ms(3000)},
-			"wait for a place in a channel at main.publish (main.go:5), whose receiver waits for its client to read", "do not wait for one client at main.publish (main.go:5)"},
+			"wait at main.publish (main.go:5) behind another client, which reads slowly what is written at main.send (main.go:9)", "do not wait for one client at main.publish (main.go:5)"},
 		{"a body in HTTP/2", report.Cause{Cause: "network", Kind: "inbound", Site: site("net/http.(*http2serverConn).readFrames@4837"), Call: "net/http.(*http2Framer).ReadFrame",
 			Via: via("cond upload@20 net/http.(*http2requestBody).Read"), TotalNS: ms(3000)}, "its client to send", "read the body"},
 		{"a pipe under a lock", report.Cause{Cause: "network", Site: site("note@4"), Call: "os.(*File).Write", Via: via("lock note@4 sync.(*Mutex).Lock"), TotalNS: ms(3000)},

@@ -36,21 +36,18 @@ func checkSlowClient(attr *attribution, cand *candidate) Verdict {
 	return v
 }
 
-// rewriteForOtherClient rewrites a verdict on requests that wait behind another one's client: for a place in a channel, or for a
-// goroutine that the other request holds up, as the reader of a connection that many streams share or the sender to many subscribers.
+// rewriteForOtherClient rewrites a verdict on requests that wait behind another client: for a place in a channel, or for a goroutine
+// that the client holds up, as the reader of a connection that many streams share, or the sender to many subscribers.
 func (a *attribution) rewriteForOtherClient(v *Verdict, cand *candidate, top *causeRoute) {
-	first, fix := &top.via[0], textOf("fix behind-other-client", "site", top.Site)
-	if send := firstMatch(top.via, func(v *report.Via) bool { return v.Wait == report.WaitChanSend && v.Site != nil }); send != nil {
-		fix = textOf("fix other-client-read", "sender", send.Site)
+	v.MaxSeverity, v.Changes, v.Queue = "", a.withoutSite(top), &report.Queue{For: textOf("phrase held-up-goroutine")}
+	if !isFlowControlWait(top) {
+		v.Site = top.Site // where the client's answer is written, also in a library
 	}
-	if v.MaxSeverity, v.Fix = "", fix; first.Wait == report.WaitChanSend {
-		v.Title, v.Changes = textOf("title other-client-read", "sender", first.Site, "site", v.Site), nil
-		return
-	}
-	v.Site, v.Changes, v.Queue = top.Site, a.withoutSite(top), &report.Queue{For: textOf("phrase held-up-goroutine")}
-	v.Title = textOf("title behind-other-client", "wait", first.Site.OwnLine(), "site", v.Site)
+	v.Title, v.Fix = textOf("title other-client", "wait", top.via[0].Site.OwnLine(), "site", v.Site), textOf("fix other-client", "site", v.Site)
 	if l := libraryOfRoute(top); l != nil && l.orderAdvice != "" {
 		v.Fix = l.fix(l.orderAdvice)
+	} else if send := firstMatch(top.via, func(v *report.Via) bool { return v.Wait == report.WaitChanSend && v.Site != nil }); send != nil {
+		v.Fix = textOf("fix other-client-send", "sender", send.Site)
 	}
 	for route := range each(cand.routes) {
 		if wait := &route.via[0]; !v.Queue.Contains(wait) {
@@ -59,14 +56,14 @@ func (a *attribution) rewriteForOtherClient(v *Verdict, cand *candidate, top *ca
 	}
 }
 
-// isBehindOtherClient reports whether a route leads to a goroutine that waits for its client to read, which is not the client of the
-// waiting request: through a full channel, or to a goroutine that serves another request.
+// isBehindOtherClient reports whether a route leads to a goroutine that waits for a client to read, which is not that of the waiting
+// request: through a full channel, to a goroutine that serves another request, or to one for which several requests wait at once.
 func (a *attribution) isBehindOtherClient(route *causeRoute) bool {
 	if len(route.via) == 0 || route.via[0].Site == nil {
 		return false
 	}
-	isFull := route.via[0].Wait == report.WaitChanSend
-	return isFull && isFlowControlWait(route) || isClientRead(route.Cause) && (isFull || a.in.isOtherRequest(route.Cause, route.via))
+	isFull, service := route.via[0].Wait == report.WaitChanSend, a.in.serviceAt(route.Cause, route.via)
+	return isFull && isFlowControlWait(route) || isClientRead(route.Cause) && (isFull || a.in.isOtherRequest(route.Cause, route.via) || service != nil && service.WaitersPerServer >= 2)
 }
 
 // isOtherRequest reports whether the goroutines that requests wait for at a cause serve other requests.
