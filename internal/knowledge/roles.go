@@ -103,6 +103,7 @@ const (
 	TransactionBody
 	CacheLoad
 	ConnectionCheck
+	StatementPrepare
 	Constructor
 	Drain
 	SetUp

@@ -3,6 +3,7 @@ package finding
 import (
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
@@ -19,19 +20,14 @@ import (
 // rewriteForConnChecks rewrites a verdict on calls of which a major part only checks a connection that other calls then use. It returns
 // false, and changes nothing, for others.
 func (w *peerWait) rewriteForConnChecks(v *Verdict) bool {
-	if !w.isAnswer || w.maybeClient || w.group.Peer != nil {
-		return false
-	}
-	var checkNS, totalNS, requests int64
 	asker := v.Site
-	for _, calls := range w.peerCallsOf(w.cand) {
-		checkNS, totalNS, requests = checkNS+calls.CheckNS, totalNS+calls.TotalNS, max(requests, calls.Checks)
+	share := w.avoidableShare(w.cand, func(calls *queues.PeerCalls) (ns, requests int64) {
 		if isOwnCode(calls.CheckSite) {
 			asker = calls.CheckSite
 		}
-	}
-	share := float64(checkNS) / float64(max(1, totalNS))
-	if share < threshold.MajorShare || !w.concernsMost(int(requests)) {
+		return calls.CheckNS, calls.Checks
+	})
+	if share == 0 {
 		return false
 	}
 	v.Title, v.InService = textOf("title connection-checks", "site", v.Site), true
@@ -40,6 +36,61 @@ func (w *peerWait) rewriteForConnChecks(v *Verdict) bool {
 	v.Gain, v.Share = w.cand.gain.scaled(share), v.Share*share
 	v.scaleTo(1 - share)
 	w.predictAs(v, "phrase change-unchecked")
+	return true
+}
+
+// avoidableShare returns the share of certain calls, which most requests make, in the time of all calls of a candidate; 0 if it is no major
+// part of it. part returns the time of these calls, and the number of requests that make them.
+func (w *peerWait) avoidableShare(cand *candidate, part func(*queues.PeerCalls) (ns, requests int64)) float64 {
+	var avoidableNS, totalNS, mostRequests int64
+	for _, calls := range w.peerCallsOf(cand) {
+		ns, requests := part(calls)
+		avoidableNS, totalNS, mostRequests = avoidableNS+ns, totalNS+calls.TotalNS, max(mostRequests, requests)
+	}
+	share := float64(avoidableNS) / float64(max(1, totalNS))
+	if share < threshold.MajorShare || !w.concernsMost(int(mostRequests)) || !w.isAnswer || w.maybeClient || w.group.Peer != nil {
+		return 0
+	}
+	return share
+}
+
+// rewriteForPrepares rewrites a verdict on statements that requests have a database prepare before they execute them, with a round trip
+// for each. It returns false, and changes nothing, for others. Of several lines, the first has the verdict, and that of the others becomes
+// empty.
+func (w *peerWait) rewriteForPrepares(v *Verdict) bool {
+	prepares := func(calls *queues.PeerCalls) (ns, requests int64) { return calls.PrepareNS, calls.Prepares }
+	if w.avoidableShare(w.cand, prepares) == 0 {
+		return false
+	}
+	changes, lines, keys, shares := []predict.Change{}, []string(nil), []candidateKey(nil), 0.0
+	for _, part := range w.candidates {
+		if part.code != report.RuleSlowPeer {
+			continue
+		}
+		share := w.avoidableShare(part, prepares)
+		if share == 0 {
+			continue
+		}
+		if len(keys) == 0 && part != w.cand {
+			*v = Verdict{}
+			return true
+		}
+		keys, shares = append(keys, part.candidateKey), shares+share
+		lines = append(lines, names.Position(part.routes[0].nonStdSite().OwnLine()))
+		for _, change := range w.withoutSite(&part.routes[0]) {
+			change.Scale = 1 - share
+			changes = append(changes, change)
+		}
+	}
+	v.Title, v.Fix, v.InService = textOf("title prepares", "site", v.Site.OwnLine()), textOf("fix prepares"), true
+	if l := firstMatch(libraries(), func(l *library) bool { return l.stmtAdvice != "" && hasFunction(w.top.sites(), l.functions) }); l != nil {
+		v.Fix = l.fix(l.stmtAdvice)
+	}
+	v.Share, v.Gain = gainWithoutRoutes(w.group, func(c *report.Cause, via []report.Via) bool { return slices.Contains(keys, w.candidateKeyOf(c, via)) })
+	v.Share, v.Gain = v.Share*shares/float64(len(keys)), v.Gain.scaled(shares/float64(len(keys)))
+	v.prependEvidence(evidenceOf("evidence prepares", float64(v.Gain.TotalNS)/float64(max(1, w.group.Count)), "ns", "lines", strings.Join(lines, ", ")))
+	v.Changes = changes
+	w.predictAs(v, "phrase change-unprepared")
 	return true
 }
 

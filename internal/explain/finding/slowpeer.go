@@ -125,7 +125,7 @@ func peerVerdict(attr *attribution, cand *candidate) Verdict {
 var peerRewrites = []func(*peerWait, *Verdict) bool{
 	(*peerWait).rewriteForBlockingCall, (*peerWait).rewriteForUnanswered, (*peerWait).rewriteForAckDelays, (*peerWait).rewriteForSplitRequests,
 	(*peerWait).rewriteForConnPerRequest, (*peerWait).rewriteForConnOpens, (*peerWait).rewriteForBlockedSender,
-	(*peerWait).rewriteForConnChecks, (*peerWait).rewriteForPeerSetUp, (*peerWait).rewriteForHedges, (*peerWait).rewriteForCacheLoads,
+	(*peerWait).rewriteForConnChecks, (*peerWait).rewriteForPrepares, (*peerWait).rewriteForPeerSetUp, (*peerWait).rewriteForHedges, (*peerWait).rewriteForCacheLoads,
 	(*peerWait).rewriteForDeadlocks, (*peerWait).rewriteForRepeats, (*peerWait).rewriteForReuse, (*peerWait).rewriteForKnownPeer,
 	(*peerWait).rewriteForSharedCalls, (*peerWait).rewriteForHeldCalls, (*peerWait).rewriteForOwnWorker, (*peerWait).rewriteForOrderedAnswers,
 	(*peerWait).rewriteForWindowRounds, (*peerWait).rewriteForLargeAnswers, (*peerWait).rewriteForUnevenCalls,

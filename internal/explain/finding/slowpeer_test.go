@@ -237,6 +237,42 @@ func TestCallPatterns(t *testing.T) {
 	}
 }
 
+// TestPrepares: the statements of two lines are prepared before they are executed, and one finding is about both, with the option of the driver.
+// A line of which hardly any time is for that has its own finding.
+func TestPrepares(t *testing.T) {
+	for _, c := range []struct {
+		driver      string
+		prepareNS   int64 // of the second line
+		findings    int
+		fix, change string
+	}{
+		{"github.com/go-sql-driver/mysql.(*mysqlConn).readPacket", 4e8, 1, "in go-sql-driver/mysql: set InterpolateParams",
+			"network@github.com/go-sql-driver/mysql.(*mysqlConn).readPacket:7 from main.one:5=50%, network@github.com/go-sql-driver/mysql.(*mysqlConn).readPacket:7 from main.two:5=60%"},
+		{"dep.org/driver.(*conn).read", 1e8, 2, "prepare each statement once (sql.Stmt)", "network@dep.org/driver.(*conn).read:7 from main.one:5=50%"},
+	} {
+		group := report.Group{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100}}}
+		var calls []queues.PeerCalls
+		for i, caller := range []string{"main.one", "main.two"} {
+			site := &report.Site{Func: c.driver, File: "/mod/dep.org/driver@v1.2.0/c.go", Line: 7, Module: "dep.org/driver", CalledFrom: &report.Caller{Func: caller, File: "/src/main.go", Line: 5, Calls: "database/sql.(*DB).QueryContext"}}
+			group.Bands[0].Causes = append(group.Bands[0].Causes, report.Cause{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: site, TotalNS: 1e9, Share: 0.45, Requests: 100})
+			calls = append(calls, queues.PeerCalls{Site: site, Requests: 100, Calls: 100, TotalCalls: 200, AnswerNS: 5e8, TotalNS: 1e9, Prepares: 100, PrepareNS: []int64{5e8, c.prepareNS}[i]})
+		}
+		input := &Input{Report: &report.Report{Groups: []report.Group{group}}, PeerCalls: map[string][]queues.PeerCalls{"a": calls}, Predict: func(_ string, changes []predict.Change) *report.Predicted {
+			var texts []string
+			for _, change := range changes {
+				texts = append(texts, change.String())
+			}
+			return &report.Predicted{Change: strings.Join(texts, ", ")}
+		}}
+		got := findAll(t, input, rulesByCode(report.RuleSlowPeer))
+		k := slices.IndexFunc(got, func(f report.Finding) bool {
+			return strings.Contains(f.Title, "two round trips for each statement, one only to prepare it, at main.one")
+		})
+		must.True(t, k >= 0 && len(got) == c.findings, "%+v", got)
+		check.True(t, strings.HasPrefix(got[k].Fix, c.fix) && got[k].Predicted.Change == c.change, "%+v %+v", got[k], got[k].Predicted)
+	}
+}
+
 // TestNoPromiseOfAnswers: each request waits for one answer of a peer. A finding has the time of usual answers and of slow ones, and promises no gain
 // unless some answers take far longer than the usual ones. What makes them late decides how long they would take.
 func TestNoPromiseOfAnswers(t *testing.T) {

@@ -63,28 +63,30 @@ type PeerCalls struct {
 	// answers. CheckSite is where the service asks for the connection; nil if no stack shows it.
 	Checks, CheckNS int64
 	CheckSite       *report.Site
-	Hedges          Hedges
-	LoadDependence  LoadDependence // of walked requests, like the following
-	Serial          SerialAnswers
-	TickPeriodNS    int64 // see tickPeriodOf
-	WindowRounds    WindowRounds
-	Held            HeldCalls
-	Lock            PeerLock
-	Deadlocks       Deadlocks
-	answers         []interval // see peerCallSum, like the following
-	wholeCalls      []interval
-	beforePauses    []interval
-	shortestNS      int64        // of the waits for an answer's header, on HTTP/2; 0: none
-	laterWork       *report.Site // see longestLaterWait
+	// Prepares counts the requests that have a database prepare statements, and PrepareNS is the time of these answers.
+	Prepares, PrepareNS int64
+	Hedges              Hedges
+	LoadDependence      LoadDependence // of walked requests, like the following
+	Serial              SerialAnswers
+	TickPeriodNS        int64 // see tickPeriodOf
+	WindowRounds        WindowRounds
+	Held                HeldCalls
+	Lock                PeerLock
+	Deadlocks           Deadlocks
+	answers             []interval // see peerCallSum, like the following
+	wholeCalls          []interval
+	beforePauses        []interval
+	shortestNS          int64        // of the waits for an answer's header, on HTTP/2; 0: none
+	laterWork           *report.Site // see longestLaterWait
 }
 
 // counters returns the numbers that are added up over requests.
-func (c *PeerCalls) counters() [34]*int64 {
-	return [34]*int64{
+func (c *PeerCalls) counters() [36]*int64 {
+	return [36]*int64{
 		&c.Requests, &c.Calls, &c.AnswerNS, &c.LongestNS, &c.LongestOfStacksNS, &c.FanOut, &c.FanOutLastNS, &c.FanOutOthersNS, &c.Unanswered, &c.UnansweredNS,
 		&c.LaterParts, &c.AckDelays, &c.ShortAckDelays, &c.AckDelayNS, &c.Parts, &c.RestNS, &c.SplitCalls, &c.SplitDelays, &c.SplitDelayNS,
 		&c.TotalNS, &c.TotalCalls, &c.ConnOpenNS, &c.ConnOpenRequests, &c.Repeats, &c.RepeatRequests, &c.RepeatNS, &c.CacheLoads, &c.BlockingCalls,
-		&c.Checks, &c.CheckNS, &c.Hedges.Requests, &c.Hedges.Calls, &c.Hedges.DelayNS, &c.Hedges.AnswerNS,
+		&c.Checks, &c.CheckNS, &c.Prepares, &c.PrepareNS, &c.Hedges.Requests, &c.Hedges.Calls, &c.Hedges.DelayNS, &c.Hedges.AnswerNS,
 	}
 }
 
@@ -309,7 +311,10 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 			if len(p.callScratch) > 1 {
 				addToKey(&stored.callers, p.stage.Sites.CallerOfSite(o.stack), o.Calls*w.Weight, plusNS)
 			}
-			if ns := p.connCheckNS(o); ns > 0 && usesPeer {
+			if ns := p.answerNSWith(o, knowledge.StatementPrepare); ns > 0 {
+				sum.Prepares, sum.PrepareNS = 1, sum.PrepareNS+ns
+			}
+			if ns := p.answerNSWith(o, knowledge.ConnectionCheck); ns > 0 && usesPeer {
 				sum.Checks, sum.CheckNS, sum.check = 1, sum.CheckNS+ns, p.stage.Sites.CallerOf(o.stack, knowledge.ConnectionCheck)
 			}
 		}
@@ -507,9 +512,9 @@ func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 	return out
 }
 
-// connCheckNS returns how long the answers to calls take that check a connection. What opens one is no check.
-func (p *workerSum) connCheckNS(calls *requestCalls) (ns int64) {
-	if sites := p.stage.Sites; !sites.HasRole(calls.stack, knowledge.ConnectionCheck) || sites.HasRole(calls.stack, knowledge.Dial) {
+// answerNSWith returns how long the answers to calls take that have a role. What opens a connection does not count.
+func (p *workerSum) answerNSWith(calls *requestCalls, role knowledge.Role) (ns int64) {
+	if sites := p.stage.Sites; !sites.HasRole(calls.stack, role) || sites.HasRole(calls.stack, knowledge.Dial) {
 		return 0
 	}
 	return calls.AnswerNS - calls.ConnOpenNS
@@ -517,5 +522,7 @@ func (p *workerSum) connCheckNS(calls *requestCalls) (ns int64) {
 
 // usesPeer reports whether the request makes calls that neither check nor open a connection: else the check is its purpose.
 func (p *workerSum) usesPeer() bool {
-	return p.callIndex(func(c *requestCalls) bool { return c.AnswerNS > c.ConnOpenNS+p.connCheckNS(c) }) >= 0
+	return p.callIndex(func(c *requestCalls) bool {
+		return c.AnswerNS > c.ConnOpenNS+p.answerNSWith(c, knowledge.ConnectionCheck)
+	}) >= 0
 }

@@ -154,6 +154,39 @@ func TestConnChecks(t *testing.T) {
 	}
 }
 
+// TestPrepares: a query has its statement prepared first, by database/sql or by the driver. What a new connection prepares does not count.
+func TestPrepares(t *testing.T) {
+	symbols := tracefmt.NewSymbols()
+	call := func(fns ...string) tracefmt.StackID {
+		return addStack(symbols, append(append([]string{"net.(*conn).Read", "dep.org/driver.(*conn).read"}, fns...), "database/sql.(*DB).QueryContext", "main.load")...)
+	}
+	prepare, prepareInDriver := call("database/sql.ctxDriverPrepare", "database/sql.(*DB).queryDC"), call("github.com/lib/pq.(*conn).prepareTo", "github.com/lib/pq.(*conn).query")
+	open, query := call("database/sql.ctxDriverPrepare", "dep.org/driver.dial"), call("database/sql.ctxDriverQuery")
+	syms := symbols.Snapshot()
+	for name, c := range map[string]struct {
+		stacks []tracefmt.StackID
+		wantNS int64
+	}{
+		"by database/sql": {[]tracefmt.StackID{prepare, query}, 10},
+		"by the driver":   {[]tracefmt.StackID{prepareInDriver, query}, 10},
+		"not at all":      {[]tracefmt.StackID{query}, 0},
+		"while it opens":  {[]tracefmt.StackID{open, query}, 0},
+	} {
+		sum := New()
+		p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*workerSum)
+		var steps []critpath.Step
+		for i, stack := range c.stacks {
+			steps = append(steps, critpath.Step{Kind: critpath.Network, G: 7, Stack: stack, Start: int64(10 * i), End: int64(10 * (i + 1)), FollowedWait: -1})
+		}
+		p.addPeerCalls(&path.WalkResult{Req: &request.Request{G: 7, End: 50}, Weight: 1, Steps: steps}, nil)
+		got := int64(0)
+		for _, calls := range sum.PeerCalls(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms), Modules: modules.New(modules.Options{})}, 0) {
+			got += calls.PrepareNS
+		}
+		check.Equal(t, got, c.wantNS, "%s", name)
+	}
+}
+
 // TestConnOpensOfGroup: whatever another goroutine does while a request waits for its connection counts, and what the request itself
 // does between two events of opening it.
 func TestConnOpensOfGroup(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
@@ -147,11 +148,15 @@ func isOfRuntime(c report.CauseName) bool {
 }
 
 // isAt reports whether a site of a verdict, or a wait that leads to it, is at the line of a finding, or at a line of a dependency that
-// the finding's change is about, whichever line of the service leads there.
+// the finding's change is about, whichever line of the service leads there, unless the change names it.
 func isAt(f *report.Finding, s *report.VerdictSite) bool {
 	isSame := func(o *report.Site) bool {
 		return o != nil && f.Site != nil && (f.Site.Matches(o) || f.Site.OwnLine().Matches(o.OwnLine()))
 	}
+	isOfChange := func(c report.Change) bool {
+		line, caller, hasCaller := strings.Cut(c.Site, " from ")
+		return line == s.Site.Func+":"+strconv.Itoa(s.Site.Line) && (!hasCaller || s.Site.CalledFrom != nil && caller == s.Site.CalledFrom.Func+":"+strconv.Itoa(s.Site.CalledFrom.Line))
+	}
 	return isSame(s.Site) || slices.ContainsFunc(s.Via, func(v report.Via) bool { return isSame(v.Site) }) ||
-		s.Site != nil && s.Site.Module != "" && slices.ContainsFunc(f.Changes, func(c report.Change) bool { return c.Site == s.Site.Func+":"+strconv.Itoa(s.Site.Line) })
+		s.Site != nil && s.Site.Module != "" && slices.ContainsFunc(f.Changes, isOfChange)
 }

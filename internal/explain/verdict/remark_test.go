@@ -80,4 +80,10 @@ func TestRemarkOnSharedWrite(t *testing.T) {
 	if remark := remarkOn(v, f); remark == "" {
 		t.Error("a change of one line that logs has no remark")
 	}
+	f.Changes = []report.Change{{Site: "zapcore.(*lockedWriteSyncer).Write:66 from main.transfer:58"}, {Site: "zapcore.(*lockedWriteSyncer).Write:66 from main.transfer:67"}}
+	check.Equal(t, remarkOn(v, f), "", "a change of both lines")
+	f.Changes = f.Changes[:1]
+	if remark := remarkOn(v, f); remark == "" {
+		t.Error("a change of the logger for one line has no remark")
+	}
 }
