@@ -285,7 +285,7 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	}
 	title := textKey("title pool")
 	switch {
-	case facts.kind.isConnection && !facts.isScattered && isPeerWait(top.Cause) && top.ownLine() != top.nonStdSite():
+	case facts.kind.isConnection && !facts.isScattered && isPeerWait(top.Cause) && (top.ownLine() != top.nonStdSite() || isHeldInBackground(facts.slots)):
 		title, facts.holderActivity = "title pool-held-by", textOf("phrase waits-for-answer") // the line that the title names asks for it
 	case facts.kind.hasHolder, facts.kind.isConnection:
 		title = "title pool-held"
@@ -535,7 +535,7 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 	}
 	switch {
 	case isHeldInBackground(facts.slots):
-		fix = textOf("fix pool-background", "n", facts.slots.BackgroundHolders, "site", facts.backgroundSite(top), "fix", fix)
+		fix = textOf("fix pool-background", "holders", facts.holderText(top), "pool", cmp.Or(stdPool(cand.wait.call).poolName, textOf("phrase pool")), "fix", fix)
 	case facts.isSizeKnown() && facts.kind.isConnection && callsOtherPeer(cand, top):
 		fix = textOf("fix pool-or-call-before", "fix", fix, "site", workSite, "slot", facts.kind.slotNoun)
 	case facts.isSizeKnown() && facts.isScattered:
@@ -680,7 +680,11 @@ func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, slotWait
 // their number.
 func (p *poolFacts) holderText(top *causeRoute) string {
 	if isHeldInBackground(p.slots) {
-		return textOf("phrase background-holders", "n", p.slots.BackgroundHolders, "site", p.backgroundSite(top))
+		key := textKey("phrase background-holders")
+		if p.slots.Call == httpSlotFunc && p.slots.BackgroundSite != nil {
+			key = "phrase long-calls"
+		}
+		return textOf(key, "n", p.slots.BackgroundHolders, "site", p.backgroundSite(top))
 	}
 	return lineText(top.ownLine())
 }

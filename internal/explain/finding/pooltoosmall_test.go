@@ -8,6 +8,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -54,6 +55,18 @@ func TestSharedConnections(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 	}
+}
+
+// TestLongCalls: long calls of another route hold most connections of an http.Transport. They need one of their own.
+func TestLongCalls(t *testing.T) {
+	waits := []report.Via{{Wait: "select", Call: httpSlotFunc, Site: site("fast@40")}}
+	rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("fast@40"), TotalNS: ms(4000), Routes: []report.Route{{Via: waits, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
+	rep.Input.DurationNS = 40e9
+	slots := queues.SlotWaits{Wait: "select", Call: httpSlotFunc, Site: site("fast@40"), Waits: 100, BatchSize: 1, FormerWaiterShare: 1, OtherRequestShare: 1, Slots: 16, MaxWaiters: 9, HoldNS: 6e6, QueuedShare: 0.5, BackgroundShare: 0.9, BackgroundHolders: 15, BackgroundSite: site("poll@41")}
+	found := findWithBounds(t, &Input{Report: rep, SlotWaits: []queues.SlotWaits{slots}}, rulesByCode(report.RulePoolTooSmall))
+	must.True(t, len(found) == 1, "%+v", found)
+	check.Equal(t, found[0].Title, "requests queue for one of 16 connections of an http.Transport, held by 15 long calls at main.poll (main.go:41), where each holder waits for a peer's answer", "title")
+	check.Equal(t, found[0].Fix, "give the 15 long calls at main.poll (main.go:41) an http.Transport of their own, or raise MaxConnsPerHost (and MaxIdleConnsPerHost with it) from 16 to 17, with those goroutines in it", "fix")
 }
 
 // TestPermits: a library's own limit guards nothing, so each request that waits at the same time can have a permit.

@@ -205,6 +205,9 @@ func (w *peerWait) rewriteForOneAnswer(v *Verdict) bool {
 	if w.group.Count < threshold.MedianSample { // too few to distinguish slow ones
 		v.Gain.All.IsRare, v.MaxSeverity = true, report.SeverityMedium
 		v.Gain.Slow, v.Gain.OtherTail = v.Gain.All, Loss{}
+		if w.group.Open.Count > w.group.Count { // long polls, perhaps, which clients repeat
+			v.MaxSeverity = report.SeverityLow
+		}
 		return true
 	}
 	if w.cand.gain.Slow.NS < 2*w.cand.usualNS(w.group) {

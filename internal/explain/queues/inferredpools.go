@@ -61,6 +61,7 @@ type handover struct {
 	release        tracefmt.FrameID // where the waker released units of a semaphore; 0: the pool is no semaphore
 	wakerSite      tracefmt.FrameID // where the waker ended the wait
 	wakerAcquired  int64            // when its last wait at the same line ended; 0: it has not waited there since wakerSeenSince
+	route          tracefmt.FrameID // of a wait for a connection of net/http, see routeSite
 	holders        *holderSample    // who held connections during the wait; nil: not sampled
 	isBeforeCall   bool             // see isBeforeCall
 }
@@ -102,7 +103,10 @@ func (p *workerSum) addHandovers(w *path.WalkResult) {
 		handover.line = p.stage.Syms.Line(handover.key.site)
 		handover.isUnordered = wait.Kind == critpath.WaitCond || p.stage.Sites.HasRole(wait.Stack, knowledge.UnorderedPool)
 		p.findAcquisition(&handover)
-		if p.stage.Syms.Frame(handover.key.site).Caller != 0 { // in a library
+		if p.stage.Sites.HasRole(wait.Stack, knowledge.ConnectionWait) {
+			handover.route = p.routeSite(wait.Stack)
+		}
+		if p.stage.Syms.Frame(handover.key.site).Caller != 0 || handover.route != 0 { // in a library
 			handover.holders = p.sampleHolders(wait, handover.line)
 		}
 		p.stage.Win.EachWoken(wait.Waker, wait.End, wait.End+1, func(_ uint64, stack tracefmt.StackID) bool {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -18,17 +19,23 @@ import (
 // keeps it until a message comes. Its release rarely ends a wait, so no hand-over shows it. Its stack does: it waits for the
 // network below a later line of the library's function in which requests wait for a connection (see divergingPosition). At sampled
 // instants during these waits, all goroutines that wait so hold a connection each.
+//
+// Calls of net/http that wait for their answers hold a connection each, too, but perhaps of another Transport. All connections of a Transport
+// with a limit are in use while requests wait for one. If the calls of the route that waits most are mostly fewer than at times, those of
+// other routes have the rest. Calls of these that take far longer are reported as goroutines in the background are.
 
 // A holderSample has the goroutines that held connections of a pool at an instant.
 type holderSample struct {
 	time    int64
+	isHTTP  bool // of an http.Transport
 	holders []connectionHolder
 }
 
-// A connectionHolder is a goroutine with the site of its wait for the network.
+// A connectionHolder is a goroutine with the site of its wait for the network (net/http: its routeSite), and for how long it has waited.
 type connectionHolder struct {
-	g    uint64
-	site tracefmt.FrameID
+	g      uint64
+	site   tracefmt.FrameID
+	waitNS int64
 }
 
 // Goroutines are sampled at multiples of sampleEveryNS, so that the samples do not depend on the worker, unless a generation has
@@ -52,11 +59,15 @@ func (p *workerSum) sampleHolders(wait *critpath.FollowedWait, line tracefmt.Lin
 	}
 	var sample *holderSample
 	if gen := p.stage.Win.Gens[p.stage.Win.GenIndex(key.time)]; gen.GoroutineCount() <= maxSampled {
-		sample = &holderSample{time: key.time}
+		sample = &holderSample{time: key.time, isHTTP: p.stage.Sites.HasRole(wait.Stack, knowledge.ConnectionWait)}
 		gen.Goroutines(func(g uint64) {
 			p.spans = p.stage.Win.SpansCoarse(g, key.time, key.time+1, p.spans[:0])
 			if len(p.spans) > 0 && p.spans[0].State == timeline.Waiting && p.holdsConnection(wait.Stack, p.spans[0].Stack) {
-				sample.holders = append(sample.holders, connectionHolder{g, p.stage.Sites.SiteOf(p.spans[0].Stack)})
+				holder := connectionHolder{g, p.stage.Sites.SiteOf(p.spans[0].Stack), key.time - max(p.spans[0].Start, 0)}
+				if sample.isHTTP {
+					holder.site = p.routeSite(p.spans[0].Stack)
+				}
+				sample.holders = append(sample.holders, holder)
 			}
 		})
 	}
@@ -64,9 +75,24 @@ func (p *workerSum) sampleHolders(wait *critpath.FollowedWait, line tracefmt.Lin
 	return sample
 }
 
+// routeSite returns the outermost frame of a stack outside of the standard library: routes may make their calls at one line.
+func (p *workerSum) routeSite(stack tracefmt.StackID) tracefmt.FrameID {
+	for _, frame := range slices.Backward(p.stage.Syms.Stack(stack)) {
+		if p.stage.Sites.RolesOf(frame).Has(knowledge.NonStdlib) {
+			return frame
+		}
+	}
+	return 0
+}
+
 // holdsConnection reports whether a goroutine waits for the network below a later line of the function in which the waiter for a
-// connection waits. The function is the library's: the service's own may do anything at its other lines.
+// connection waits. The function is the library's: the service's own may do anything at its other lines. A call of net/http must be on a
+// goroutine of the same kind, because the process may be its own client.
 func (p *workerSum) holdsConnection(waiter, holder tracefmt.StackID) bool {
+	if p.stage.Sites.HasRole(waiter, knowledge.ConnectionWait) {
+		base := func(stack []tracefmt.FrameID) tracefmt.StringID { return p.stage.Syms.Frame(stack[len(stack)-1]).Func }
+		return p.stage.Sites.HasRole(holder, knowledge.HTTP1RoundTrip) && base(p.stage.Syms.Stack(holder)) == base(p.stage.Syms.Stack(waiter))
+	}
 	if !p.stage.Sites.HasRole(holder, knowledge.Poller) {
 		return false
 	}
@@ -79,26 +105,42 @@ func (p *workerSum) holdsConnection(waiter, holder tracefmt.StackID) bool {
 
 // sampledHolders adds up samples.
 type sampledHolders struct {
-	all, background           int64 // holders, and those of them that served no request
+	all, background           int64 // holders, and those of them that served no request, or made long calls elsewhere
 	maxHolders, maxBackground int   // the largest numbers in one sample
 	backgroundBySite          map[tracefmt.FrameID]int64
+	byOwnCalls                map[int]int64 // of an http.Transport: samples, by the number of calls of the route that waits most
 }
 
 // addSamples adds the samples of a generation, each once. requests has the goroutines that serve requests.
 func (s *sampledHolders) addSamples(list []*handover, requests goroutineSet) {
-	samples := map[int64]*holderSample{}
+	samples, waits, ownRoute := map[int64]*holderSample{}, map[tracefmt.FrameID]int{}, tracefmt.FrameID(0)
 	for _, h := range list {
+		if waits[h.route]++; waits[h.route] > waits[ownRoute] {
+			ownRoute = h.route
+		}
 		if h.holders != nil {
 			samples[h.holders.time] = h.holders
 		}
 	}
 	for _, sample := range samples {
-		background := 0
+		background, own, ownNS := 0, 0, int64(0)
 		for _, holder := range sample.holders {
-			if !requests.contains(holder.g) {
+			if holder.site == ownRoute {
+				own, ownNS = own+1, max(ownNS, holder.waitNS)
+			}
+		}
+		for _, holder := range sample.holders {
+			isBackground := !requests.contains(holder.g)
+			if sample.isHTTP {
+				isBackground = holder.site != ownRoute && holder.waitNS > threshold.FarFactor*ownNS
+			}
+			if isBackground {
 				background++
 				addToKey(&s.backgroundBySite, holder.site, 1, plusNS)
 			}
+		}
+		if sample.isHTTP {
+			addToKey(&s.byOwnCalls, own, 1, plusNS)
 		}
 		s.all, s.background = s.all+int64(len(sample.holders)), s.background+int64(background)
 		s.maxHolders, s.maxBackground = max(s.maxHolders, len(sample.holders)), max(s.maxBackground, background)
@@ -110,10 +152,20 @@ func (s *sampledHolders) merge(addend *sampledHolders) {
 	s.all, s.background = s.all+addend.all, s.background+addend.background
 	s.maxHolders, s.maxBackground = max(s.maxHolders, addend.maxHolders), max(s.maxBackground, addend.maxBackground)
 	addSums(&s.backgroundBySite, addend.backgroundBySite, plusNS)
+	addSums(&s.byOwnCalls, addend.byOwnCalls, plusNS)
 }
 
-// isMajority reports whether goroutines in the background are at least half of the holders.
-func (s *sampledHolders) isMajority() bool { return s.background > 0 && 2*s.background >= s.all }
+// isMajority reports whether goroutines in the background are at least half of the holders, and hold connections of the same pool.
+func (s *sampledHolders) isMajority() bool {
+	if s.background == 0 || 2*s.background < s.all {
+		return false
+	}
+	most, samples := 0, int64(0)
+	for own, n := range s.byOwnCalls {
+		most, samples = max(most, own), samples+n
+	}
+	return most == 0 || float64(s.byOwnCalls[most]) < threshold.HalfShare*float64(samples)
+}
 
 // site returns where most of the holders in the background wait.
 func (s *sampledHolders) site(sp *spell.Speller) *report.Site {

@@ -50,3 +50,73 @@ func TestSampleHolders(t *testing.T) {
 	check.True(t, sum.all == 2 && sum.maxHolders == 2 && sum.maxBackground == 1 && sum.isMajority(), "%+v", sum)
 	check.True(t, p.sampleHolders(&critpath.FollowedWait{Stack: spans[0].Stack, Start: start + 101*ms, End: start + 102*ms}, syms.Line(p.stage.Sites.SiteOf(spans[0].Stack))) == nil, "a wait without a sampled instant has a sample")
 }
+
+// TestSampleHTTPHolders: all requests that wait for an answer over HTTP/1 hold a connection, and are named by their routes. A goroutine of
+// another kind may be a client of the process itself.
+func TestSampleHTTPHolders(t *testing.T) {
+	const ms = 1_000_000
+	stack := func(route string, inner ...string) []string {
+		return append(inner, "net/http.(*Client).Get:5", "main.get:16", route, "net/http.(*conn).serve:2000")
+	}
+	waits := [][]string{
+		stack("main.fast:29", "runtime.selectgo:1", "net/http.(*Transport).getConn:9"),
+		stack("main.fast:29", "runtime.selectgo:1", "net/http.(*persistConn).roundTrip:7"),
+		stack("main.poll:30", "runtime.selectgo:1", "net/http.(*persistConn).roundTrip:7"),
+		{"runtime.selectgo:1", "net/http.(*persistConn).roundTrip:7", "main.client:31"},
+	}
+	win, found := timelinetest.BuildWindow(t, func(b *tracetext.Builder) {
+		th := b.Thread()
+		for i := range waits {
+			b.Waiting(uint64(i + 1))
+		}
+		for i, wait := range waits {
+			th.Unblock(int64(i+1)*ms, uint64(i+1))
+			th.Start(int64(i+1)*ms+1000, uint64(i+1))
+			th.Block(int64(i+1)*ms+2000, "select", wait...)
+		}
+		th.Unblock(150*ms, 1)
+		th.Start(150*ms+1000, 1)
+	})
+	syms := found.Snapshot()
+	p := New().NewAdder(path.New(win, &syms, path.Options{})).(*workerSum)
+	p.stage.Sites = cause.NewSites(&syms)
+	wait := win.Spans(1, win.Start()+100*ms, win.Start()+101*ms, nil)[0]
+	sample := p.sampleHolders(&critpath.FollowedWait{Stack: wait.Stack, Start: wait.Start, End: win.Start() + 150*ms}, syms.Line(p.stage.Sites.SiteOf(wait.Stack)))
+	must.True(t, sample != nil && sample.isHTTP && len(sample.holders) == 2, "%+v", sample)
+	routes := map[string]bool{}
+	for _, holder := range sample.holders {
+		routes[syms.String(syms.Frame(holder.site).Func)] = holder.waitNS > 50*ms
+	}
+	check.True(t, len(routes) == 2 && routes["main.fast"] && routes["main.poll"], "%v", routes)
+}
+
+// TestLongCalls: long calls of another route hold connections of the same http.Transport if the waiters' route mostly has fewer than at times, or
+// none. If it always has as many, that is the limit of another Transport.
+func TestLongCalls(t *testing.T) {
+	const fast, poll = 1, 2
+	for _, c := range []struct {
+		name     string
+		calls    []int
+		pollsNS  int64
+		expected bool
+	}{
+		{"the polls leave one or two", []int{1, 1, 2, 1}, 900e6, true},
+		{"the polls leave none", []int{0, 0, 0}, 900e6, true},
+		{"another Transport", []int{2, 2, 2, 1}, 900e6, false},
+		{"short calls", []int{1, 1, 2, 1}, 2e6, false},
+	} {
+		var sum sampledHolders
+		for i, count := range c.calls {
+			sample := &holderSample{time: int64(i), isHTTP: true}
+			for g := range 16 {
+				holder := connectionHolder{uint64(g), poll, c.pollsNS}
+				if g < count {
+					holder.site, holder.waitNS = fast, 1e6
+				}
+				sample.holders = append(sample.holders, holder)
+			}
+			sum.addSamples([]*handover{{route: fast, holders: sample}, {route: fast}, {route: poll}}, nil)
+		}
+		check.True(t, sum.isMajority() == c.expected && sum.maxHolders == 16, "%s: %+v", c.name, sum)
+	}
+}
