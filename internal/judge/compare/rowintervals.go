@@ -13,11 +13,18 @@ import (
 // in addition, as the number of requests that have the site varies by chance (binomial). For a row that every request has, the
 // latter is 0; for a row of a single request it is as large as the row, so that one rare wait is never evidence.
 //
+// Computing between two events is divided among lines by samples, so it moves between rows of equal services. A row of it is evidence only
+// if all computing changed in the same direction, by at least half as much.
+//
 // minChange is the smallest change, in ns per request, of a row with an interval. The bounds of these rows hold together
 // (Bonferroni).
 func (p *sidePair) setRowIntervals(rows []Row, oldBand, newBand *report.Band, alpha, minChange float64) {
 	examined := 0
+	var computing int64 // change of all rows
 	for i := range rows {
+		if rows[i].Cause == report.CauseCPU {
+			computing += rows[i].DeltaNS
+		}
 		if math.Abs(float64(rows[i].DeltaNS)) > minChange {
 			examined++
 		}
@@ -39,6 +46,9 @@ func (p *sidePair) setRowIntervals(rows []Row, oldBand, newBand *report.Band, al
 		}
 		r.LowNS, r.HighNS = roundBound(low), roundBound(high)
 		r.Evidence = low > 0 || high < 0
+		if r.Cause == report.CauseCPU && (2*abs(computing) < abs(r.DeltaNS) || (computing > 0) != (r.DeltaNS > 0)) {
+			r.Evidence = false
+		}
 	}
 }
 

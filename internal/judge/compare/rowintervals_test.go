@@ -1,6 +1,8 @@
 package compare
 
 import (
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/whylate/whylate/internal/testing/check"
@@ -25,6 +27,23 @@ func TestRowError(t *testing.T) {
 	check.Equal(t, s.rowError(&Row{Cause: report.CauseSleep}, site, 0, band), 0, "a row without time varies by")
 	g.Blocks = g.Blocks[:minBlocks-1]
 	check.True(t, sideOf(&g) == nil, "%d blocks are enough", minBlocks-1)
+}
+
+// TestMovedComputing: computing that only moved to another row is no evidence, as samples decide the rows. More computing is.
+func TestMovedComputing(t *testing.T) {
+	for _, c := range []struct {
+		cause          report.CauseName
+		parseNS, logNS int64 // of each request, afterwards
+		want           bool
+	}{{report.CauseCPU, 100e3, 400e3, false}, {report.CauseSleep, 100e3, 400e3, true}, {report.CauseCPU, 400e3, 400e3, true}} {
+		recording := func(parseNS, logNS int64) *report.Report {
+			return reportOf("x", load{"main.h", report.KindHTTP1, 10, 60, func(*rand.Rand, float64) []spent {
+				return []spent{{"network", "main.h", 1, 5e6}, {c.cause, "main.parse", 2, parseNS}, {c.cause, "main.log", 3, logNS}}
+			}}.group(1))
+		}
+		group := Reports(recording(400e3, 100e3), recording(c.parseNS, c.logNS)).Groups[0]
+		check.Equal(t, slices.ContainsFunc(group.Causes, func(r Row) bool { return r.Evidence }), c.want, "%+v: %+v", c, group.Causes)
+	}
 }
 
 // TestGaps: blocks without requests are part of the time, but a report does not have them.
