@@ -321,6 +321,7 @@ func (r *reading) newModel(joined *report.Report, table *groupTable, samples *pr
 		}
 	}
 	model.SetFacts(processFacts(joined, stats, r.pass.Start))
+	go model.Prepare()
 	return model
 }
 

@@ -23,6 +23,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/request"
@@ -31,7 +32,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Model predicts for the groups of one report. It is not safe for concurrent use.
+// A Model predicts for the groups of one report. Only Prepare is safe for concurrent use.
 type Model struct {
 	syms       *tracefmt.Symbols
 	sites      *cause.Sites
@@ -40,7 +41,7 @@ type Model struct {
 	groups     map[string]*group
 	targetIDs  map[target]int32
 	targets    []target
-	ready      bool
+	prepared   sync.Once
 	// duration is the length of the trace in ns.
 	duration int64
 	facts    *Facts // of the process; nil: unknown
@@ -82,17 +83,16 @@ func (m *Model) AddGroup(id string, s *Sample, latency report.Latency) {
 	m.groups[id] = &group{id: id, sample: s, p50: latency.P50, p90: latency.P90, p99: latency.P99, max: latency.Max}
 }
 
-// prepare loads all groups once, in an order that does not depend on which group is predicted first.
-func (m *Model) prepare() {
-	if m.ready {
-		return
-	}
-	m.ready = true
-	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
-		m.loadGraphs(m.groups[id])
-		m.findPolls(m.groups[id])
-	}
-	m.setLateness()
+// Prepare loads all groups once, in an order that does not depend on which group is predicted first. It may be called in the background when
+// all groups and facts are known: predictions wait for it.
+func (m *Model) Prepare() {
+	m.prepared.Do(func() {
+		for _, id := range slices.Sorted(maps.Keys(m.groups)) {
+			m.loadGraphs(m.groups[id])
+			m.findPolls(m.groups[id])
+		}
+		m.setLateness()
+	})
 }
 
 // setLateness sets lateNS of each sleep: how much longer it was than the median of sleeps of similar length at the same target.
@@ -172,7 +172,7 @@ func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 	if group == nil {
 		return nil
 	}
-	m.prepare()
+	m.Prepare()
 	if group.backlog != nil {
 		return m.predictMessages(group, changes)
 	}

@@ -52,7 +52,7 @@ func TestBacklogAfterPause(t *testing.T) {
 	})
 	m := NewModel(syms, settled, 15300*us, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
 	m.AddGroup("g", sample, report.Latency{})
-	m.prepare()
+	m.Prepare()
 	group := m.groups["g"]
 	trial := m.compile("g", parse(t, []string{"sleep@pause=10%"}))
 	trial.measureGroup(group)

@@ -135,7 +135,7 @@ func (m *Model) PausesOf(id string, changes []Change) *Pauses {
 	if group == nil {
 		return nil
 	}
-	m.prepare()
+	m.Prepare()
 	trial := m.compile(id, changes)
 	var all, polls struct{ ns, number, sequences, totalNS float64 }
 	var requests float64

@@ -143,7 +143,7 @@ func (m *Model) RepeatShare(id string, change Change) (share float64, ok bool) {
 	if group == nil {
 		return 0, false
 	}
-	m.prepare()
+	m.Prepare()
 	c := &m.compile(id, []Change{change}).changes[0]
 	var repeating, waiting float64
 	for i := range group.graphs {

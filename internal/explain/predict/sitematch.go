@@ -130,7 +130,7 @@ func (m *Model) isInStack(matcher *siteMatcher, stack tracefmt.StackID) bool {
 // Validate returns an error, with similar names, if a change affects no sampled request of any group. For a setting it returns
 // a note with the basis of the prediction, or a Refusal if the trace does not show enough.
 func (m *Model) Validate(change *Change) (note string, err error) {
-	m.prepare()
+	m.Prepare()
 	if change.Setting.Name != "" {
 		_, note, err = m.PredictSetting(change.Setting)
 		return note, err
