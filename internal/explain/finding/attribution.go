@@ -279,7 +279,7 @@ func (a *attribution) candidateKeyOf(c *report.Cause, via []report.Via) candidat
 	if len(via) > 0 {
 		waitSite = via[0].Site
 	}
-	if code := a.streamRule(c, via); code != "" && a.in.isStream(waitSite) {
+	if code := a.streamRule(c, via); code != "" && a.in.isStream(c, waitSite) {
 		return candidateKey{code: code, causeSite: causeSite{streamCause, waitSite.OwnLine().Key()}}
 	}
 	if wait, ok := a.contendedWait(via); ok && !a.minorWaits[wait] {

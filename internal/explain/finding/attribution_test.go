@@ -390,7 +390,7 @@ func TestPacedStream(t *testing.T) {
 	for _, c := range []struct {
 		wrote float64
 		loud  bool
-	}{{1, false}, {0.5, false}, {0.4, true}} {
+	}{{1, false}, {0.2, false}, {0.1, true}} {
 		found := findAll(t, &Input{Report: rep, Streams: []queues.Stream{{Site: limiter, WriteShare: c.wrote}}, Process: &process.Stats{}}, rulesWithPrefix("WL2"))
 		check.True(t, len(found) == 1 && found[0].Severity.IsMajor() == c.loud,
 			"a write follows a share of %g of the waits: %+v", c.wrote, found)

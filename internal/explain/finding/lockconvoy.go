@@ -202,6 +202,8 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix lock-paused-in-dependency", "site", lock.OwnLine(), "module", lock.Module)
 	case isInDependency(top.nonStdSite(), lock):
 		v.Fix = textOf("fix lock-in-dependency", "module", lock.Module)
+	case lock != nil && attr.holderLine(cand, top) != nil: // the service's function holds it between two calls of the library
+		v.Fix = textOf("fix lock-between-calls", "work", attr.movableWork(cand, top), "lock", lock.OwnLine(), "module", lock.Module)
 	case lock != nil:
 		v.Fix = textOf("fix lock-of-dependency", "site", top.ownLine(), "module", lock.Module)
 	case isBehindReader(top.via) && isPeerWait(top.Cause):
@@ -263,7 +265,7 @@ func (a *attribution) setConvoyChanges(v *Verdict, cand *candidate, top *causeRo
 		isAll("", cand.wait.site.Site(), "phrase change-earlier")
 	case held.isReceiver:
 		isAll(top.Cause.Cause, top.Site, "phrase change-not-awaited")
-	case dependencyLock(cand) != nil: // its callers share the lock; with the call, all that it takes goes
+	case dependencyLock(cand) != nil && a.holderLine(cand, top) == nil: // its callers share the lock; with the call, all that it takes goes
 		isAll("", v.Site.LineKey().Site(), "phrase change-not-awaited")
 	case work != nil:
 		isAll("", work, "phrase change-ahead")

@@ -102,6 +102,26 @@ func TestLockOfDependency(t *testing.T) {
 	}
 }
 
+// TestLockBetweenCalls: the service's function holds a library's lock from one call to a later one, as in a transaction, so it can do
+// other work before. The function that the library calls back cannot.
+func TestLockBetweenCalls(t *testing.T) {
+	begin := &report.Site{Func: "example.org/db.(*DB).Begin", Line: 9, Module: "example.org/db", CalledFrom: &report.Caller{Func: "main.save", File: "/src/main.go", Line: 3, Calls: "example.org/db.(*DB).Begin"}}
+	ask := report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Site: site("ask@7"), TotalNS: ms(3000)}
+	ask.Via = []report.Via{{Wait: report.WaitLock, Call: "sync.(*Mutex).Lock", Site: begin}}
+	for _, c := range []struct {
+		lines  []queues.HolderLine
+		fix    string
+		change predict.Change
+	}{
+		{[]queues.HolderLine{{WaitSite: begin, HolderSite: ask.Site, Line: site("save@5")}}, "do the work at main.save (main.go:5) before the call at main.save (main.go:3)", predict.Unlock("main.save:5")},
+		{nil, "hand the work at main.ask (main.go:7) to another goroutine", predict.Remove("", "main.ask:7")},
+	} {
+		in := &Input{Report: oneGroup(ask), HolderLines: c.lines, Predict: func(string, []predict.Change) *report.Predicted { return new(report.Predicted) }}
+		got := rulesByCode(report.RuleLockConvoy)[0].Run(in)
+		check.True(t, len(got) == 1 && strings.HasPrefix(got[0].Fix, c.fix) && slices.Equal(got[0].Changes, []predict.Change{c.change}), "%+v", got)
+	}
+}
+
 // TestAdviceForHolders: advice about a library's lock depends on whether waiters repeat the holder's work, on pauses, and on needless work.
 func TestAdviceForHolders(t *testing.T) {
 	in := func(fn, module string) *report.Site {

@@ -13,9 +13,14 @@ import (
 // one stream one fault.
 const streamCause report.CauseName = "stream"
 
-// isStream reports whether requests that wait at a line repeatedly mostly write to their client between these waits.
-func (in *Input) isStream(site *report.Site) bool {
-	return slices.ContainsFunc(in.Streams, func(s queues.Stream) bool { return s.WriteShare >= threshold.HalfShare && s.Site.Matches(site) })
+// isStream reports whether requests that wait at a line repeatedly, for a cause, write to their client between these waits: mostly, or,
+// as not every tick of a timer finds something to send, often.
+func (in *Input) isStream(c *report.Cause, site *report.Site) bool {
+	leastShare := threshold.HalfShare
+	if c.Cause == report.CauseSleep {
+		leastShare = threshold.MajorShare
+	}
+	return slices.ContainsFunc(in.Streams, func(s queues.Stream) bool { return s.WriteShare >= leastShare && s.Site.Matches(site) })
 }
 
 // findStreamPaces adds to streamPaces the sleeps of other goroutines that pace a stream of requests, if the group's iterations may be
@@ -26,7 +31,7 @@ func (a *attribution) findStreamPaces() {
 	}
 	for i := range a.in.Report.Groups {
 		for c, r := range attributableRoutes(a.in.Report.Groups[i].All()) {
-			if c.Cause == report.CauseSleep && len(r.Via) > 0 && a.in.isStream(r.Via[0].Site) {
+			if c.Cause == report.CauseSleep && len(r.Via) > 0 && a.in.isStream(c, r.Via[0].Site) {
 				a.streamPaces[c.Site.Key()] = true
 			}
 		}

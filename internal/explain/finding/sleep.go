@@ -91,7 +91,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	if verdict.KindOf(top.Cause) == verdict.SharedLock {
 		attr.rewriteForSharedLock(&v, top)
 	}
-	if attr.spansTrace() {
+	if attr.spansTrace() || attr.isRest(top) {
 		v.MaxSeverity = report.SeverityLow
 	}
 	if attr.group.Kind == report.KindRun {
@@ -119,6 +119,12 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		rewriteForPolling(attr.in, &v, top, pauses)
 	}
 	return v
+}
+
+// isRest reports whether a route is the rest of a loop: few of its iterations wait for a timer themselves, which begins the next of many.
+func (a *attribution) isRest(p *causeRoute) bool {
+	return a.group.Kind == report.KindLoop && len(p.via) == 0 && !knowledge.Has(p.Call, knowledge.SleepWait) && p.Requests > 0 &&
+		float64(p.Requests) < threshold.MinorShare*float64(a.group.Count)
 }
 
 // fewReceivers returns how many goroutines receive from the channel to which requests send at the first wait of a route, if the work

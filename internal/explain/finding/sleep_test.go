@@ -25,6 +25,24 @@ func TestDescribePolling(t *testing.T) {
 	}
 }
 
+// TestRest: a timer for which few iterations of a loop wait themselves is the loop's rest, and at most low. A pause of most iterations is not.
+func TestRest(t *testing.T) {
+	for _, c := range []struct {
+		kind   report.Kind
+		call   string
+		count  int // iterations with the wait, of 1000
+		isRest bool
+	}{
+		{report.KindLoop, "runtime.chanrecv1", 20, true}, {report.KindLoop, "runtime.chanrecv1", 500, false},
+		{report.KindLoop, "time.Sleep", 20, false}, {report.KindHTTP1, "runtime.chanrecv1", 20, false},
+	} {
+		rep := oneGroup(report.Cause{Cause: report.CauseSleep, Call: c.call, Site: site("run@5"), TotalNS: ms(30_000), Requests: c.count, Share: 0.9})
+		rep.Groups[0].Kind, rep.Groups[0].Count = c.kind, 1000
+		got := findAll(t, &Input{Report: rep}, rulesByCode(report.RuleSleep))
+		check.True(t, len(got) == 1 && got[0].Severity.IsMajor() != c.isRest, "%+v: %+v", c, got)
+	}
+}
+
 // TestPolledWorker: requests that poll every 50 ms wait for a loop that begins every 150 ms if their waits are as long as if they arrived at
 // random in its interval, and only one loop fits.
 func TestPolledWorker(t *testing.T) {

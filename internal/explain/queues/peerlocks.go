@@ -47,7 +47,8 @@ func peerLockOf(waits []interval, lines [][]interval) (lock PeerLock, release in
 	for _, ns := range quarter {
 		lock.AloneNS += ns / int64(len(quarter))
 	}
-	long := slices.DeleteFunc(sortedByEnd(waits), func(w interval) bool { return w.end-w.start < threshold.FarFactor*lock.AloneNS })
+	tolerance := max(leastApartNS, min(lock.AloneNS/4, maxApartNS))
+	long := slices.DeleteFunc(sortedByEnd(waits), func(w interval) bool { return w.end-w.start < threshold.FarFactor*max(lock.AloneNS, tolerance) })
 	if lock.Long = len(long); lock.Long < minLongWaits {
 		return PeerLock{}, -1
 	}
@@ -59,7 +60,6 @@ func peerLockOf(waits []interval, lines [][]interval) (lock PeerLock, release in
 	if release < 0 || float64(nearest[release+1]) < threshold.MostShare*float64(lock.Long) {
 		return PeerLock{}, -1
 	}
-	tolerance := max(leastApartNS, min(lock.AloneNS/4, maxApartNS))
 	for range 2 { // two busy processes may need twice as long
 		byChance, shifts := 0.0, []int64{-7, -5, -3, 3, 5, 7}
 		for _, shift := range shifts {
