@@ -198,18 +198,20 @@ func pausingLibrary(p *causeRoute) *library {
 
 // peerAdviceOf returns the library in which a route waits for a peer, if it has advice that the caller does not follow already.
 func peerAdviceOf(p *causeRoute) *library {
-	if l := seriesAdviceOf(p); l != nil && l.peerAdvice != "" {
+	if l := libraryOfRoute(p); l != nil && l.peerAdvice != "" && !hasFunction(p.sites(), l.batchCalls) {
 		return l
 	}
 	return nil
 }
 
-// seriesAdviceOf returns the same for requests that ask the peer several times in turn.
+// seriesAdviceOf returns the same for requests that ask the peer several times in turn. The library that the service calls, as for
+// objects in a database, may know better than the one that it uses.
 func seriesAdviceOf(p *causeRoute) *library {
-	if l := libraryOfRoute(p); l != nil && cmp.Or(l.seriesAdvice, l.peerAdvice) != "" && !hasFunction(p.sites(), l.batchCalls) {
+	l := firstMatch(libraries(), func(l *library) bool { return l.seriesAdvice != "" && hasFunction(p.sites(), l.functions) })
+	if l != nil && !hasFunction(p.sites(), l.batchCalls) {
 		return l
 	}
-	return nil
+	return peerAdviceOf(p)
 }
 
 // sites returns the site of a route's cause, then those of its waits from the request's own to the last one. Each may be nil.

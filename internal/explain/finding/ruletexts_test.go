@@ -160,8 +160,20 @@ func TestTextOf(t *testing.T) {
 // TestLibraryTable: each library has a name, functions, and some advice or the name of its server.
 func TestLibraryTable(t *testing.T) {
 	for _, l := range libraries() {
-		if l.name == "" || l.version == "" || l.functions == "" || l.poolAdvice+l.peerAdvice+l.pauseAdvice+l.retryAdvice+l.lockAdvice+l.shareAdvice+l.orderAdvice+l.drainAdvice+l.loopAdvice+l.tickAdvice+l.burstOption+l.setUpAdvice+l.purpose+l.costAdvice+l.lessAdvice+l.server == "" || (l.slotFunc == "") != (l.poolName == "") {
+		if l.name == "" || l.version == "" || l.functions == "" || l.poolAdvice+l.peerAdvice+l.seriesAdvice+l.pauseAdvice+l.retryAdvice+l.lockAdvice+l.shareAdvice+l.orderAdvice+l.drainAdvice+l.loopAdvice+l.tickAdvice+l.burstOption+l.setUpAdvice+l.purpose+l.costAdvice+l.lessAdvice+l.server == "" || (l.slotFunc == "") != (l.poolName == "") {
 			t.Errorf("incomplete: %+v", l)
 		}
+	}
+}
+
+// TestSeriesAdvice: of the library that the service calls and the driver that this one uses, the first knows better how to avoid calls in
+// series. If it has no advice, the driver's counts.
+func TestSeriesAdvice(t *testing.T) {
+	for calls, want := range map[string]string{"gorm.io/gorm.(*Association).Find": "GORM", "example.org/store.(*DB).Find": "pgx"} {
+		route := &causeRoute{Cause: &report.Cause{Site: &report.Site{Func: "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", CalledFrom: &report.Caller{Func: "main.page", Calls: calls}}}}
+		if l := seriesAdviceOf(route); l == nil || l.name != want {
+			t.Errorf("advice of %+v, want that of %s", l, want)
+		}
+		check.Equal(t, peerAdviceOf(route).name, "pgx", "advice on a single call by %s", calls)
 	}
 }
