@@ -31,6 +31,14 @@ type Profile struct {
 	// random. It is -1 if the profile does not show it.
 	Samples float64
 	Sites   []Site // the most bytes first
+	Stacks  []Stack
+}
+
+// A Stack is a call path that allocates.
+type Stack struct {
+	Bytes      int64
+	Func, Call string   // as in a Site
+	Funcs      []string // from Func, without the standard library, up to the first one in no dependency (their files have a version)
 }
 
 // A Site is a line that allocates: the innermost one outside of the standard library.
@@ -104,7 +112,7 @@ func Read(input io.Reader, rewriteSite func(report.Site) report.Site) (*Profile,
 		if bytesIndex >= len(sample.Value) || sample.Value[bytesIndex] <= 0 {
 			continue
 		}
-		location, caller, call := allocationSite(sample)
+		location, caller, call, funcs := allocationSite(sample)
 		location = rewrite(location)
 		entry := sites[location]
 		if entry == nil {
@@ -112,6 +120,7 @@ func Read(input io.Reader, rewriteSite func(report.Site) report.Site) (*Profile,
 			sites[location] = entry
 		}
 		entry.Bytes += sample.Value[bytesIndex]
+		out.Stacks = append(out.Stacks, Stack{sample.Value[bytesIndex], location.Func, call, funcs})
 		if out.Samples >= 0 && objectsIndex < len(sample.Value) {
 			out.Samples += sampleCount(sample.Value[bytesIndex], sample.Value[objectsIndex], parsed.Period)
 		}
@@ -174,9 +183,9 @@ func compareSites(a, b report.Site) int {
 
 // allocationSite returns the innermost frame outside of the standard library, the next such frame of another function (the zero
 // Site if there is none), and the function that the first one called. If all frames are of the standard library, site is the
-// outermost one.
-func allocationSite(sample *profile.Sample) (site, caller report.Site, call string) {
-	found := false
+// outermost one. funcs is as in Stack.
+func allocationSite(sample *profile.Sample) (site, caller report.Site, call string, funcs []string) {
+	found, isOwn := false, false
 	for _, location := range sample.Location {
 		for _, line := range location.Line {
 			if line.Function == nil {
@@ -184,9 +193,12 @@ func allocationSite(sample *profile.Sample) (site, caller report.Site, call stri
 			}
 			frame := report.Site{Func: line.Function.Name, File: line.Function.Filename, Line: int(line.Line)}
 			std := stdlib.Contains(frame.Func) && !strings.HasPrefix(frame.Func, "main.")
+			if !isOwn && !std {
+				funcs, isOwn = append(funcs, frame.Func), !strings.Contains(frame.File, "@")
+			}
 			switch {
-			case found && !std && frame.Func != site.Func:
-				return site, frame, call
+			case found && !std && frame.Func != site.Func && caller.Func == "":
+				caller = frame
 			case found:
 			case std:
 				call, site = frame.Func, frame
@@ -195,5 +207,5 @@ func allocationSite(sample *profile.Sample) (site, caller report.Site, call stri
 			}
 		}
 	}
-	return site, report.Site{}, call
+	return site, caller, call, funcs
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"runtime"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,6 +82,16 @@ func TestRead(t *testing.T) {
 	if s, want := got.Sites[1], (Site{Site: report.Site{Func: "main.fill", File: "fill.go", Line: 9}, Bytes: 300, Caller: report.Site{Func: "main.main", File: "main.go", Line: 3}}); s != want {
 		t.Errorf("the second site is %+v, want %+v", s, want)
 	}
+}
+
+// TestStackOfDependency: a stack leads through dependencies up to the service's first function, but not to the server that called that one.
+func TestStackOfDependency(t *testing.T) {
+	sample, want := &profile.Sample{}, []string{"strings.Clone", "go.yaml.in/yaml/v4.node", "example.org/api.Load", "example.org/service/gate.load"}
+	for _, f := range [][2]string{{want[0], "/go/src/strings/clone.go"}, {want[1], "/mod/go.yaml.in/yaml/v4@v4.0.0/node.go"}, {want[2], "example.org/api@v1.2.0/load.go"}, {want[3], "/src/gate/gate.go"}, {"net/http.(*conn).serve", "/go/src/net/http/server.go"}, {"main.main", "/src/main.go"}} {
+		sample.Location = append(sample.Location, &profile.Location{Line: []profile.Line{{Function: &profile.Function{Name: f[0], Filename: f[1]}, Line: 7}}})
+	}
+	site, caller, _, funcs := allocationSite(sample)
+	check.True(t, site.Func == want[1] && caller.Func == want[2] && slices.Equal(funcs, want[1:]), "%+v %+v %v", site, caller, funcs)
 }
 
 var sink [][]byte

@@ -17,8 +17,8 @@ func (in *Input) hasDominantAllocSite() bool {
 	return p != nil && len(p.Sites) > 0 && 2*p.Sites[0].Bytes >= p.Bytes
 }
 
-// allocatedShare returns the share of the allocated bytes that the code of a group's causes that match allocates: the functions of
-// the service, and the packages of libraries with those below them.
+// allocatedShare returns the share of the allocated bytes that the code of a group's causes that match allocates: their functions with the
+// libraries called there, and the packages of libraries with those below them.
 func (in *Input) allocatedShare(group *report.Group, match func(*report.Cause) bool) float64 {
 	if in.Allocs == nil {
 		return 0
@@ -27,18 +27,16 @@ func (in *Input) allocatedShare(group *report.Group, match func(*report.Cause) b
 	for c := range each(group.All().Causes) {
 		if c.Site == nil || !match(c) {
 			continue
-		} else if isOwnCode(c.Site) {
-			code = append(code, c.Site.Func)
-		} else {
+		} else if code = append(code, c.Site.Func); !isOwnCode(c.Site) {
 			code = append(code, stdlib.Package(c.Site.Func))
 		}
 	}
-	isPart := func(name string) bool {
-		return slices.ContainsFunc(code, func(whole string) bool { return name == whole || strings.HasPrefix(name, whole+"/") })
+	isPart := func(fn string) bool {
+		return slices.ContainsFunc(code, func(whole string) bool { return fn == whole || strings.HasPrefix(stdlib.Package(fn)+"/", whole+"/") })
 	}
 	bytes := int64(0)
-	for s := range each(in.Allocs.Sites) {
-		if isPart(s.Site.Func) || isPart(stdlib.Package(s.Site.Func)) || s.Call != "" && isPart(stdlib.Package(s.Call)) {
+	for s := range each(in.Allocs.Stacks) {
+		if isPart(s.Func) || isPart(s.Call) || slices.ContainsFunc(s.Funcs, func(fn string) bool { return slices.Contains(code, fn) }) {
 			bytes += s.Bytes
 		}
 	}

@@ -119,7 +119,7 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 		isPart := func(c *report.Cause) bool {
 			return isOwn(c) && c.Site != nil && c.Site.OwnLine().Func == site.OwnLine().Func
 		}
-		if v.chargeCollections(in, group, isPart, 1); v.allocShare > 0 {
+		if collected, _ := v.chargeCollections(in, group, isPart, 1); collected > 0 {
 			v.Title = textOf(allocatesTitle, "function", funcText)
 		}
 		if readsFile := func(c *report.Cause) bool {
@@ -238,9 +238,24 @@ func (v *Verdict) chargeCollections(in *Input, group *report.Group, isWork func(
 	if v.Changes == nil {
 		v.Changes = removalOf(group, isWork)
 	}
-	v.allocShare, v.ChangeText = allocShare, textOf("phrase change-gone-collections")
+	v.ChangeText = textOf("phrase change-gone-collections")
 	v.Changes = append(v.Changes, predict.Change{Cause: report.FamilyGC, Relative: true, Scale: 1 - saved})
 	return share, gain
+}
+
+// chargeWaits adds to the changes of a verdict about computing the waits for a P while other requests do the same, if that is half of what
+// ran or more. It returns their cost for requests.
+func (v *Verdict) chargeWaits(in *Input, group *report.Group, isWork func(*report.Cause) bool) (share float64, gain Gain) {
+	wait, ranShare := runQueueWaitOf(in, group), 0.0
+	for o := range each(wait.occupants) {
+		ranShare += o.share * oneIf(isWork(&report.Cause{Cause: report.CauseCPU, Site: o.site}))
+	}
+	if ranShare < threshold.HalfShare || wait.share < threshold.NoiseShare || len(wait.hubs) > 0 {
+		return 0, Gain{}
+	}
+	v.ChangeText = textOf("phrase change-gone-waits")
+	v.Changes = append(v.Changes, predict.Change{Cause: report.CauseSched, Relative: true, Scale: 1 - ranShare})
+	return ranShare * wait.share, wait.gain.scaled(ranShare)
 }
 
 // addGain adds time that another part of the fix saves.

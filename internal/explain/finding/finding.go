@@ -210,8 +210,6 @@ type Verdict struct {
 	isAnswerTime bool
 	// isBestCase says that the prediction is for an answer that takes no time: none does, and how little it could take is unknown.
 	isBestCase bool
-	// allocShare is the share of the allocated bytes that the work of a verdict allocates; 0 if the verdict contains no collections.
-	allocShare float64
 	// ChangeText says the changes in words; "" means those that follow from the changes (see changeText).
 	ChangeText string
 	// slowEvidence is the evidence that is about slow requests only.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/report"
 )
@@ -71,23 +72,26 @@ func orderByLoss(all []Verdict) {
 	all[target] = machine
 }
 
-// preferWork finds pairs of verdicts about one group, one about computing and one about the collector, where the computing allocates
-// most bytes: less of that work also saves the collections, which cannot be said of a setting of the collector. The verdict on the
-// computing gets the higher severity of the two, and the other one becomes low, unless it saves more.
+// preferWork finds pairs of verdicts about one group, one about computing and one about what that causes according to its changes, the
+// collections or the waits for a P: less of that work also saves these, which cannot be said of a setting. The verdict on the computing
+// gets the higher severity of the two, and the other one becomes low, unless it saves more.
 func preferWork(all []Verdict) {
 	for work := range each(all) {
-		if work.Code != report.RuleComputes || work.allocShare < threshold.HalfShare || work.Severity == report.SeverityInfo {
+		if work.Code != report.RuleComputes || work.Severity == report.SeverityInfo {
 			continue
 		}
-		for collector := range each(all) {
-			if !isGCRule(collector.Code) || collector.Code == report.RuleForcedGC || collector.Group != work.Group || collector.Gain.TotalNS > work.Gain.TotalNS {
+		for effect := range each(all) {
+			isCaused := slices.ContainsFunc(work.Changes, func(c predict.Change) bool {
+				return c.Site == "" && (c.Cause == report.FamilyGC && isGCRule(effect.Code) || c.Cause == effect.Cause && isSchedulingRule(effect.Code))
+			})
+			if !isCaused || effect.Code == report.RuleForcedGC || effect.Group != work.Group || effect.Gain.TotalNS > work.Gain.TotalNS {
 				continue
 			}
-			if severityRank(collector.Severity) < severityRank(work.Severity) {
-				work.Severity, work.Decided = collector.Severity, nil
+			if severityRank(effect.Severity) < severityRank(work.Severity) {
+				work.Severity, work.Decided = effect.Severity, nil
 			}
-			collector.capSeverity(report.SeverityLow)
-			collector.addEvidence(statementOf("evidence less-by-computing"))
+			effect.capSeverity(report.SeverityLow)
+			effect.addEvidence(statementOf("evidence less-by-computing"))
 		}
 	}
 }

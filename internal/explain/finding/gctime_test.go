@@ -246,7 +246,7 @@ func TestComputingAllocates(t *testing.T) {
 		rep := oneGroup(
 			report.Cause{Cause: report.CauseCPU, Site: decode, SiteFrom: "sample", TotalNS: ms(1700), Samples: 170},
 			report.Cause{Cause: report.CauseGCAssist, Site: decode, TotalNS: ms(300)})
-		in := &Input{Report: rep, Process: c.stats, Allocs: &allocs.Profile{Bytes: 100 * mib, Sites: []allocs.Site{{Site: *site(c.allocates), Bytes: 80 * mib}}}}
+		in := &Input{Report: rep, Process: c.stats, Allocs: &allocs.Profile{Bytes: 100 * mib, Sites: []allocs.Site{{Site: *site(c.allocates), Bytes: 80 * mib}}, Stacks: []allocs.Stack{{Bytes: 80 * mib, Func: site(c.allocates).Func}}}}
 		found := findAll(t, in, append(rulesByCode(report.RuleComputes), rulesByCode(report.RuleGCTooFrequent)...))
 		var codes []report.RuleCode
 		for i := range found {

@@ -55,6 +55,7 @@ func checkRepeatedSetUp(in *Input, group *report.Group) []Verdict {
 		v.Title = adviser.workTitle(call.Site)
 	}
 	v.addGain(v.chargeCollections(in, group, isSetUp, 1))
+	v.addGain(v.chargeWaits(in, group, isSetUp))
 	if share >= threshold.HalfShare {
 		v.MinSeverity = report.SeverityMedium
 	}

@@ -1,9 +1,11 @@
 package finding
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/explain/allocs"
 	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
@@ -43,6 +45,45 @@ func TestRepeatedSetUp(t *testing.T) {
 		}
 		check.True(t, len(got) == 1 && len(got[0].Changes) == 2 && got[0].MinSeverity == c.severity &&
 			strings.HasPrefix(got[0].Fix, "parse the templates once, at start, and keep the result") && strings.Contains(got[0].Fix, "main.load (main.go:41)"), "%s: %+v", c.name, got)
+	}
+}
+
+// TestWhatSetUpCauses: the finding about set-up contains the collections by its garbage, also of what the set-up calls in other
+// modules, and the waits for a CPU while other requests do it; it comes first, and the two findings about these are low. That
+// does not hold if something else allocates or occupies the CPUs.
+func TestWhatSetUpCauses(t *testing.T) {
+	work := inModule("github.com/getkin/kin-openapi/openapi3.(*Loader).LoadFromFile@106", "github.com/getkin/kin-openapi")
+	work.CalledFrom = &report.Caller{Func: "main.loadRouter", File: "/src/main.go", Line: 44, Calls: work.Func}
+	const setUp, collector, wait = report.RuleComputes, report.RuleGCTooFrequent, report.RuleLongRuns
+	for _, c := range []struct {
+		name     string
+		occupant *report.Site
+		funcs    []string
+		codes    []report.RuleCode // without those that are low
+		changes  int
+	}{
+		{"all", work, []string{"go.yaml.in/yaml/v4.node", work.Func, "main.loadRouter"}, []report.RuleCode{setUp}, 3},
+		{"other garbage", work, []string{"main.answer"}, []report.RuleCode{setUp, collector}, 2},
+		{"other work on the CPUs", site("main.count@9"), []string{work.Func}, []report.RuleCode{setUp, wait}, 2},
+	} {
+		rep := oneGroup(
+			report.Cause{Cause: report.CauseCPU, Site: work, SiteFrom: "sample", TotalNS: ms(800), Samples: 80},
+			report.Cause{Cause: report.CauseSched, Site: work, TotalNS: ms(700), RanMeanwhile: []report.Share{{Site: c.occupant, Share: 0.9}}},
+			report.Cause{Cause: report.CauseGCAssist, Site: work, TotalNS: ms(750)})
+		stats := statsWithCycles(200, 0, 5*mib, 10*mib, 0.2)
+		stats.Procs, stats.BusyNS = 2, stats.SpanNS
+		stats.RunningTimes = []process.RunningTime{{Site: c.occupant, Start: "main.serve", NS: 500e6, LongNS: 500e6, LongCount: 20}}
+		in := &Input{Report: rep, Process: stats, Allocs: &allocs.Profile{Bytes: 100, Stacks: []allocs.Stack{{Bytes: 80, Funcs: c.funcs}, {Bytes: 20}}}}
+		var codes []report.RuleCode
+		for _, f := range findAll(t, in, rulesByCode(setUp, collector, wait)) {
+			if f.Severity.IsMajor() {
+				codes = append(codes, f.Code)
+			}
+			if f.Code == setUp {
+				check.True(t, f.Severity == report.SeverityHigh && len(f.Changes) == c.changes, "%s: %s %+v", c.name, f.Severity, f.Changes)
+			}
+		}
+		check.True(t, slices.Equal(codes, c.codes), "%s: %v", c.name, codes)
 	}
 }
 
