@@ -123,6 +123,18 @@ func TestWaitForOwnTask(t *testing.T) {
 	}
 }
 
+// TestWaitForTasksOfGroup: a request that waits in a WaitGroup for its tasks queues if the workers of a pool do others first.
+func TestWaitForTasksOfGroup(t *testing.T) {
+	for _, c := range []struct {
+		otherNS int64
+		want    string
+	}{{0, "[WL2005 ask@5 1.00]"}, {ms(2500), "[WL2003 tell@7 1.00]"}} {
+		in := &Input{Report: oneGroup(report.Cause{Cause: "network", Site: site("ask@5"), Via: via("waitgroup price@4"), TotalNS: ms(3000)})}
+		in.TaskWaits = []queues.TaskWaits{{Wait: report.WaitGroup, Site: site("price@4"), Waits: 100, Queued: 70, WaitNS: ms(3000), OtherNS: c.otherNS, Workers: 12, Task: site("tell@7")}}
+		check.Equal(t, fmt.Sprint(findingTexts(findAll(t, in, rulesWithPrefix("WL2")))), c.want, "%d ns of other tasks", c.otherNS)
+	}
+}
+
 func TestWaitingRules(t *testing.T) {
 	// service describes goroutines at a site: the share of their time in other requests, the requests that wait for one, and
 	// those it serves at once.

@@ -28,8 +28,7 @@ func (a *attribution) findQueueWaits() {
 			if isLockWait(wait) {
 				break // the later waits are the holder's
 			}
-			if isHandoverWait(v.Wait) && !isRoundTrip(v) {
-				slots, isTaskQueue := a.in.slotWaitsAt(wait), a.in.taskWaitsAt(wait).IsQueue()
+			if slots, isTaskQueue := a.in.slotWaitsAt(wait), a.in.taskWaitsAt(wait).IsQueue(); (isHandoverWait(v.Wait) || isTaskQueue) && !isRoundTrip(v) {
 				if isEndedByChildren(slots) && !isFanOutLimit(wait, slots) && !isTaskQueue {
 					continue // the goroutines are the request's own, and may themselves queue elsewhere
 				}

@@ -89,7 +89,7 @@ func TestShareOfPs(t *testing.T) {
 // TestWithoutPartial: requests that depend on events before the trace are excluded, unless they are the majority.
 func TestWithoutPartial(t *testing.T) {
 	request := func(weight float64, isPartial bool) retimedRequest {
-		return retimedRequest{weightedGraph: &weightedGraph{&Graph{isPartial: isPartial}, weight}}
+		return retimedRequest{weightedGraph: &weightedGraph{&Graph{}, weight}, isPartial: isPartial}
 	}
 	for _, c := range []struct{ complete, partial float64 }{{6, 4}, {4, 6}} {
 		remaining := withoutPartial([]retimedRequest{request(c.complete, false), request(c.partial, true)})

@@ -18,6 +18,7 @@ type retimedRequest struct {
 	encounterChances          variantValues
 	exposureNS                float64 // time that the changes affect, on all goroutines
 	remainingNS               float64 // the part of exposureNS that is left after the changes
+	isPartial                 bool    // its graph is partial, and no change affects the queue in which it waits
 }
 
 // A series holds the latencies of sampled requests, in ns, before and after a change.

@@ -284,6 +284,7 @@ func (t *trial) retimeAll(group *group) []retimedRequest {
 		r := retimedRequest{weightedGraph: &group.graphs[i]}
 		r.latencies, r.unmetLatencies, r.encounterChances = t.retime(r.Graph)
 		r.exposureNS, r.remainingNS = t.exposureOf(r.Graph)
+		r.isPartial = r.Graph.isPartial && !slices.ContainsFunc(t.changes, func(c trialChange) bool { return c.Cause == Queue && c.affectsAnyWait(t.model, r.Graph) })
 		all = append(all, r)
 	}
 	return all

@@ -234,6 +234,9 @@ func (t *trial) waitEnd(graph *Graph, n *node, edge *critpath.Edge, start, end f
 		case c.Cause == Queue:
 			queued := max(0, end-start-t.model.poolAt(edge).ownNS)
 			end -= queued * (1 - min(max(c.Scale, 0), 1))
+			if graph.nodes[edge.From].otherWork {
+				t.nodeTimes[edge.From][variant] = end // its goroutine begins this request earlier
+			}
 		}
 	}
 	return end

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
@@ -797,5 +798,17 @@ func TestExtrapolate(t *testing.T) {
 		if got := s.extrapolate(est, c.sampleLatency, c.changed(c.sampleLatency), c.latency); math.Abs(got-c.want) > 1e-3*c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+// TestMovedWaker: without the queue, the worker that ends a wait begins the request earlier. A goroutine of the request does not.
+func TestMovedWaker(t *testing.T) {
+	_, syms := timelinetest.BuildWindow(t, graphs[0].build)
+	for otherWork, want := range map[bool]float64{true: 10, false: 900} {
+		m := NewModel(syms, settled, 1e9, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
+		trial := &trial{model: m, changes: []trialChange{{Change: Remove(Queue, "main.submit"), waits: map[tracefmt.StackID]bool{1: true}}}, nodeTimes: []variantValues{{est: 900}}}
+		graph := &Graph{nodes: []node{{time: 900, otherWork: otherWork}, {time: 900}}}
+		end := trial.waitEnd(graph, &graph.nodes[1], &critpath.Edge{Wait: 1, WaitKind: critpath.WaitSend}, 10, 900, est)
+		check.True(t, end == 10 && trial.nodeTimes[0][est] == want, "other work %t: wait ends at %v, its waker's work at %v", otherWork, end, trial.nodeTimes[0][est])
 	}
 }

@@ -130,7 +130,7 @@ func (p *workerSum) taskBegin(wait *critpath.FollowedWait) (begin, otherNS int64
 	}
 	idleNS := int64(0)
 	for i := range p.spans {
-		if span := &p.spans[i]; span.End <= begin && p.taskEntry(span.Stack, loop) == 0 {
+		if span := &p.spans[i]; span.End <= begin && span.Stack != 0 && p.taskEntry(span.Stack, loop) == 0 {
 			idleNS += max(0, span.End-max(span.Start, wait.Start)) // in its loop, not in a task
 		}
 	}
