@@ -201,7 +201,7 @@ func (w *rowWriter) indexConcurrentRuns() {
 // first of the following that was: other waits of the same requests, waits of other requests of the group, waits of other
 // groups.
 func (w rowWriter) concurrentShares(group *group, causes []path.CauseID, buckets bucketRange) []report.Share {
-	groupID := w.stage.IDs.GroupID(group.key)
+	groupID := group.id
 	if !slices.ContainsFunc(causes, w.isPWait) {
 		return w.sp.Shares(nil)
 	}

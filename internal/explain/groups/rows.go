@@ -65,7 +65,8 @@ func (s *Sum) Rows(sp *spell.Speller, sel Selection) []Row {
 		if _, _, ok := w.selectedTitle(&sel, g); !ok {
 			continue
 		}
-		out = append(out, Row{PathGroup: path.GroupID(id), MedianNS: g.latencies.quantile(0.5), kind: g.key.Kind})
+		g.id = path.GroupID(id)
+		out = append(out, Row{PathGroup: g.id, MedianNS: g.latencies.quantile(0.5), kind: g.key.Kind})
 	}
 	var next atomic.Int64
 	var workers sync.WaitGroup

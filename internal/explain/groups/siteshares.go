@@ -92,7 +92,6 @@ func (p *samplePool) isOneFunction(syms *tracefmt.Symbols) bool {
 // kinds of runs of the group. Without samples, longer runs below the function are used. If there are none either, the time
 // stays at the sites of the events (SiteFromBracket).
 func (w rowWriter) siteSharesOf(group *group) siteShares {
-	id := w.stage.IDs.GroupID(group.key)
 	unassignedNS, causesByKind := map[runKind]int64{}, map[runKind][]path.CauseID{}
 	counted := map[path.CauseID]bool{}
 	group.causeCells.forEach(func(_, c int32, sum *cell) {
@@ -100,7 +99,7 @@ func (w rowWriter) siteSharesOf(group *group) siteShares {
 		if k.Code.Cause() != cause.CPU || k.SiteSource != cause.SiteFromBracket {
 			return
 		}
-		kind := runKind{id, w.sp.Syms.Frame(k.Site).Func, k.RunLength}
+		kind := runKind{group.id, w.sp.Syms.Frame(k.Site).Func, k.RunLength}
 		unassignedNS[kind] += sum.ns
 		if !counted[path.CauseID(c)] {
 			counted[path.CauseID(c)] = true
@@ -136,7 +135,7 @@ func (w rowWriter) siteSharesOf(group *group) siteShares {
 		}
 	}
 	byFunc := func(k runKind) runKind { return runKind{fn: k.fn} }
-	ownSamples := w.samplesByGroup[id]
+	ownSamples := w.samplesByGroup[group.id]
 	assignBySamples(func(k runKind) runKind { return k }, ownSamples, true)
 	assignBySamples(byFunc, ownSamples, true) // runs of another length at the same function are the most similar
 	leftSamples := slices.DeleteFunc(slices.Clone(ownSamples), func(k sampleKey) bool { return unassignedNS[k.runKind] == 0 })

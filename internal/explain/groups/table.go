@@ -35,6 +35,7 @@ func (c *cell) add(addend *cell) {
 // A group holds the sums of the requests of one group.
 type group struct {
 	key           path.GroupKey
+	id            path.GroupID     // of the merged group, set by Sum.Rows
 	handlerFrame  tracefmt.FrameID // a frame of the handler, see isPreferredFrame
 	starter       starter
 	latencies     histogram
