@@ -45,10 +45,8 @@ func (p *sidePair) setRowIntervals(rows []Row, oldBand, newBand *report.Band, al
 			high += maxHiddenTime(newBand)
 		}
 		r.LowNS, r.HighNS = roundBound(low), roundBound(high)
-		r.Evidence = low > 0 || high < 0
-		if r.Cause == report.CauseCPU && (2*abs(computing) < abs(r.DeltaNS) || (computing > 0) != (r.DeltaNS > 0)) {
-			r.Evidence = false
-		}
+		isMoved := r.Cause == report.CauseCPU && (2*abs(computing) < abs(r.DeltaNS) || (computing > 0) != (r.DeltaNS > 0))
+		r.Evidence = (low > 0 || high < 0) && !isMoved
 	}
 }
 
