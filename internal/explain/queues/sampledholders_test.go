@@ -12,6 +12,29 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
+// waitingAt returns an adder for a trace in which each goroutine, numbered from 1, waits at one of some stacks from as many ms on, and
+// the first until 150 ms.
+func waitingAt(t *testing.T, stacks [][]string) *workerSum {
+	const ms = 1_000_000
+	win, found := timelinetest.BuildWindow(t, func(b *tracetext.Builder) {
+		th := b.Thread()
+		for i := range stacks {
+			b.Waiting(uint64(i + 1))
+		}
+		for i, stack := range stacks {
+			th.Unblock(int64(i+1)*ms, uint64(i+1))
+			th.Start(int64(i+1)*ms+1000, uint64(i+1))
+			th.Block(int64(i+1)*ms+2000, "select", stack...)
+		}
+		th.Unblock(150*ms, 1)
+		th.Start(150*ms+1000, 1)
+	})
+	syms := found.Snapshot()
+	p := New().NewAdder(path.New(win, &syms, path.Options{})).(*workerSum)
+	p.stage.Sites = cause.NewSites(&syms)
+	return p
+}
+
 // TestSampleHolders: of the goroutines that wait for the network, those below the library's function that acquires a connection
 // hold one. It fails if a call of the service next to that, or a wait for a connection, counts as a hold.
 func TestSampleHolders(t *testing.T) {
@@ -25,22 +48,8 @@ func TestSampleHolders(t *testing.T) {
 		{"internal/poll.runtime_pollWait:351", "net/http.(*persistConn).readLoop:1", "main.touch:40"},
 		{"time.Sleep:300", "dep.org/redis.(*client).withConn:28", "main.touch:33"},
 	}
-	win, found := timelinetest.BuildWindow(t, func(b *tracetext.Builder) {
-		th := b.Thread()
-		for i := range waits {
-			b.Waiting(uint64(i + 1))
-		}
-		for i, wait := range waits {
-			th.Unblock(int64(i+1)*ms, uint64(i+1))
-			th.Start(int64(i+1)*ms+1000, uint64(i+1))
-			th.Block(int64(i+1)*ms+2000, "select", wait...)
-		}
-		th.Unblock(150*ms, 1)
-		th.Start(150*ms+1000, 1)
-	})
-	syms := found.Snapshot()
-	p := New().NewAdder(path.New(win, &syms, path.Options{})).(*workerSum)
-	p.stage.Sites = cause.NewSites(&syms)
+	p := waitingAt(t, waits)
+	win, syms := p.stage.Win, p.stage.Syms
 	start := win.Start()
 	spans := win.Spans(1, start+100*ms, start+101*ms, nil)
 	sample := p.sampleHolders(&critpath.FollowedWait{Stack: spans[0].Stack, Start: spans[0].Start, End: start + 150*ms}, syms.Line(p.stage.Sites.SiteOf(spans[0].Stack)))
@@ -64,22 +73,8 @@ func TestSampleHTTPHolders(t *testing.T) {
 		stack("main.poll:30", "runtime.selectgo:1", "net/http.(*persistConn).roundTrip:7"),
 		{"runtime.selectgo:1", "net/http.(*persistConn).roundTrip:7", "main.client:31"},
 	}
-	win, found := timelinetest.BuildWindow(t, func(b *tracetext.Builder) {
-		th := b.Thread()
-		for i := range waits {
-			b.Waiting(uint64(i + 1))
-		}
-		for i, wait := range waits {
-			th.Unblock(int64(i+1)*ms, uint64(i+1))
-			th.Start(int64(i+1)*ms+1000, uint64(i+1))
-			th.Block(int64(i+1)*ms+2000, "select", wait...)
-		}
-		th.Unblock(150*ms, 1)
-		th.Start(150*ms+1000, 1)
-	})
-	syms := found.Snapshot()
-	p := New().NewAdder(path.New(win, &syms, path.Options{})).(*workerSum)
-	p.stage.Sites = cause.NewSites(&syms)
+	p := waitingAt(t, waits)
+	win, syms := p.stage.Win, p.stage.Syms
 	wait := win.Spans(1, win.Start()+100*ms, win.Start()+101*ms, nil)[0]
 	sample := p.sampleHolders(&critpath.FollowedWait{Stack: wait.Stack, Start: wait.Start, End: win.Start() + 150*ms}, syms.Line(p.stage.Sites.SiteOf(wait.Stack)))
 	must.True(t, sample != nil && sample.isHTTP && len(sample.holders) == 2, "%+v", sample)
