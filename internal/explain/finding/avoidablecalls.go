@@ -83,7 +83,7 @@ func (w *peerWait) rewriteForPrepares(v *Verdict) bool {
 		}
 	}
 	v.Title, v.Fix, v.InService = textOf("title prepares", "site", v.Site.OwnLine()), textOf("fix prepares"), true
-	if l := firstMatch(libraries(), func(l *library) bool { return l.stmtAdvice != "" && hasFunction(w.top.sites(), l.functions) }); l != nil {
+	if l := adviserAt(func(l *library) string { return l.stmtAdvice }, w.top.sites()...); l != nil {
 		v.Fix = l.fix(l.stmtAdvice)
 	}
 	v.Share, v.Gain = gainWithoutRoutes(w.group, func(c *report.Cause, via []report.Via) bool { return slices.Contains(keys, w.candidateKeyOf(c, via)) })

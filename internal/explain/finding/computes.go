@@ -48,9 +48,7 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 		title, allocatesTitle = "title computes-called", "title computes-called-allocates"
 	} else if call := in.Process.SampledFuncs[site.Func].MainCall(); call != "" {
 		funcText = textOf("phrase mostly-in-call", "function", funcText, "call", words.FuncName(call))
-		if l := firstMatch(libraries(), func(l *library) bool {
-			return l.lessAdvice != "" && hasFunction([]*report.Site{{Func: call}}, l.functions)
-		}); l != nil {
+		if l := adviserAt(func(l *library) string { return l.lessAdvice }, &report.Site{Func: call}); l != nil {
 			callee, fix = l, textOf("fix computes-less", "function", ownFunc, "advice", l.lessAdvice)
 		}
 		title, allocatesTitle = "title computes-called", "title computes-called-allocates"

@@ -40,7 +40,7 @@ func hubWaitsOf(in *Input, group *report.Group) []*hubWait {
 			return slices.ContainsFunc(via, isSend) && in.attributionOf(group).candidateKeyOf(c, via).code == ""
 		}
 		for c, r := range attributableRoutes(group.All()) {
-			wait.isSender = wait.isSender || isBehindSend(c, r.Via) && in.isOtherRequest(c, r.Via)
+			wait.isSender = wait.isSender || isBehindSend(c, r.Via) && isForOtherRequest(in.serviceAt(c, r.Via))
 		}
 		wait.share, wait.gain = gainWithoutPart(group, func(c *report.Cause) float64 {
 			switch {

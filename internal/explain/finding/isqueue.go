@@ -88,7 +88,12 @@ func isQueue(service *queues.ServiceStats, cause *report.Cause, v *report.Via) b
 // isLibraryLoop reports whether requests wait in a library for its only goroutine, which does the library's own work: it has no number that
 // the service could raise, so the rule of the cause reports the work.
 func isLibraryLoop(service *queues.ServiceStats, cause *report.Cause, via []report.Via, v *report.Via) bool {
-	return service.MaxServers == 1 && v.Site.Module != "" && !isOwnCode(nonStdSite(cause, via))
+	return isOnlyServer(service, v) && !isOwnCode(nonStdSite(cause, via))
+}
+
+// isOnlyServer reports whether requests wait in a library for its only server.
+func isOnlyServer(service *queues.ServiceStats, wait *report.Via) bool {
+	return service.MaxServers == 1 && wait.Site != nil && wait.Site.Module != ""
 }
 
 // isSharedCall reports whether nearly each goroutine that ends waits at a site ends them all at one instant: requests join a call

@@ -126,6 +126,11 @@ func libraryAt(sites ...*report.Site) *library {
 	return firstMatch(libraries(), func(l *library) bool { return hasFunction(sites, l.functions) })
 }
 
+// adviserAt returns the first of those libraries that has some advice; nil if there is none.
+func adviserAt(advice func(*library) string, sites ...*report.Site) *library {
+	return firstMatch(libraries(), func(l *library) bool { return advice(l) != "" && hasFunction(sites, l.functions) })
+}
+
 // hasFunction reports whether, for one of the sites, its function or the function that the service called there begins with one
 // of the prefixes, which are separated by spaces.
 func hasFunction(sites []*report.Site, prefixes string) bool {
@@ -207,8 +212,7 @@ func peerAdviceOf(p *causeRoute) *library {
 // seriesAdviceOf returns the same for requests that ask the peer several times in turn. The library that the service calls, as for
 // objects in a database, may know better than the one that it uses.
 func seriesAdviceOf(p *causeRoute) *library {
-	l := firstMatch(libraries(), func(l *library) bool { return l.seriesAdvice != "" && hasFunction(p.sites(), l.functions) })
-	if l != nil && !hasFunction(p.sites(), l.batchCalls) {
+	if l := adviserAt(func(l *library) string { return l.seriesAdvice }, p.sites()...); l != nil && !hasFunction(p.sites(), l.batchCalls) {
 		return l
 	}
 	return peerAdviceOf(p)

@@ -146,7 +146,7 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 	}
 	facts.isForeignWork = facts.hasServers && service.MaxServers == 1 && facts.holdersCompute && !facts.isScattered && isOwnCode(top.nonStdSite()) &&
 		(float64(top.Requests) < threshold.HalfShare*float64(requests) || a.isLongerThanQueue(top, service))
-	facts.isLibraryLoop = facts.hasServers && service.MaxServers == 1 && !facts.kind.isConnection && top.via[0].Site != nil && top.via[0].Site.Module != ""
+	facts.isLibraryLoop = facts.hasServers && !facts.kind.isConnection && isOnlyServer(service, &top.via[0])
 	// If holders compute, more slots than Ps gain nothing.
 	if procs := a.in.Report.Input.GOMAXPROCS; facts.holdersCompute && procs >= 2 {
 		if facts.slots != nil {

@@ -38,9 +38,7 @@ func checkRepeatedSetUp(in *Input, group *report.Group) []Verdict {
 	if median := group.LatencyNS.P50; samples < threshold.MedianSample && median != nil && gain.TotalNS > int64(group.Count)**median {
 		return nil // the median request has no time for the mean set-up: perhaps only the first requests do it
 	}
-	adviser := firstMatch(libraries(), func(l *library) bool {
-		return l.setUpAdvice != "" && hasFunction([]*report.Site{call.Site}, l.functions)
-	})
+	adviser := adviserAt(func(l *library) string { return l.setUpAdvice }, call.Site)
 	if adviser == nil {
 		adviser = &library{setUpAdvice: textOf("phrase set-up-once", "function", words.FuncName(call.Site.Func))}
 	}

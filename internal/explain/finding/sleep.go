@@ -115,7 +115,9 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix sleep-or-no-wait", "fix", v.Fix, "site", top.via[0].Site)
 	}
 	v.addEvidence(otherSiteEvidence(cand, top)...)
-	if isOwn := len(top.via) == 0; !(isOwn && attr.rewriteForPolledWorker(&v, pauses)) && pauses != nil && pauses.IsPoll {
+	switch {
+	case len(top.via) == 0 && attr.rewriteForPolledWorker(&v, pauses):
+	case pauses != nil && pauses.IsPoll:
 		rewriteForPolling(attr.in, &v, top, pauses)
 	}
 	return v

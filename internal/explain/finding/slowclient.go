@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
@@ -63,12 +64,11 @@ func (a *attribution) isBehindOtherClient(route *causeRoute) bool {
 		return false
 	}
 	isFull, service := route.via[0].Wait == report.WaitChanSend, a.in.serviceAt(route.Cause, route.via)
-	return isFull && isFlowControlWait(route) || isClientRead(route.Cause) && (isFull || a.in.isOtherRequest(route.Cause, route.via) || service != nil && service.WaitersPerServer >= 2)
+	return isFull && isFlowControlWait(route) || isClientRead(route.Cause) && (isFull || isForOtherRequest(service) || service != nil && service.WaitersPerServer >= 2)
 }
 
-// isOtherRequest reports whether the goroutines that requests wait for at a cause serve other requests.
-func (in *Input) isOtherRequest(c *report.Cause, via []report.Via) bool {
-	service := in.serviceAt(c, via)
+// isForOtherRequest reports whether the servers that requests wait for serve other requests.
+func isForOtherRequest(service *queues.ServiceStats) bool {
 	return service != nil && service.OtherRequestShare > threshold.HalfShare
 }
 
