@@ -2,6 +2,7 @@ package finding
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/predict"
@@ -284,38 +285,39 @@ type extraComputing struct {
 
 // measureExtra returns how much more slow requests compute than the mean request; isOwn selects the causes that count as
 // computing. It returns false unless that makes them slow: they take at least twice the median latency, and computing is at
-// least half of the excess. CPU samples must cover half of their computing.
+// least half of the excess. CPU samples must cover half of their computing, and must be as many more: without a CPU, which other processes
+// have, a request seems to compute.
 func measureExtra(group *report.Group, isOwn func(*report.Cause) bool) (result extraComputing, ok bool) {
 	slow := group.Tail()
 	if slow == group.All() || slow.Count == 0 || group.LatencyNS.P50 == nil || group.Count == 0 {
 		return extraComputing{}, false
 	}
-	sum := func(b *report.Band) (cpu, all int64) {
-		for c := range each(b.Causes) {
-			all += c.TotalNS
-			if isOwn(c) {
-				cpu += c.TotalNS
-			}
-		}
-		return cpu, all
-	}
-	cpu, all := sum(slow)
-	allCPU, _ := sum(group.All())
-	latency := all / int64(slow.Count)
+	cpu, samples := computingOf(slow, isOwn)
+	allCPU, allSamples := computingOf(group.All(), isOwn)
+	latency := slow.TotalNS() / int64(slow.Count)
 	extra := extraComputing{ns: cpu/int64(slow.Count) - allCPU/int64(group.Count), sampledShare: sampledShare(slow, isOwn)}
-	if all > 0 {
+	if latency > 0 {
 		extra.share = float64(extra.ns) / float64(latency)
 	}
-	return extra, latency >= 2**group.LatencyNS.P50 && 2*extra.ns >= latency-*group.LatencyNS.P50 && extra.sampledShare >= 0.5
+	// Samples come at random moments: the standard deviation of their number is that of a Poisson distribution.
+	mostSamples := float64(samples) + math.Sqrt(float64(samples))
+	mostNS := (mostSamples/float64(slow.Count) - float64(allSamples)/float64(group.Count)) * float64(allCPU) / float64(max(allSamples, 1))
+	excess := latency - *group.LatencyNS.P50
+	return extra, excess >= *group.LatencyNS.P50 && 2*extra.ns >= excess && 2*mostNS >= float64(excess) && extra.sampledShare >= 0.5
+}
+
+// computingOf returns the time of a band's causes for which isOwn holds, and the number of CPU samples in it.
+func computingOf(b *report.Band, isOwn func(*report.Cause) bool) (ns, samples int64) {
+	for c := range each(b.Causes) {
+		if isOwn(c) {
+			ns, samples = ns+c.TotalNS, samples+int64(c.Samples)
+		}
+	}
+	return ns, samples
 }
 
 // sampledShare returns the time of CPU samples as a share of the time of a band's causes for which isOwn holds.
 func sampledShare(b *report.Band, isOwn func(*report.Cause) bool) float64 {
-	var cpu, samples int64
-	for c := range each(b.Causes) {
-		if isOwn(c) {
-			cpu, samples = cpu+c.TotalNS, samples+int64(c.Samples)
-		}
-	}
-	return ratio(samples*report.SampleNS, cpu)
+	ns, samples := computingOf(b, isOwn)
+	return ratio(samples*report.SampleNS, ns)
 }

@@ -2,6 +2,7 @@ package finding
 
 import (
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -19,6 +20,9 @@ func checkLongRuns(in *Input, wait *runQueueWait) []Verdict {
 	}
 	v.addEvidence(evidenceOf("evidence long-runs-mean", float64(runs.LongNS)/float64(max(runs.LongCount, 1)), "ns"))
 	wait.addWaitEvidence(&v)
+	if _, hasOtherLoad := measureOtherLoad(in); hasOtherLoad && psInUse(in) < threshold.MajorShare {
+		v.MaxSeverity = report.SeverityLow // the runs took so long because their threads waited for a CPU
+	}
 	v.addEvidence(
 		evidenceOf("evidence long-runs-share", wait.kindShare, "share"),
 		evidenceOf("evidence ps-in-use", psInUse(in), "share"),

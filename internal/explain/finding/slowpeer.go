@@ -694,16 +694,18 @@ func (w *peerWait) rewriteForOwnWorker(v *Verdict) bool {
 }
 
 // rewriteForBlockingCall makes a verdict a fact if the requests wait in a call that blocks by its definition until the peer has something.
-// If they first ask the same peer for something else, it may be the result of that.
+// If they first ask the same peer for something else, it may be the result of that: then its sender is late.
 func (w *peerWait) rewriteForBlockingCall(v *Verdict) bool {
-	if 2*w.calls.BlockingCalls <= w.calls.Requests || w.ownWorker() != nil {
+	if 2*w.calls.BlockingNS <= w.calls.TotalNS || w.ownWorker() != nil {
 		return false
 	}
 	asksBefore := slices.ContainsFunc(w.in.PeerCalls[w.group.ID], func(o queues.PeerCalls) bool {
-		return 2*o.Requests > w.calls.Requests && o.BlockingCalls == 0 && o.Site.Module == w.calls.Site.Module
+		return 2*o.Requests > w.calls.Requests && o.BlockingNS == 0 && o.Site.Module == w.calls.Site.Module
 	})
 	if asksBefore {
-		return false
+		v.Title, v.Fix = textOf("title message", "site", v.Site), textOf("fix message")
+		v.Changes, v.ChangeText, v.MaxSeverity = []predict.Change{}, "", report.SeverityMedium // the sender may be late on purpose
+		return w.rewriteForOneAnswer(v)
 	}
 	v.Title, v.Fix = textOf("title blocking-call", "site", v.Site.OwnLine()), textOf("fix blocking-call")
 	v.Fact, v.Changes, v.ChangeText = true, []predict.Change{}, ""

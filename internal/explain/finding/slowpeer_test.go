@@ -141,10 +141,11 @@ func TestBlockingCall(t *testing.T) {
 		{"a result of what is asked before", []queues.PeerCalls{{Site: push, Requests: 100, Calls: 100}}, report.SeverityLow},
 	} {
 		in := &Input{Report: oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site, TotalNS: 100e9})}
-		calls := append(c.calls, queues.PeerCalls{Site: site, Requests: 100, Calls: 100, BlockingCalls: 100, AnswerNS: 100e9, TotalNS: 100e9})
+		calls := append(c.calls, queues.PeerCalls{Site: site, Requests: 100, Calls: 100, BlockingNS: 100e9, AnswerNS: 100e9, TotalNS: 100e9})
 		in.PeerCalls = map[string][]queues.PeerCalls{in.Report.Groups[0].ID: calls}
 		got := findAll(t, in, rulesByCode(report.RuleSlowPeer))
-		check.True(t, len(got) == 1 && got[0].Severity == c.severity, "%s: %+v", c.name, got)
+		isMessage := len(got) == 1 && strings.Contains(got[0].Title, "for a message, which a peer sends when it has one")
+		check.True(t, len(got) == 1 && got[0].Severity == c.severity && isMessage == (c.severity == report.SeverityLow), "%s: %+v", c.name, got)
 	}
 }
 

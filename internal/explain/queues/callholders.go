@@ -85,7 +85,7 @@ func lengthsOf(list []interval) []int64 {
 func (c *PeerCalls) HolderAmong(candidates []PeerCalls) (holder CallHolder) {
 	for i := range candidates {
 		candidate := &candidates[i]
-		if c.Site == nil || candidate.Site == nil || candidate.BlockingCalls > 0 || candidate.Site.Module != c.Site.Module || candidate.serviceLine().LineKey() == c.serviceLine().LineKey() {
+		if c.Site == nil || candidate.Site == nil || candidate.BlockingNS > 0 || candidate.Site.Module != c.Site.Module || candidate.serviceLine().LineKey() == c.serviceLine().LineKey() {
 			continue
 		}
 		found := callHolderOf(c.answers, candidate.wholeCalls)

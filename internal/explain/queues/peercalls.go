@@ -54,8 +54,8 @@ type PeerCalls struct {
 	// which it calls; nil if no stack shows it.
 	Repeats, RepeatRequests, RepeatNS int64
 	Pause, Transaction                *report.Site
-	// BlockingCalls counts the requests that wait there, on purpose, until the peer has something.
-	BlockingCalls int64
+	// BlockingNS is the part of TotalNS in calls that wait, on purpose, until the peer has something.
+	BlockingNS int64
 	// CacheLoads counts the requests of which a cache did not hold what these calls load; Cache is where the service asks it.
 	CacheLoads int64
 	Cache      *report.Site
@@ -85,7 +85,7 @@ func (c *PeerCalls) counters() [36]*int64 {
 	return [36]*int64{
 		&c.Requests, &c.Calls, &c.AnswerNS, &c.LongestNS, &c.LongestOfStacksNS, &c.FanOut, &c.FanOutLastNS, &c.FanOutOthersNS, &c.Unanswered, &c.UnansweredNS,
 		&c.LaterParts, &c.AckDelays, &c.ShortAckDelays, &c.AckDelayNS, &c.Parts, &c.RestNS, &c.SplitCalls, &c.SplitDelays, &c.SplitDelayNS,
-		&c.TotalNS, &c.TotalCalls, &c.ConnOpenNS, &c.ConnOpenRequests, &c.Repeats, &c.RepeatRequests, &c.RepeatNS, &c.CacheLoads, &c.BlockingCalls,
+		&c.TotalNS, &c.TotalCalls, &c.ConnOpenNS, &c.ConnOpenRequests, &c.Repeats, &c.RepeatRequests, &c.RepeatNS, &c.CacheLoads, &c.BlockingNS,
 		&c.Checks, &c.CheckNS, &c.Prepares, &c.PrepareNS, &c.Hedges.Requests, &c.Hedges.Calls, &c.Hedges.DelayNS, &c.Hedges.AnswerNS,
 	}
 }
@@ -154,7 +154,7 @@ func (s *peerCallSum) addStack(o *peerCallSum) {
 	s.LongestNS, s.LongestOfStacksNS = max(s.LongestNS, o.LongestNS), s.LongestOfStacksNS+o.LongestNS
 	s.TotalNS, s.TotalCalls, s.ConnOpenNS = s.TotalNS+o.TotalNS, s.TotalCalls+o.TotalCalls, s.ConnOpenNS+o.ConnOpenNS
 	s.LaterParts, s.AckDelays = s.LaterParts+o.LaterParts, s.AckDelays+o.AckDelays
-	s.ShortAckDelays, s.AckDelayNS = s.ShortAckDelays+o.ShortAckDelays, s.AckDelayNS+o.AckDelayNS
+	s.ShortAckDelays, s.AckDelayNS, s.BlockingNS = s.ShortAckDelays+o.ShortAckDelays, s.AckDelayNS+o.AckDelayNS, s.BlockingNS+o.BlockingNS
 	s.setOpener(o.longestOpenNS, o.opener)
 }
 
@@ -281,6 +281,9 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 				calls.ConnOpenNS += stepNS
 				calls.setOpener(stepNS, p.stage.Sites.CallOf(step.Stack))
 			}
+			if p.stage.Sites.HasRole(step.Stack, knowledge.BlockingCall) || p.stage.Sites.HasRole(call.stack, knowledge.BlockingCall) {
+				calls.BlockingNS += stepNS
+			}
 			if calls.lastEnd = step.End; calls.Repeats > 0 {
 				calls.RepeatNS += stepNS
 			}
@@ -321,9 +324,6 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 		sum.Requests, sum.ConnOpenRequests, sum.RepeatRequests = 1, min(sum.ConnOpenNS, 1), min(sum.Repeats, 1)
 		if sum.Repeats > 0 {
 			sum.transaction = p.stage.Sites.CallerOf(call.stack, knowledge.TransactionBody)
-		}
-		if p.stage.Sites.HasRole(call.stack, knowledge.BlockingCall) {
-			sum.BlockingCalls = 1
 		}
 		if sum.cache = p.stage.Sites.CallerOf(call.stack, knowledge.CacheLoad); sum.cache != 0 {
 			sum.CacheLoads = 1
