@@ -584,7 +584,10 @@ func (w *peerWait) rewriteForAnswerTicks(v *Verdict) bool {
 // rewriteForPeerLock rewrites a verdict on calls whose answers come when another request ends its transaction, as the change of that
 // transaction. The answers then take as long as those that do not wait for a lock.
 func (w *peerWait) rewriteForPeerLock(v *Verdict) bool {
-	lock := &w.calls.Lock
+	lock := w.calls.Lock
+	if lock.Release == nil {
+		lock = w.calls.LockAmong(w.callsOfOthers())
+	}
 	if lock.Release == nil {
 		return false
 	}
@@ -621,16 +624,21 @@ func (w *peerWait) rewriteForDeadlocks(v *Verdict) bool {
 	return true
 }
 
+// callsOfOthers returns the calls of peers of other groups, and of goroutines that serve no requests.
+func (a *attribution) callsOfOthers() []queues.PeerCalls {
+	calls := slices.Clone(a.in.BackgroundCalls)
+	for _, group := range slices.Sorted(maps.Keys(a.in.PeerCalls)) {
+		if group != a.group.ID {
+			calls = append(calls, a.in.PeerCalls[group]...)
+		}
+	}
+	return calls
+}
+
 // rewriteForCallHolder rewrites a verdict on answers that are late while the peer works for another call of this process, as the change of
 // that call. An answer then takes at most as long as nearly all to calls at other times. It returns false if there is no such call.
 func (w *peerWait) rewriteForCallHolder(v *Verdict) bool {
-	candidates := slices.Clone(w.in.BackgroundCalls)
-	for _, group := range slices.Sorted(maps.Keys(w.in.PeerCalls)) {
-		if group != w.group.ID {
-			candidates = append(candidates, w.in.PeerCalls[group]...)
-		}
-	}
-	holder := w.calls.HolderAmong(candidates)
+	holder := w.calls.HolderAmong(w.callsOfOthers())
 	if holder.Line == nil {
 		return false
 	}

@@ -80,14 +80,17 @@ func lengthsOf(list []interval) []int64 {
 	return lengths
 }
 
+// othersOf returns those candidates that make other calls, of the same peer: the same library reads the answers of both, no event names the peer.
+func (c *PeerCalls) othersOf(candidates []PeerCalls) []PeerCalls {
+	return slices.DeleteFunc(slices.Clone(candidates), func(o PeerCalls) bool {
+		return c.Site == nil || o.Site == nil || o.BlockingNS > 0 || o.Site.Module != c.Site.Module || o.serviceLine().LineKey() == c.serviceLine().LineKey()
+	})
+}
+
 // HolderAmong returns the CallHolder of these calls among those of other groups, of several the one during whose calls most answers are
-// late. The same library reads the answers of both: no event names the peer.
+// late.
 func (c *PeerCalls) HolderAmong(candidates []PeerCalls) (holder CallHolder) {
-	for i := range candidates {
-		candidate := &candidates[i]
-		if c.Site == nil || candidate.Site == nil || candidate.BlockingNS > 0 || candidate.Site.Module != c.Site.Module || candidate.serviceLine().LineKey() == c.serviceLine().LineKey() {
-			continue
-		}
+	for _, candidate := range c.othersOf(candidates) {
 		found := callHolderOf(c.answers, candidate.wholeCalls)
 		found.Line = candidate.serviceLine()
 		if found.During > holder.During || found.During > 0 && found.During == holder.During && found.Line.Compare(holder.Line) < 0 {

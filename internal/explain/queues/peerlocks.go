@@ -12,10 +12,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A PeerLock describes calls whose answers come when another request's call at another line ends, one for each: a lock of the peer, such as
-// on a row, that a transaction of the other request held. It is zero unless nearly all long answers do, and only for that line.
+// A PeerLock describes calls whose answers come when another goroutine's call at another line ends: a lock of the peer, such as
+// on a row, that a transaction of that goroutine held. It is zero unless nearly all long answers do, and only for that line.
 type PeerLock struct {
-	Release *report.Site // where the other requests wait for the answer to the call that ends the transaction
+	Release *report.Site // where the others wait for the answer to the call that ends the transaction
 	Waits   int          // long answers that came at that moment, of Long ones
 	Long    int
 	AloneNS int64 // mean time of the quarter of the answers that took the shortest time
@@ -24,8 +24,9 @@ type PeerLock struct {
 	Work *report.Site
 }
 
-// minLongWaits is the least PeerLock.Long. Each of fewer may end with another call by chance. maxApartNS is how long a peer and this
-// process, both busy, need to send and to read two answers, leastApartNS how long a peer's process needs to wake another one that answers.
+// minLongWaits is the least PeerLock.Long of requests that wait for each other. Each of fewer may end with another call by chance. maxApartNS
+// is how long a peer and this process, both busy, need to send and to read two answers, leastApartNS how long a peer's process needs to wake
+// another one that answers.
 const (
 	minLongWaits = 2 * threshold.SmallSample
 	maxApartNS   = 2e6
@@ -35,9 +36,10 @@ const (
 // peerLockOf returns the lock that makes calls wait, whose answers are waits, and the index of the line that releases it; -1 if there is none.
 // lines has the answers of each other line, in the order of their ends. Each long wait must end with another answer of that line, whose call
 // was made before, far more often than if the same answers are shifted in time. Both answers are on their way at the same time, so they come
-// within a part of a round trip, which the shortest waits measure, and within maxApartNS. That answer must be the nearest one of any line, as
-// a rule: if a peer pauses, all lines' answers come together.
-func peerLockOf(waits []interval, lines [][]interval) (lock PeerLock, release int) {
+// within a part of a round trip, which the shortest waits measure, and within maxApartNS. Long waits that are short compared with that of a
+// random moment have another reason. That answer must be the nearest one of any line, as a rule: if a peer pauses, all lines' answers come
+// together. matches counts the long waits that end with an answer, as countMatches does.
+func peerLockOf(waits []interval, lines [][]interval, leastLong int, matches func(long, answers []interval, shift, tolerance int64) int) (lock PeerLock, release int) {
 	if len(waits) < threshold.MedianSample {
 		return PeerLock{}, -1
 	}
@@ -48,8 +50,13 @@ func peerLockOf(waits []interval, lines [][]interval) (lock PeerLock, release in
 		lock.AloneNS += ns / int64(len(quarter))
 	}
 	tolerance := max(leastApartNS, min(lock.AloneNS/4, maxApartNS))
-	long := slices.DeleteFunc(sortedByEnd(waits), func(w interval) bool { return w.end-w.start < threshold.FarFactor*max(lock.AloneNS, tolerance) })
-	if lock.Long = len(long); lock.Long < minLongWaits {
+	long := sortedByEnd(waits)
+	removeShort := func(leastNS int64) {
+		long = slices.DeleteFunc(long, func(w interval) bool { return w.end-w.start < leastNS })
+	}
+	removeShort(threshold.FarFactor * max(lock.AloneNS, tolerance))
+	removeShort(int64(threshold.NoticeableShare * lengthBiasedMean(long)))
+	if lock.Long = len(long); lock.Long < leastLong {
 		return PeerLock{}, -1
 	}
 	nearest := make([]int, len(lines)+1) // numbers of long waits, by nearestLine + 1
@@ -63,15 +70,24 @@ func peerLockOf(waits []interval, lines [][]interval) (lock PeerLock, release in
 	for range 2 { // two busy processes may need twice as long
 		byChance, shifts := 0.0, []int64{-7, -5, -3, 3, 5, 7}
 		for _, shift := range shifts {
-			byChance += float64(countMatches(long, lines[release], shift*tolerance, tolerance)) / float64(len(shifts))
+			byChance += float64(matches(long, lines[release], shift*tolerance, tolerance)) / float64(len(shifts))
 		}
-		lock.Waits = countMatches(long, lines[release], 0, tolerance)
+		lock.Waits = matches(long, lines[release], 0, tolerance)
 		if float64(lock.Waits) >= max(threshold.MostShare*float64(lock.Long), threshold.FarFactor*byChance) {
 			return lock, release
 		}
 		tolerance *= 2
 	}
 	return PeerLock{}, -1
+}
+
+// lengthBiasedMean returns the mean length of the interval that contains a random moment of all of them.
+func lengthBiasedMean(list []interval) float64 {
+	sum, squares := 0.0, 0.0
+	for _, ns := range lengthsOf(list) {
+		sum, squares = sum+float64(ns), squares+float64(ns)*float64(ns)
+	}
+	return squares / max(sum, 1)
 }
 
 // countMatches returns how many of the first intervals end with one of the second that has begun before and is shifted in time, within a
@@ -174,9 +190,46 @@ func setPeerLocks(lines []PeerCalls) {
 				candidates, sites = append(candidates, answers[k]), append(sites, lines[k].Site)
 			}
 		}
-		if lock, release := peerLockOf(lines[i].answers, candidates); release >= 0 {
+		if lock, release := peerLockOf(lines[i].answers, candidates, minLongWaits, countMatches); release >= 0 {
 			lock.Release, lock.Work = sites[release], lines[i].laterWork
 			lines[i].Lock = lock
 		}
 	}
+}
+
+// LockAmong returns the lock of the peer that calls of others hold, of other groups or of goroutines that serve no requests, as setPeerLocks
+// does for the group's own. Their transaction may have locked what many requests need, which then end together. So do the answers of a peer that
+// pauses; but here it answers other calls during the waits, and the call that ends the transaction at once.
+func (c *PeerCalls) LockAmong(others []PeerCalls) PeerLock {
+	if c.Via != nil {
+		return PeerLock{}
+	}
+	var lines [][]interval
+	var sites []*report.Site
+	for _, candidate := range c.othersOf(others) {
+		lines, sites = append(lines, sortedByEnd(candidate.wholeCalls)), append(sites, candidate.serviceLine())
+	}
+	all := sortedByEnd(slices.Concat(append(lines, c.answers)...))
+	isOtherAnswered := func(w interval, until int64) bool {
+		k, _ := slices.BinarySearchFunc(all, until, func(v interval, time int64) int { return cmp.Compare(v.end, time) })
+		for k--; k >= 0 && all[k].end > w.start; k-- {
+			if all[k].start > w.start {
+				return true
+			}
+		}
+		return false
+	}
+	lock, release := peerLockOf(c.answers, lines, threshold.SmallSample, func(long, answers []interval, shift, tolerance int64) (n int) {
+		for _, w := range long {
+			k, _ := slices.BinarySearchFunc(answers, w.end-tolerance-shift, func(v interval, time int64) int { return cmp.Compare(v.end, time) })
+			if k < len(answers) && answers[k].end+shift <= w.end+tolerance && threshold.FarFactor*(answers[k].end-answers[k].start) <= w.end-w.start && isOtherAnswered(w, w.end-tolerance) {
+				n++
+			}
+		}
+		return n
+	})
+	if release >= 0 {
+		lock.Release = sites[release]
+	}
+	return lock
 }
