@@ -3,6 +3,7 @@ package request
 import (
 	"cmp"
 	"slices"
+	"sync"
 
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
@@ -61,15 +62,18 @@ type runSource struct {
 	pieceCount     int       // in all generations
 }
 
-// A mainSource reads the states of the main goroutine for a runSource before jobs and iterations are found, because they show
-// that most programs are no batch programs.
+// A mainSource reads the states of the main goroutine for a runSource before iterations are found, because they show that most
+// programs are no batch programs. It does so while jobs are found, with a second collector, because the caches of one are not safe
+// for concurrent use.
 type mainSource struct {
 	sourceStubs
-	run *runSource
+	run       *runSource
+	collector collector
+	reading   sync.WaitGroup
 }
 
-// add decides for a generation whether the program may be a batch program (mayBeBatch), and follows its main goroutine if so.
-// Enough requests of other kinds than jobs and iterations decide against it.
+// add begins to follow the main goroutine through a generation, if the program may be a batch program. Enough requests of other
+// kinds than jobs and iterations decide against it.
 func (m *mainSource) add(c *collector, g *timeline.Gen) {
 	r, requestCount := m.run, c.requestCount
 	for i := range c.emitted {
@@ -86,9 +90,21 @@ func (m *mainSource) add(c *collector, g *timeline.Gen) {
 		r.isKnown, r.life = true, openAt(g.Base)
 	}
 	r.lastEnd = g.End
-	r.emitPieces(c, g, mainID, g.End, 0, 0)
-	r.work.mayBeBatch = r.mayBeBatch()
+	m.reading.Go(func() {
+		m.collector.resolveReasons()
+		m.collector.findMainModule()
+		r.emitPieces(&m.collector, g, mainID, g.End, 0, 0)
+		r.work.mayBeBatch = r.mayBeBatch()
+	})
 }
+
+// A mainResult is the source after which it is known whether the program may be a batch program (mayBeBatch).
+type mainResult struct {
+	sourceStubs
+	main *mainSource
+}
+
+func (m *mainResult) add(*collector, *timeline.Gen) { m.main.reading.Wait() }
 
 // add decides, after jobs and iterations were found, whether the program is a batch program. If it is, they are parts of its run
 // and are not emitted.
@@ -104,6 +120,7 @@ func (r *runSource) add(c *collector, g *timeline.Gen) {
 		r.loops.jobs.emitAllCounted(c, g)
 	}
 	c.emitted = append(c.emitted, r.pieces...)
+	c.requestCount -= len(r.pieces)
 }
 
 // countIdle adds a wait of the main goroutine to its idle time: all of it if no work of this process ended it, nothing if a
@@ -206,22 +223,20 @@ func (r *runSource) emitPiece(c *collector, id uint64, end int64, benchmark trac
 		return
 	}
 	if benchmark != 0 && c.syms.Frame(benchmark).Func != c.syms.Frame(r.benchmark).Func {
-		r.endBenchmark(c)
+		r.endBenchmark()
 		r.benchmark = benchmark
 		r.benchmarkCount++
 	}
 	r.pieces = append(r.pieces, r.piece(id, end, MiddlePiece))
 	r.pieceCount++
-	c.requestCount--
 	r.life.pieceStart = end
 }
 
 // endBenchmark emits the last piece of the benchmark that ran. It is empty, because only the next benchmark shows that this one has
 // ended.
-func (r *runSource) endBenchmark(c *collector) {
+func (r *runSource) endBenchmark() {
 	if r.benchmark != 0 {
 		r.pieces = append(r.pieces, r.piece(mainID, r.life.pieceStart, LastPiece))
-		c.requestCount--
 	}
 }
 
@@ -240,7 +255,7 @@ func (r *runSource) finishTrace(c *collector, end int64) {
 		return
 	}
 	r.pieces = r.pieces[:0]
-	if r.endBenchmark(c); r.benchmarkCount == 0 {
+	if r.endBenchmark(); r.benchmarkCount == 0 {
 		r.pieces = append(r.pieces, r.piece(mainID, end, LastPiece))
 	}
 	c.emitted = append(c.emitted, r.pieces...)

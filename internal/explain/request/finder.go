@@ -67,11 +67,7 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 	loops := newLoopSource(opts.Workers, jobs, work, messages)
 	jobs.loops = loops
 	f := &Finder{
-		collector: collector{
-			stackReader: stackReader{syms: syms, namer: NewNamer(syms), canonicalStacks: make(map[string]tracefmt.StackID)},
-			window:      win, workers: opts.Workers,
-			annotated: make(map[uint64]bool), openAtEnd: make(map[uint64]bool), annotatedSpans: make(map[uint64][][2]int64),
-		},
+		collector:  newCollector(syms, win, opts.Workers),
 		identities: newIdentityFinder(), work: work, marks: marks, tasks: tasks, messages: messages, loops: loops,
 		runs:   &runSource{work: work, loops: loops},
 		starts: &startSource{work: work, byStartFunc: make(map[tracefmt.StringID]*startStats), byGoroutine: make(map[uint64]*startStats)},
@@ -83,9 +79,10 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 	}
 	f.annotations = []annotation{marks, tasks, regions}
 	f.protocols = []protocol{connections, streams, longStreams, workers, messages}
+	main := &mainSource{run: f.runs, collector: newCollector(syms, win, 1)}
 	f.stages = [][]source{
 		{marks, regions, connections, streams, longStreams, workers, messages, tasks}, // tasks resolves what the protocols ended
-		{&mainSource{run: f.runs}, jobs, loops},
+		{main, jobs, &mainResult{main: main}, loops},
 		{f.runs, &hangingSource{connections: connections, longStreams: longStreams, messages: messages}, f.starts},
 	}
 	f.eventSources = [...]annotation{

@@ -34,6 +34,15 @@ type collector struct {
 	openAtEnd map[uint64]bool
 }
 
+// newCollector returns a collector over a window of generations.
+func newCollector(syms *tracefmt.Symbols, window *timeline.Window, workers int) collector {
+	return collector{
+		stackReader: stackReader{syms: syms, namer: NewNamer(syms), canonicalStacks: make(map[string]tracefmt.StackID)},
+		window:      window, workers: workers,
+		annotated: make(map[uint64]bool), openAtEnd: make(map[uint64]bool), annotatedSpans: make(map[uint64][][2]int64),
+	}
+}
+
 // openRequest is the state that all open requests share.
 type openRequest struct {
 	start      int64
