@@ -664,20 +664,17 @@ func (l *loopSource) addBeginning(c *collector, origin *originStats, wait *obser
 // client (a wait for the network, or its end).
 func (l *loopSource) inspectHandler(c *collector, origin *originStats, wait *observation) {
 	const lookahead = 2e9
-	c.spanBuffer = c.window.SpansCoarse(wait.waker, wait.end, wait.end+lookahead, c.spanBuffer[:0])
-	for i := range c.spanBuffer {
-		span := &c.spanBuffer[i]
-		switch {
-		case span.State == timeline.NotAlive:
-			origin.handlerDepartures++
-			return
-		case span.State == timeline.Waiting && span.Start >= wait.end:
-			if c.reasonOf(span.Reason) == reasonNetwork {
+	c.spanBuffer = c.window.EachSpans(wait.waker, wait.end, wait.end+lookahead, c.spanBuffer, func(spans []timeline.Span) bool {
+		for i := range spans {
+			switch span := &spans[i]; {
+			case span.State == timeline.NotAlive, span.State == timeline.Waiting && span.Start >= wait.end && c.reasonOf(span.Reason) == reasonNetwork:
 				origin.handlerDepartures++
-			} else {
+				return false
+			case span.State == timeline.Waiting && span.Start >= wait.end:
 				origin.handlerWaits++
+				return false
 			}
-			return
 		}
-	}
+		return true
+	})
 }
