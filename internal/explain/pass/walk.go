@@ -75,7 +75,10 @@ func (p *Pass) walkInParallel(reqs []request.Request, series []*request.Series) 
 		w := &p.workers[i]
 		wg.Go(func() {
 			if i == 0 && len(p.workers) > 1 {
-				unlisted, last = p.walkListed(reqs, order, pieceCount)
+				if unlisted, last = p.walkListed(reqs, order, pieceCount); len(unlisted) < minSharedPieces {
+					p.walkUnlisted(unlisted, p.workers[:1])
+					unlisted = nil
+				}
 			}
 			n, notWalkedCount := 0, 0
 			for {
@@ -117,7 +120,10 @@ func (p *Pass) walkInParallel(reqs []request.Request, series []*request.Series) 
 	if len(p.workers) == 1 {
 		unlisted, last = p.walkListed(reqs, order, pieceCount)
 	}
-	p.walkUnlisted(unlisted, last)
+	p.walkUnlisted(unlisted, p.workers)
+	for _, r := range last { // the first worker joins them
+		p.walkPiece(&p.workers[0], r)
+	}
 	for _, s := range p.allSums()[:len(p.workers[0].adders)] {
 		if s, ok := s.(GenerationEnder); ok {
 			s.EndGeneration()
@@ -188,13 +194,9 @@ func (p *Pass) walkListed(reqs []request.Request, order []int32, pieceCount int)
 	return unlisted, last
 }
 
-// walkUnlisted walks the pieces that walkListed returned: all workers share them, then the first worker joins them.
-func (p *Pass) walkUnlisted(unlisted, last []*request.Request) {
+// walkUnlisted walks pieces that walkListed returned, which the workers share.
+func (p *Pass) walkUnlisted(unlisted []*request.Request, workers []worker) {
 	represented := p.representedTimes(unlisted)
-	workers := p.workers
-	if len(unlisted) < minSharedPieces {
-		workers = workers[:1]
-	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for k := range workers {
@@ -208,9 +210,6 @@ func (p *Pass) walkUnlisted(unlisted, last []*request.Request) {
 		})
 	}
 	wg.Wait()
-	for _, r := range last {
-		p.walkPiece(&p.workers[0], r)
-	}
 }
 
 // Bounds of the sample of a long request's pieces in one generation: one in piecesPerSampled, but at least minSampledPieces; fewer if
