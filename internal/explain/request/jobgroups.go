@@ -22,6 +22,7 @@ type birthGroup struct {
 	birthKey
 	startFunc *startFuncStats
 	kind      *jobKind
+	isNamed   bool // the name of the jobs is known
 	count     int
 }
 
@@ -51,6 +52,7 @@ func (j *jobSource) groupOf(c *collector, g *timeline.Gen, b *timeline.Birth, la
 	job := newJob(c, b)
 	group.startFunc, group.kind = j.kindFor(c, &job)
 	group.kind.uniform.isServiceStart = c.stackInfo(b.Start).outerServiceFrame != 0
+	group.isNamed = j.isNamed(group.kind)
 	j.birthGroups[key] = group
 	return group
 }
@@ -67,7 +69,9 @@ func (j *jobSource) addToGroup(c *collector, g *timeline.Gen, group *birthGroup,
 		job.kind = kind
 		j.storeJob(number, b.G, job)
 	case !c.annotated[b.G] && !c.isServed(b.G):
-		j.states[number] |= isUniform
+		if j.states[number] |= isUniform; !group.isNamed && g.AnyStackOf(number) == 0 {
+			j.states[number] |= hasNoStack
+		}
 		kind.uniform.count++
 		kind.uniform.lifeNS += end - b.Time
 		kind.uniform.lastEnd = max(kind.uniform.lastEnd, end)
@@ -95,8 +99,8 @@ func (j *jobSource) addGroups(c *collector) {
 }
 
 // canCount reports whether enough uniform jobs of a kind were inspected: the others show nothing new but perhaps their name.
-func (j *jobSource) canCount(c *collector, kind *jobKind) bool {
-	return kind.areJobs && kind.uniform.count > 0 && !c.isMeasured(kind.key.startFunc) &&
+func (j *jobSource) canCount(kind *jobKind) bool {
+	return kind.areJobs && kind.uniform.count > 0 && !kind.isMeasured &&
 		(kind.uniform.isServiceStart || kind.key.starterFrame != 0 && kind.endedCount >= inspectedPerFunc)
 }
 
@@ -106,11 +110,12 @@ func (j *jobSource) isNamed(kind *jobKind) bool {
 	return kind.uniform.isServiceStart || isNamed
 }
 
-// countRest reports whether the uniform job of goroutine id is only counted, as those before it have shown. Once the name of its kind
-// is known, it counts all further ones, and drops the iterations of their goroutines, as emitPending does.
-func (j *jobSource) countRest(c *collector, g *timeline.Gen, kind *jobKind, id uint64) bool {
-	if !j.canCount(c, kind) || !j.isNamed(kind) {
-		return j.canCount(c, kind) && g.AnyStack(id) == 0
+// countRest reports whether the uniform job of goroutine id, with a state, is only counted, as those before it have shown. Once the
+// name of its kind is known, it counts all further ones, and drops the iterations of their goroutines, as emitPending does.
+func (j *jobSource) countRest(c *collector, g *timeline.Gen, state jobState, id uint64) bool {
+	kind := j.kindList[state>>jobStateBits]
+	if !j.canCount(kind) || !j.isNamed(kind) {
+		return j.canCount(kind) && state&hasNoStack != 0
 	}
 	for _, goroutine := range j.loops.candidates {
 		if s := j.states[g.Number(goroutine.id)]; goroutine.id >= id && goroutine.iteration != nil && s&isUniform != 0 && j.kindList[s>>jobStateBits] == kind {

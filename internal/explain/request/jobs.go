@@ -63,6 +63,7 @@ const (
 	isPartJob
 	isInMap      // the job is in jobSource.jobs, and the other fields are 0
 	isUniform    // the job is one of jobKind.uniform
+	hasNoStack   // set only of uniform jobs whose names are not known
 	jobStateBits = iota
 )
 
@@ -80,6 +81,8 @@ type jobKind struct {
 	index    int  // in jobSource.kindList
 	areJobs  bool // decided: the goroutines are jobs
 	areTests bool // started by package testing
+	// isMeasured says that they run a test or a benchmark.
+	isMeasured bool
 	// Of those that began and end in this generation: how many there are, and how many run service code and have so few
 	// pieces that they cannot have returned to a wait often.
 	bornCount, shortCount int
@@ -186,7 +189,7 @@ func (j *jobSource) add(c *collector, g *timeline.Gen) {
 	for _, kind := range j.kinds {
 		// Their ends will show that they are jobs, so their waits need not be observed.
 		kind.areJobs = kind.areJobs || kind.shortCount >= threshold.TailSample && 2*kind.shortCount > kind.bornCount && !kind.areWorkers()
-		kind.isCounted = j.canCount(c, kind) && j.isNamed(kind)
+		kind.isCounted = j.canCount(kind) && j.isNamed(kind)
 	}
 }
 
@@ -309,7 +312,7 @@ func (j *jobSource) finishGeneration(c *collector, g *timeline.Gen) {
 		switch {
 		case s&isJob == 0 || s&isPartJob != 0:
 			return
-		case j.isCounted(s) || s&isUniform != 0 && j.countRest(c, g, j.kindList[s>>jobStateBits], id):
+		case j.isCounted(s) || s&isUniform != 0 && j.countRest(c, g, s, id):
 			if !j.work.mayBeBatch {
 				j.emitCounted(c, g, id, number)
 			}
@@ -335,7 +338,7 @@ func (j *jobSource) finishGeneration(c *collector, g *timeline.Gen) {
 		}
 	})
 	for _, kind := range j.kindList {
-		if !kind.isCounted && j.canCount(c, kind) { // there are jobs without a stack, and their name is not known
+		if !kind.isCounted && j.canCount(kind) { // there are jobs without a stack, and their name is not known
 			j.endUniform(c, kind)
 		}
 	}
@@ -528,7 +531,7 @@ func (j *jobSource) kindFor(c *collector, job *job) (*startFuncStats, *jobKind) 
 		if key.starterFrame != 0 {
 			kind.originStats = j.work.originFor(Goroutine, c.syms.Frame(key.starterFrame).Func, fn)
 		}
-		kind.areTests = c.namer.function(fn).Has(knowledge.Test)
+		kind.areTests, kind.isMeasured = c.namer.function(fn).Has(knowledge.Test), c.isMeasured(fn)
 		kind.originStats.hasServiceCode = true // even if only library code runs in it
 		j.kinds[key] = kind
 		kind.index = len(j.kindList)

@@ -32,12 +32,15 @@ func (g *Gen) Births(wanted func(start tracefmt.StackID) bool, out []Birth) []Bi
 // EachBirth calls f for each creation in this generation of a goroutine whose start function is wanted, with the goroutine's
 // Number.
 func (g *Gen) EachBirth(wanted func(start tracefmt.StackID) bool, f func(number uint32, b Birth)) {
+	start, isWanted := tracefmt.StackID(0), false // of the goroutine before
 	for d := uint32(1); int(d) < len(g.startStacks); d++ {
 		if g.startStacks[d] == 0 {
 			continue
 		}
-		start := g.stack(g.startStacks[d])
-		if !wanted(start) {
+		if stack := g.stack(g.startStacks[d]); stack != start {
+			start, isWanted = stack, wanted(stack)
+		}
+		if !isWanted {
 			continue
 		}
 		if b, ok := g.birth(d); ok {
@@ -200,7 +203,7 @@ func (g *Gen) Lives(f func(Life)) {
 			l.Start = g.stack(g.startStacks[d])
 		}
 		if l.Start == 0 {
-			l.Stack = g.anyStackOf(d)
+			l.Stack = g.AnyStackOf(d)
 		}
 		if t, ok := g.Death(l.ID); ok {
 			l.Died = t
@@ -224,13 +227,13 @@ func (g *Gen) EachStart(f func(id uint64, start tracefmt.StackID, pieces int)) {
 // AnyStack returns the first stack of a goroutine's own events in this generation, 0 if they have none.
 func (g *Gen) AnyStack(id uint64) tracefmt.StackID {
 	if d := g.ids.lookup(id); d != 0 {
-		return g.anyStackOf(d)
+		return g.AnyStackOf(d)
 	}
 	return 0
 }
 
-// anyStackOf returns the first stack of the own events of goroutine number d, 0 if they have none. AnyStack does so by id.
-func (g *Gen) anyStackOf(d uint32) tracefmt.StackID {
+// AnyStackOf returns the first stack of the own events of goroutine number d, 0 if they have none. AnyStack does so by id.
+func (g *Gen) AnyStackOf(d uint32) tracefmt.StackID {
 	found := tracefmt.StackID(0)
 	g.stacksOf(d, func(id tracefmt.StackID) bool {
 		found = id
