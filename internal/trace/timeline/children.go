@@ -2,7 +2,6 @@ package timeline
 
 import (
 	"cmp"
-	"slices"
 	"sort"
 	"sync"
 
@@ -87,11 +86,11 @@ func (g *Gen) buildChildren() {
 	base[0] = 0
 	g.childBase = base
 	for creator := range n {
-		slices.SortFunc(g.children[base[creator]:base[creator+1]], func(a, b child) int {
+		mergeSorted(g.children[base[creator]:base[creator+1]], func(a, b child) bool {
 			if a.coarseTime != b.coarseTime {
-				return cmp.Compare(a.coarseTime, b.coarseTime)
+				return a.coarseTime < b.coarseTime
 			}
-			return cmp.Or(cmp.Compare(g.bornAt(a.d), g.bornAt(b.d)), cmp.Compare(g.ids.ids[a.d], g.ids.ids[b.d]))
+			return cmp.Or(cmp.Compare(g.bornAt(a.d), g.bornAt(b.d)), cmp.Compare(g.ids.ids[a.d], g.ids.ids[b.d])) < 0
 		})
 	}
 }
