@@ -215,17 +215,17 @@ func (p *workerSum) Add(w *path.WalkResult) {
 	}
 }
 
-// EndGeneration adds the calls of other goroutines, starts to aggregate, in the background, what the workers recorded in a generation, and merges the late runs. It
-// implements pass.GenerationEnder.
+// EndGeneration starts to aggregate, in the background, what the workers recorded in a generation, adds the calls of other goroutines, and
+// merges the late runs. It implements pass.GenerationEnder.
 func (s *Sum) EndGeneration() {
 	clear(s.requestGoroutines)
 	for _, p := range s.workers {
 		s.requestGoroutines.addAll(p.requestGoroutines)
 	}
-	s.addBackgroundCalls()
 	s.aggregation.Go(s.aggregateServices)
 	s.aggregation.Go(s.aggregateHandovers)
 	s.aggregation.Go(s.aggregateLimiters)
+	s.addBackgroundCalls()
 	s.mergeLateRuns()
 }
 
