@@ -874,27 +874,65 @@ func (a *attribution) parallelCallsNextTo(calls *queues.PeerCalls) float64 {
 }
 
 // rewriteForSequentialCalls rewrites a verdict on calls that requests make one after another. The prediction is one call in place
-// of all; the evidence says what parallel calls would save.
+// of all; the evidence says what parallel calls would save. Of several lines of one loop, the one with the most time has the verdict, and that
+// of each other one is emptied.
 func (w *peerWait) rewriteForSequentialCalls(v *Verdict) bool {
 	if !w.isSequential {
 		return false
 	}
+	siblings := w.otherLinesOfLoop()
+	if slices.ContainsFunc(siblings, func(o *queues.PeerCalls) bool { return compareAnswerTimes(o, w.calls) > 0 }) {
+		*v = Verdict{}
+		return true
+	}
 	v.isSequence = true
 	top, n := &w.cand.routes[0], float64(w.calls.Calls)/float64(w.calls.Requests)
-	times := words.Figure(math.Round(n))
-	v.Title, v.Fix = textOf("title sequential-calls", "n", times, "site", v.Site), sequentialFix(top)
+	v.Fix = sequentialFix(top)
 	v.prependEvidence(
 		evidenceOf("evidence sequential-answers", n, "count"),
 		evidenceOf("evidence sequential-wait", float64(w.calls.AnswerNS)/float64(w.calls.Calls), "ns"))
-	site := predict.SiteText(top.Site, report.CauseNetwork)
-	v.Changes, v.Gain = []predict.Change{predict.Calls(site, 1)}, w.cand.gain.scaled((1-1/n)*w.calls.SequentialShare())
-	if v.Predicted = w.in.predict(w.group.ID, v.Changes...); v.Predicted != nil {
-		v.Predicted.ChangeText = textOf("phrase one-call", "n", times)
+	v.Changes, v.Gain = []predict.Change{predict.Calls(predict.SiteText(top.Site, report.CauseNetwork), 1)}, w.cand.gain.scaled((1-1/n)*w.calls.SequentialShare())
+	for _, line := range siblings {
+		site, perRequest := predict.SiteText(line.Site, report.CauseNetwork), float64(line.Calls)/float64(line.Requests)
+		share, gain := gainWithout(w.group, func(c *report.Cause) bool { return c.Cause == report.CauseNetwork && c.Site.Matches(line.Site) })
+		v.addGain(share, gain.scaled((1-1/perRequest)*line.SequentialShare()))
+		v.Changes, n = append(v.Changes, predict.Calls(site, 1)), n+perRequest
+		v.addEvidence(evidenceOf("evidence sequential-answers-too", perRequest, "count", "line", names.Position(line.Site.OwnLine())))
 	}
-	if p := w.in.predict(w.group.ID, predict.Parallel(site)); p != nil {
+	times := words.Figure(math.Round(n))
+	v.Title = textOf("title sequential-calls", "n", times, "site", v.Site)
+	if v.Predicted = w.in.predict(w.group.ID, v.Changes...); v.Predicted != nil {
+		key := textKey("phrase one-call")
+		if len(siblings) > 0 {
+			key = "phrase one-call-for-line"
+		}
+		v.Predicted.ChangeText = textOf(key, "n", times)
+	}
+	if p := w.in.predict(w.group.ID, predict.Parallel(predict.SiteText(top.Site, report.CauseNetwork))); p != nil && len(siblings) == 0 {
 		v.addEvidence(evidenceOf("evidence all-in-parallel", p.P50NS.Est, "ns"))
 	}
 	return true
+}
+
+// otherLinesOfLoop returns the calls at other lines of the same function, if requests make as many there as at this one.
+func (w *peerWait) otherLinesOfLoop() (siblings []*queues.PeerCalls) {
+	from := w.calls.Site.CalledFrom
+	if from == nil || w.calls.Via != nil {
+		return nil
+	}
+	for i := range w.in.PeerCalls[w.group.ID] {
+		o := &w.in.PeerCalls[w.group.ID][i]
+		if c := o.Site.CalledFrom; o != w.calls && o.Via == nil && c != nil && c.Func == from.Func && c.Line != from.Line && o.FanOut == 0 && o.AnswerNS > 0 &&
+			math.Abs(float64(o.Calls-w.calls.Calls)) <= threshold.NoticeableShare*float64(w.calls.Calls) {
+			siblings = append(siblings, o)
+		}
+	}
+	return siblings
+}
+
+// compareAnswerTimes orders calls by the time of their answers, and those with equal times by their lines.
+func compareAnswerTimes(a, b *queues.PeerCalls) int {
+	return cmp.Or(cmp.Compare(a.AnswerNS, b.AnswerNS), cmp.Compare(b.Site.OwnLine().Line, a.Site.OwnLine().Line))
 }
 
 // sequentialFix returns the advice about calls that requests make one after another.

@@ -459,6 +459,30 @@ func TestSequentialCallsOfOneCaller(t *testing.T) {
 	}
 }
 
+// TestLinesOfOneLoop: calls at two lines of one function, as many at each, are one series with one finding, whose changes and gain are
+// those of both lines. Lines with other counts, or of another function, have findings of their own.
+func TestLinesOfOneLoop(t *testing.T) {
+	for _, c := range []struct {
+		name, otherFunc    string
+		otherCalls         int64
+		findings, combined int
+	}{{"one loop", "main.page", 610, 1, 2}, {"other counts", "main.page", 300, 2, 1}, {"another function", "main.total", 600, 2, 1}} {
+		g := report.Group{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100}}}
+		var calls []queues.PeerCalls
+		for i, o := range []queues.PeerCalls{{Calls: 600, AnswerNS: 12e8}, {Calls: c.otherCalls, AnswerNS: 8e8}} {
+			o.Site = &report.Site{Func: "dep.org/db.read", Line: 3, Module: "dep.org/db", CalledFrom: &report.Caller{Func: []string{"main.page", c.otherFunc}[i], File: "/src/main.go", Line: 10 + i, Calls: "dep.org/db.Query"}}
+			o.Requests, o.TotalNS, o.LongestNS = 100, o.AnswerNS, o.AnswerNS/4
+			g.Bands[0].Causes = append(g.Bands[0].Causes, report.Cause{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: o.Site, TotalNS: o.AnswerNS, Share: float64(o.AnswerNS) / 2.2e9, Requests: 100})
+			calls = append(calls, o)
+		}
+		got := findAll(t, &Input{Report: &report.Report{Groups: []report.Group{g}}, PeerCalls: map[string][]queues.PeerCalls{"a": calls}}, rulesByCode(report.RuleSlowPeer))
+		must.Equal(t, len(got), c.findings, "%s: %+v", c.name, got)
+		check.Equal(t, len(got[0].Changes), c.combined, "%s", c.name)
+		check.Equal(t, strings.Contains(got[0].Title, "12 calls one after the other"), c.combined == 2, "%s: %s", c.name, got[0].Title)
+		check.Equal(t, got[0].Share > 0.9, c.combined == 2, "%s: %f", c.name, got[0].Share)
+	}
+}
+
 // TestSecondAnswer: a wait for one answer is low, however long it is, because an answer takes some time. Where requests also ask another
 // peer several times in a row, they need not wait for both, one after the other, and a fifth of their time is worth a change.
 func TestSecondAnswer(t *testing.T) {

@@ -3,6 +3,7 @@ package predict
 import (
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -50,6 +51,9 @@ func (m *Model) targetWeights(c *Change) ([]float64, *siteMatcher) {
 		if c.mayAffect(&p) {
 			out[i] = m.matchedShare(matcher, p, c.Cause != "" || c.Kind == report.ChangeReuse || matcher.line != 0)
 			isMet = isMet || out[i] > 0
+		} else if c.WithWrites && matcher.caller != nil && p.cause == cause.Syscall && p.site != 0 {
+			caller := m.syms.Frame(p.site).Caller
+			out[i] = oneIf(caller != 0 && m.matchesFrame(matcher.caller, caller))
 		}
 	}
 	if matcher.caller == nil || isMet {

@@ -26,6 +26,8 @@ type Change struct {
 	// OwnWork: all affected time is work for the request itself, on whichever goroutine, so that no queue of other requests
 	// gets shorter.
 	OwnWork bool
+	// WithWrites: the system calls below the line that the site is called from, by which the calls are sent, change as the waits do.
+	WithWrites bool
 }
 
 // SiteText formats a site of a report for Change.Site: the function for running time, else the line.

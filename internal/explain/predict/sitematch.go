@@ -110,15 +110,15 @@ func (m *Model) matchedShare(matcher *siteMatcher, t target, includesWaits bool)
 	return float64(matchedNS) / float64(total)
 }
 
-// mayComeFrom reports whether the caller that the matcher names may have led to a target whose site it matches: the stack or the
-// waits of the target contain it, or they are not known. It is true if the matcher names no caller, and if the site has its own:
-// then matches has compared it, so call matches first.
+// mayComeFrom reports whether the caller that the matcher names may have led to a target whose site, stack or wait it matches: it is the
+// site's caller, the stack or the waits of the target contain it, or they are not known. It is true if the matcher names no caller.
 func (m *Model) mayComeFrom(matcher *siteMatcher, t *target) bool {
-	if matcher.caller == nil || m.syms.Frame(t.site).Caller != 0 {
-		return true // else matches has decided
+	siteCaller := m.syms.Frame(t.site).Caller
+	if matcher.caller == nil || siteCaller != 0 && m.matchesFrame(matcher.caller, siteCaller) {
+		return true
 	}
 	isFrom := func(stack tracefmt.StackID) bool { return m.isInStack(matcher.caller, stack) }
-	isUnknown := t.stack == 0 && t.waits == waitStacks{} || slices.Contains(t.waits[:], unknownWait)
+	isUnknown := siteCaller == 0 && (t.stack == 0 && t.waits == waitStacks{} || slices.Contains(t.waits[:], unknownWait))
 	return isUnknown || isFrom(t.stack) || slices.ContainsFunc(t.waits[:], isFrom)
 }
 

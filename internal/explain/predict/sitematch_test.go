@@ -1,6 +1,7 @@
 package predict
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/cause"
@@ -35,7 +36,31 @@ func TestCallers(t *testing.T) {
 		s := m.parseSite(c.site)
 		for i, id := range []tracefmt.StackID{loadCall, saveCall, ownLine, withoutCaller} {
 			check.Equal(t, m.matches(s, m.sites.SiteOf(id)), c.want[i], "%s means site %d", c.site, i)
+			if wait := (target{cause: cause.Network, site: m.sites.SiteOf(id), stack: id}); i < 2 {
+				check.Equal(t, m.matchedShare(s, wait, true), oneIf(c.want[i]), "%s means a wait with the stack of site %d", c.site, i)
+			}
 		}
+	}
+}
+
+// TestCallsWithWrites: with fewer calls, the system calls that send them are fewer as well, and those of another line are not.
+func TestCallsWithWrites(t *testing.T) {
+	syms := tracefmt.NewSymbols()
+	line := func(n uint32) tracefmt.FrameText {
+		return tracefmt.FrameText{Func: "shop.org/s.load", File: "/s/load.go", Line: n}
+	}
+	read := syms.AddStack(tracefmt.FrameText{Func: "dep.org/x.(*C).Read", File: "/m/dep.org/x@v1.0.0/x.go", Line: 7}, line(12))
+	write := tracefmt.FrameText{Func: "dep.org/x.(*C).Write", File: "/m/dep.org/x@v1.0.0/x.go", Line: 9}
+	ownWrite, otherWrite := syms.AddStack(write, line(12)), syms.AddStack(write, line(13))
+	cause.NewCallerFinder(syms, modules.New(modules.Options{})).ExamineStacks()
+	m := &Model{syms: syms, sites: cause.NewSites(syms)}
+	for _, id := range []tracefmt.StackID{read, ownWrite, otherWrite} {
+		m.targets = append(m.targets, target{cause: cause.Syscall, site: m.sites.SiteOf(id), stack: id})
+	}
+	m.targets[0].cause = cause.Network
+	for withWrites, want := range map[bool][]float64{true: {1, 1, 0}, false: {1, 0, 0}} {
+		got, _ := m.targetWeights(&Change{Cause: "network", Site: "dep.org/x.(*C).Read:7 from shop.org/s.load:12", WithWrites: withWrites})
+		check.True(t, slices.Equal(got, want), "with the writes %t: %v", withWrites, got)
 	}
 }
 
