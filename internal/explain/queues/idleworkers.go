@@ -20,7 +20,7 @@ type idleSample struct {
 	worker  uint64
 	time    int64
 	idle    int  // siblings that wait for a message in that function, at another line than the worker's
-	workers int  // the worker and all siblings
+	workers int  // the worker and all siblings, in that function if some are idle
 	toAll   bool // the request hands over to several of them: each gets every message
 }
 
@@ -31,7 +31,8 @@ type goroutineState struct {
 	frames []tracefmt.FrameID // innermost first
 }
 
-// A goroutineSample is what the goroutines do at a sampled instant, by the function that each one started in.
+// A goroutineSample is what the goroutines do at a sampled instant, by the function that each one started in, or that was given to a starter
+// of any function.
 type goroutineSample struct {
 	startOf map[uint64]tracefmt.StringID
 	byStart map[tracefmt.StringID][]goroutineState
@@ -65,9 +66,11 @@ func (p *workerSum) sampleIdleWorkers(w *path.WalkResult, svc *service) {
 			sample.idle, depth = sample.idle+1, n
 		}
 	}
-	if sample.idle == 0 {
+	if sample.workers = len(siblings); sample.idle == 0 {
+		p.idleSamples = append(p.idleSamples, sample)
 		return
 	}
+	sample.workers = 0
 	for k := range siblings {
 		if p.isInFunctionOf(atWork, siblings[k].frames, depth) {
 			sample.workers++
@@ -94,7 +97,11 @@ func (p *workerSum) goroutinesAt(time int64) goroutineSample {
 				return
 			}
 			if frames := p.stage.Syms.Stack(p.spans[0].Stack); len(frames) > 0 {
-				start := p.stage.Syms.Frame(frames[len(frames)-1]).Func
+				outermost := len(frames) - 1
+				if roles := p.stage.Sites.RolesOf(frames[outermost]); outermost > 0 && (roles.Has(knowledge.GenericStarter) || roles.Has(knowledge.Errgroup)) {
+					outermost--
+				}
+				start := p.stage.Syms.Frame(frames[outermost]).Func
 				sample.startOf[g], sample.byStart[start] = start, append(sample.byStart[start], goroutineState{g, p.spans[0].State, frames})
 			}
 		})
@@ -110,7 +117,8 @@ func (p *workerSum) isInFunctionOf(first, second []tracefmt.FrameID, n int) bool
 	})
 }
 
-// addIdleSamples adds the samples of a generation in which several requests wait for one worker.
+// addIdleSamples adds the samples of a generation in which several requests wait for one worker. While none is idle, all
+// count as servers, also those that serve no request: they work on other tasks of the same queue.
 func (s *Sum) addIdleSamples() {
 	var list []idleSample
 	for _, p := range s.workers {
@@ -121,7 +129,14 @@ func (s *Sum) addIdleSamples() {
 			cmp.Compare(a.key.cause, b.key.cause), cmp.Compare(a.key.site, b.key.site), cmp.Compare(a.idle, b.idle))
 	})
 	for atOnce := range entry.EqualRuns(list, func(a, b idleSample) bool { return a.worker == b.worker && a.time == b.time && a.key == b.key }) {
-		if sum := s.services[atOnce[0].key]; len(atOnce) > 1 && sum != nil && !slices.ContainsFunc(atOnce, func(a idleSample) bool { return a.toAll }) {
+		sum := s.services[atOnce[0].key]
+		if sum == nil {
+			continue
+		}
+		if sum.maxServers > 1 && atOnce[0].idle == 0 {
+			sum.maxServers = max(sum.maxServers, atOnce[0].workers)
+		}
+		if len(atOnce) > 1 && atOnce[0].idle > 0 && !slices.ContainsFunc(atOnce, func(a idleSample) bool { return a.toAll }) {
 			sum.idleSamples, sum.idleWorkers, sum.workers = sum.idleSamples+1, sum.idleWorkers+atOnce[0].idle, sum.workers+atOnce[0].workers
 		}
 	}
