@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/report"
 )
 
@@ -19,12 +20,7 @@ func sumCauses(rep *report.Report) []Cause {
 				continue
 			}
 			for _, c := range band.Causes {
-				name := string(c.Cause)
-				x := sums[name]
-				if x == nil {
-					x = &Cause{Cause: name}
-					sums[name] = x
-				}
+				x := causeSum(sums, string(c.Cause))
 				if isTail {
 					x.slowNS += c.TotalNS
 					slow += c.TotalNS
@@ -44,6 +40,11 @@ func sumCauses(rep *report.Report) []Cause {
 	return out
 }
 
+// causeSum returns the sum with a name.
+func causeSum(sums map[string]*Cause, name string) *Cause {
+	return entry.GetOrMake(sums, name, func() *Cause { return &Cause{Cause: name} })
+}
+
 func sortCauses(list []Cause) {
 	slices.SortFunc(list, func(a, b Cause) int {
 		return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(b.ShareAll, a.ShareAll), cmp.Compare(a.Cause, b.Cause))
@@ -61,11 +62,7 @@ func meanCauses(runs []*Run) []Cause {
 		}
 		n++
 		for _, c := range r.Causes {
-			x := sums[c.Cause]
-			if x == nil {
-				x = &Cause{Cause: c.Cause}
-				sums[c.Cause] = x
-			}
+			x := causeSum(sums, c.Cause)
 			x.Share += c.Share
 			x.ShareAll += c.ShareAll
 		}

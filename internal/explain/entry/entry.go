@@ -13,6 +13,16 @@ func GetOrAdd[K comparable, V any](m map[K]*V, k K) *V {
 	return v
 }
 
+// GetOrMake returns m[k]. If the map has no such key, it adds the value that create returns.
+func GetOrMake[K comparable, V any](m map[K]V, k K, create func() V) V {
+	v, ok := m[k]
+	if !ok {
+		v = create()
+		m[k] = v
+	}
+	return v
+}
+
 // GetOrGrow returns a pointer to the element of an id, for which it appends zero values as needed. The pointer is valid until the
 // next call.
 func GetOrGrow[ID ~int32 | ~uint32, V any](s *[]V, id ID) *V {

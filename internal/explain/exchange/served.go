@@ -8,6 +8,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
@@ -201,11 +202,7 @@ func (s *ServedRequests) Server(name string, causes *Causes, from, to int64, tra
 				continue
 			}
 			r.Group = ids[r.group]
-			list := indices[r.group]
-			if list == nil {
-				list = make([]int32, len(translations[i].Causes))
-				indices[r.group] = list
-			}
+			list := entry.GetOrMake(indices, r.group, func() []int32 { return make([]int32, len(translations[i].Causes)) })
 			for k := range r.Parts {
 				cause := r.Parts[k].Cause
 				if list[cause] == 0 {

@@ -161,11 +161,9 @@ func (w rowWriter) causeRows(
 			site.serviceSite = w.sp.ServiceFrame(site.site, w.stage.IDs.Chain(causeKey.Chain), group.starter.frame)
 			key.site, key.serviceSite = site.site, site.serviceSite
 		}
-		row := merged[key]
-		if row == nil {
-			row = &causeRow{nsBySite: map[rowSite]int64{}, nsByChain: map[chainKey]int64{}, nsByCall: map[tracefmt.StringID]int64{}, nsByPeer: map[tracefmt.StringID]int64{}}
-			merged[key] = row
-		}
+		row := entry.GetOrMake(merged, key, func() *causeRow {
+			return &causeRow{nsBySite: map[rowSite]int64{}, nsByChain: map[chainKey]int64{}, nsByCall: map[tracefmt.StringID]int64{}, nsByPeer: map[tracefmt.StringID]int64{}}
+		})
 		row.nsByCall[causeKey.Call] += cellSum.ns
 		if key.cause == cause.Network && causeKey.Kind != 0 {
 			row.nsByPeer[causeKey.Kind] += cellSum.ns

@@ -67,11 +67,7 @@ func (s *Stage) HasListed(r *request.Request) bool {
 // maxPartialSegments, segments are only added up by cause and site.
 func (s *Stage) addPiece(w *WalkResult) {
 	r := w.Req
-	pieces := s.joined[r.PieceKey]
-	if pieces == nil {
-		pieces = &joinedPieces{start: r.Start, readyNS: w.ReadyNS, pollGapNS: w.PollGapNS}
-		s.joined[r.PieceKey] = pieces
-	}
+	pieces := entry.GetOrMake(s.joined, r.PieceKey, func() *joinedPieces { return &joinedPieces{start: r.Start, readyNS: w.ReadyNS, pollGapNS: w.PollGapNS} })
 	pieces.offerHandler(s.bestHandler, r.Start)
 	representedNS := cmp.Or(s.representedNS, r.End-r.Start)
 	pieces.addTimes(w, representedNS)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -177,11 +178,7 @@ func (c *trialChange) affectsWait(m *Model, edge *critpath.Edge) bool {
 	if edge.Wait == 0 || c.waits == nil {
 		return false
 	}
-	isAbout, ok := c.waits[edge.Wait]
-	if !ok {
-		isAbout = m.isWaitAt(c.matcher, edge.Wait)
-		c.waits[edge.Wait] = isAbout
-	}
+	isAbout := entry.GetOrMake(c.waits, edge.Wait, func() bool { return m.isWaitAt(c.matcher, edge.Wait) })
 	return isAbout && (c.Cause != Queue || edge.WaitKind == critpath.WaitLock || edge.WaitKind == critpath.WaitSend || m.poolAt(edge).slots > 0)
 }
 

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -260,11 +261,7 @@ func (c *Collector) addStops(g *timeline.Gen) {
 	s.openStops.Add(g, func(r timeline.STWRange) {
 		c.runtime.series.stw.add(r.Start, r.End-r.Start)
 		k := stopKey{r.Kind, r.Stack}
-		sum := s.stops[k]
-		if sum == nil {
-			sum = &stopTotals{slowStoppers: make(map[tracefmt.StackID]int64)}
-			s.stops[k] = sum
-		}
+		sum := entry.GetOrMake(s.stops, k, func() *stopTotals { return &stopTotals{slowStoppers: make(map[tracefmt.StackID]int64)} })
 		d := r.End - r.Start
 		sum.add(&Stop{Count: 1, TotalNS: d, MaxNS: d})
 		if d >= minExaminedStopNS && r.Start >= g.Base {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/explain/spell"
@@ -162,11 +163,9 @@ func (s *Sum) addToHubs(all *lateRuns) {
 	lookups := 0
 	for _, l := range runs {
 		key, run := l.lateRunKey, l.lateRun
-		sum := s.hubs[key.g]
-		if sum == nil {
-			sum = &hubSum{waitNSByStack: make(map[tracefmt.StackID]int64), ranNSBySite: make(map[tracefmt.FrameID]int64)}
-			s.hubs[key.g] = sum
-		}
+		sum := entry.GetOrMake(s.hubs, key.g, func() *hubSum {
+			return &hubSum{waitNSByStack: make(map[tracefmt.StackID]int64), ranNSBySite: make(map[tracefmt.FrameID]int64)}
+		})
 		lateNS, weight := key.start-run.readySince, int64(all.sampleMask+1)
 		if !run.hasCompleteGroup {
 			weight *= all.sliceWeight

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/explain/spell"
@@ -65,11 +66,7 @@ func (s *Sum) recordSlotHolders(list []*handover, sums map[slotKey]*slotWaitSum)
 		r.firstWait, r.lastWaitEnd = min(r.firstWait, h.waitStart), max(r.lastWaitEnd, h.waitEnd)
 	}
 	for _, r := range order {
-		top := s.queuedRequests[r.key]
-		if top == nil {
-			top = sample.New(queuedRequestsOfPool, slowerFirst)
-			s.queuedRequests[r.key] = top
-		}
+		top := entry.GetOrMake(s.queuedRequests, r.key, func() *sample.TopN[*queuedRequest] { return sample.New(queuedRequestsOfPool, slowerFirst) })
 		if last, isFull := top.Last(); isFull && slowerFirst(last, r) < 0 {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -89,11 +90,9 @@ func (s *startSource) statsFor(c *collector, g *timeline.Gen, id uint64) *startS
 		return nil
 	}
 	fn := c.syms.Frame(outer).Func
-	stats := s.byStartFunc[fn]
-	if stats == nil {
-		stats = &startStats{Start: Start{RootFrame: outer}, innerCounts: make(map[tracefmt.FrameID]int)}
-		s.byStartFunc[fn] = stats
-	}
+	stats := entry.GetOrMake(s.byStartFunc, fn, func() *startStats {
+		return &startStats{Start: Start{RootFrame: outer}, innerCounts: make(map[tracefmt.FrameID]int)}
+	})
 	return stats
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -110,11 +111,7 @@ func (x *identityFinder) addLog(event *timeline.UserEvent, syms *tracefmt.Symbol
 
 // logReader returns the reader of user logs with this key, nil if such logs hold no ids. It caches the result.
 func (x *identityFinder) logReader(key tracefmt.StringID, syms *tracefmt.Symbols) idReader {
-	read, ok := x.logReaders[key]
-	if !ok {
-		read = logReaderFor(syms.String(key))
-		x.logReaders[key] = read
-	}
+	read := entry.GetOrMake(x.logReaders, key, func() idReader { return logReaderFor(syms.String(key)) })
 	return read
 }
 

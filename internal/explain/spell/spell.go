@@ -16,6 +16,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/threadstate"
 	"github.com/whylate/whylate/internal/explain/threshold"
@@ -240,11 +241,7 @@ func (s *Speller) Shares(nsByFrame map[tracefmt.FrameID]int64) []report.Share {
 	for f, ns := range nsByFrame {
 		total += ns
 		id := s.Syms.Frame(f).Func
-		e := byFn[id]
-		if e == nil {
-			e = &fn{f: f}
-			byFn[id] = e
-		}
+		e := entry.GetOrMake(byFn, id, func() *fn { return &fn{f: f} })
 		e.ns += ns
 		if ns > nsByFrame[e.f] || ns == nsByFrame[e.f] && f < e.f {
 			e.f = f

@@ -2,6 +2,7 @@ package threadstate
 
 import (
 	"github.com/whylate/whylate/internal/capture/kernelevents"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -106,11 +107,7 @@ func (t *Tracker) addEvent(syms *tracefmt.Symbols, e *kernelevents.Event) {
 
 // socket returns the socket with an id, creating it on demand.
 func (t *Tracker) socket(id uint64) *socket {
-	s := t.sockets[id]
-	if s == nil {
-		s = new(socket)
-		t.sockets[id] = s
-	}
+	s := entry.GetOrAdd(t.sockets, id)
 	return s
 }
 
@@ -207,11 +204,7 @@ func (th *thread) throttle(t, ns int64) {
 
 // recordOccupant records that thread tid (0: idle) has CPU number from a time on.
 func (t *Tracker) recordOccupant(syms *tracefmt.Symbols, number int32, time int64, tid int32) {
-	c := t.cpus[number]
-	if c == nil {
-		c = new(cpu)
-		t.cpus[number] = c
-	}
+	c := entry.GetOrAdd(t.cpus, number)
 	if n := len(c.occupants); n > 0 {
 		last := &c.occupants[n-1]
 		if last.tid == tid {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/threadstate"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/report"
@@ -20,11 +21,7 @@ func (t *PerfettoTrace) writeCPUs(g *timeline.Gen, end int64) {
 		return
 	}
 	for _, number := range t.threads.CPUs() {
-		shown := t.cpuTracks[number]
-		if shown == nil {
-			shown = new(writtenTrack)
-			t.cpuTracks[number] = shown
-		}
+		shown := entry.GetOrAdd(t.cpuTracks, number)
 		t.threads.EachOccupation(number, max(g.Base, t.start+shown.end), end, func(x threadstate.Occupation) {
 			from, to, ok := t.clip(x.Start-t.start, x.End-t.start)
 			if !ok {

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threadstate"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -299,11 +300,7 @@ func (t *PerfettoTrace) writeRuns() {
 		if r.P == timeline.NoP {
 			continue
 		}
-		p := t.procTracks[r.P]
-		if p == nil {
-			p = new(writtenTrack)
-			t.procTracks[r.P] = p
-		}
+		p := entry.GetOrAdd(t.procTracks, r.P)
 		from := max(r.From-t.start, p.end)
 		to := max(r.To-t.start, from)
 		if next := i + 1; next < len(t.pendingRuns) && t.pendingRuns[next].P == r.P {

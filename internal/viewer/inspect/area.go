@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -63,12 +64,9 @@ func (t *Trace) Area(ctx context.Context, from, to int64, goroutines []uint64) (
 	}
 	sums := map[kind]*sum{}
 	err := t.eachAreaPiece(ctx, from, to, goroutines, true, func(id uint64, p Piece, _ tracefmt.StackID) {
-		k := kind{p.State, p.Reason}
-		s := sums[k]
-		if s == nil {
-			s = &sum{AreaSum: AreaSum{State: p.State.String(), Reason: t.String(p.Reason)}, sites: map[tracefmt.FrameID]int64{}, last: map[uint64]Piece{}}
-			sums[k] = s
-		}
+		s := entry.GetOrMake(sums, kind{p.State, p.Reason}, func() *sum {
+			return &sum{AreaSum: AreaSum{State: p.State.String(), Reason: t.String(p.Reason)}, sites: map[tracefmt.FrameID]int64{}, last: map[uint64]Piece{}}
+		})
 		s.NS += p.To - p.From
 		s.sites[p.Site] += p.To - p.From
 		// Events divide runs, and the borders of generations divide all pieces.
