@@ -2,6 +2,7 @@ package cause
 
 import (
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -104,7 +105,8 @@ func (c *Classifier) addStep(step *critpath.Step) {
 	case critpath.Syscall:
 		segment.Call, segment.Kind = c.Sites.SocketCall(step.Stack), c.Sites.CCall(step.Stack)
 	case critpath.Sleep:
-		if step.TimerStart != 0 && !c.Sites.isPoolWait(c.Sites.CallOf(step.Stack)) {
+		// That a call waits for a free connection of a pool is more informative than the timer that ends the wait.
+		if step.TimerStart != 0 && !c.Sites.functions.Of(c.Sites.CallOf(step.Stack)).Has(knowledge.PoolWait) {
 			segment.Call = c.Sites.startFunction(step.TimerStart)
 		}
 	case critpath.Network:

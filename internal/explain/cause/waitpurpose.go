@@ -42,12 +42,6 @@ func (s *Sites) findCall(id tracefmt.StackID) tracefmt.StringID {
 	return fn
 }
 
-// isPoolWait reports whether a call waits for a free connection of a pool. That is more informative than the timer
-// that ends the wait.
-func (s *Sites) isPoolWait(call tracefmt.StringID) bool {
-	return s.functions.Of(call).Has(knowledge.PoolWait)
-}
-
 // SocketCall returns the function in which a stack reads or writes a socket; 0 if it does not. Such a system call never blocks:
 // the goroutine waits for the poller instead.
 func (s *Sites) SocketCall(id tracefmt.StackID) tracefmt.StringID {

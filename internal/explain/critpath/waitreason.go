@@ -1,6 +1,8 @@
 package critpath
 
 import (
+	"cmp"
+
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -24,34 +26,13 @@ const (
 	reasonCoroutineSwitch
 )
 
-// waitReasonOf classifies the text that the runtime records as the reason of a wait. Empty text is a switch between coroutines
-// (iter.Pull).
-func waitReasonOf(s string) waitReason {
-	switch s {
-	case "network":
-		return reasonNetwork
-	case "select":
-		return reasonSelect
-	case "chan receive":
-		return reasonReceive
-	case "chan send":
-		return reasonSend
-	case "sync.(*Cond).Wait":
-		return reasonCond
-	case "sync":
-		return reasonSync
-	case "sleep":
-		return reasonSleep
-	case "forever":
-		return reasonForever
-	case "GC mark assist wait for work":
-		return reasonMarkAssist
-	case "GC background sweeper wait", "wait until GC ends", "GC weak to strong wait", "system goroutine wait", "preempted":
-		return reasonGCPhase
-	case "":
-		return reasonCoroutineSwitch
-	}
-	return reasonOther
+// reasonsByText are the classes of the texts that the runtime records as the reason of a wait. Empty text is a switch between coroutines
+// (iter.Pull). All other texts are reasonOther.
+var reasonsByText = map[string]waitReason{
+	"network": reasonNetwork, "select": reasonSelect, "chan receive": reasonReceive, "chan send": reasonSend, "sync.(*Cond).Wait": reasonCond,
+	"sync": reasonSync, "sleep": reasonSleep, "forever": reasonForever, "GC mark assist wait for work": reasonMarkAssist, "": reasonCoroutineSwitch,
+	"GC background sweeper wait": reasonGCPhase, "wait until GC ends": reasonGCPhase, "GC weak to strong wait": reasonGCPhase,
+	"system goroutine wait": reasonGCPhase, "preempted": reasonGCPhase,
 }
 
 // waitReason returns the class of a recorded wait reason, cached by the text's id.
@@ -60,7 +41,7 @@ func (w *Walker) waitReason(id tracefmt.StringID) waitReason {
 		w.reasonClasses = append(w.reasonClasses, reasonUnclassified)
 	}
 	if w.reasonClasses[id] == reasonUnclassified {
-		w.reasonClasses[id] = waitReasonOf(w.symbols.String(id))
+		w.reasonClasses[id] = cmp.Or(reasonsByText[w.symbols.String(id)], reasonOther)
 	}
 	return w.reasonClasses[id]
 }

@@ -43,9 +43,6 @@ func (in *Input) allocatedShare(group *report.Group, match func(*report.Cause) b
 	return ratio(bytes, in.Allocs.Bytes)
 }
 
-// dominantAllocSiteText names the site that allocates most bytes, see allocSiteText.
-func (in *Input) dominantAllocSiteText() string { return allocSiteText(&in.Allocs.Sites[0]) }
-
 // allocSiteText names a line that allocates, and the library function that allocates for it.
 func allocSiteText(s *allocs.Site) string {
 	if call := libraryCall(s.Call); call != "" && !knowledge.Has(call, knowledge.Runtime) {

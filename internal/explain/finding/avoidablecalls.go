@@ -227,7 +227,7 @@ func (a *attribution) callCountsAt(route *causeRoute) *queues.CallCounts {
 // false, and changes nothing, if they do not. The change is that each request makes as many as the others.
 func (w *peerWait) rewriteForUnevenCalls(v *Verdict) bool {
 	counts := w.callCountsAt(w.top)
-	if !counts.AreUneven() || w.isParallel || w.isSequential && !counts.DoesOthersWork() {
+	if !counts.AreUneven() || w.isParallel || w.isSequential && counts.Drain == nil {
 		return false
 	}
 	usual := max(1, math.Round(counts.UsualCalls))

@@ -46,7 +46,7 @@ func checkGCTooFrequent(in *Input, group *report.Group) []Verdict {
 	v.Fix = textOf(fix, "gogc", advice.gogc, "now", words.Figure(math.Round(advice.effectiveGOGC)), "gain", advice.gainText())
 	switch {
 	case site != nil && in.hasDominantAllocSite() && advice.effectiveGOGC > lowGOGC: // with a usual GOGC the fault is the garbage of one site
-		v.Fix = textOf("fix gogc-or-allocate-less", "site", in.dominantAllocSiteText(), "fix", v.Fix)
+		v.Fix = textOf("fix gogc-or-allocate-less", "site", allocSiteText(&in.Allocs.Sites[0]), "fix", v.Fix)
 		v.prependEvidence(causes[0])
 		causes = causes[1:]
 	case site != nil:

@@ -123,9 +123,6 @@ func (c *CallCounts) AreUneven() bool {
 	return c != nil && c.SlowCalls >= threshold.Repeats && c.SlowCalls >= threshold.FarFactor*c.UsualCalls && c.SlowCallShare >= threshold.HalfShare
 }
 
-// DoesOthersWork reports whether a library lets slow requests do the work of others.
-func (c *CallCounts) DoesOthersWork() bool { return c != nil && c.Drain != nil }
-
 // CallCounts returns the call counts of a group's lines with enough requests, ordered by file and line. Merge must have been called.
 func (s *Sum) CallCounts(sp *spell.Speller, group path.GroupID) (out []CallCounts) {
 	for key, sum := range s.workers[0].callCounts {

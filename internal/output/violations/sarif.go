@@ -1,6 +1,7 @@
 package violations
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -177,7 +178,7 @@ const rulesPage = "https://github.com/whylate/whylate/blob/main/docs/findings.md
 func describeRule(v *budget.Violation) sarifRule {
 	r, ok := finding.RuleByCode(finding.All(), report.RuleCode(v.Code))
 	if !ok {
-		return sarifRule{ID: v.Code, Short: sarifMessage{ruleText(v)}}
+		return sarifRule{ID: v.Code, Short: sarifMessage{cmp.Or(ruleTitles[v.Kind], "Finding "+v.Code)}}
 	}
 	return sarifRule{
 		ID: string(r.Code), Name: r.Name, Short: sarifMessage{r.Summary}, Full: &sarifMessage{r.Doc.Means}, URI: rulesPage + "#" + r.Anchor(),
@@ -185,19 +186,11 @@ func describeRule(v *budget.Violation) sarifRule {
 	}
 }
 
-// ruleText returns the title of a violation's rule in SARIF.
-func ruleText(v *budget.Violation) string {
-	switch v.Kind {
-	case budget.KindBudget:
-		return "A latency or a cause's share is over its budget"
-	case budget.KindUnknown:
-		return "A budget cannot be judged"
-	case budget.KindGroup:
-		return "What a budget is about is not there"
-	case budget.KindBaseline:
-		return "Requests are slower than in the baseline"
-	case budget.KindBack:
-		return "A finding that was fixed is back"
-	}
-	return "Finding " + v.Code
+// ruleTitles are the titles of violations' rules in SARIF. A finding's rule is named by its code.
+var ruleTitles = map[string]string{
+	budget.KindBudget:   "A latency or a cause's share is over its budget",
+	budget.KindUnknown:  "A budget cannot be judged",
+	budget.KindGroup:    "What a budget is about is not there",
+	budget.KindBaseline: "Requests are slower than in the baseline",
+	budget.KindBack:     "A finding that was fixed is back",
 }

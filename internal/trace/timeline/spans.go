@@ -164,7 +164,9 @@ func (w *Window) appendSpans(id uint64, e expander) []Span {
 			return e.result(w)
 		}
 	}
-	e.closeLast(max(e.to, w.Gens[len(w.Gens)-1].End))
+	if end := max(e.to, w.Gens[len(w.Gens)-1].End); e.open {
+		e.closeSpan(max(end, e.openSpan.Start))
+	}
 	return e.result(w)
 }
 
@@ -561,11 +563,4 @@ func (e *expander) cutRunning(t int64, stack tracefmt.StackID) {
 	cutTime := max(t, e.openSpan.Start)
 	e.closeSpanAtStack(t, stack)
 	e.beginSpan(cutTime, Running, OriginCut)
-}
-
-// closeLast ends the open span at the end of the window.
-func (e *expander) closeLast(end int64) {
-	if e.open {
-		e.closeSpan(max(end, e.openSpan.Start))
-	}
 }

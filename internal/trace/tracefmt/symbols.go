@@ -64,7 +64,7 @@ func NewSymbols() *Symbols {
 		frameIDs:  make(map[Frame]FrameID),
 		stacks:    make([]span32, 1),
 		stackIDs:  make(map[uint64]StackID),
-		key:       newHashKey(),
+		key:       hashKey{rand.Uint64(), rand.Uint64() | 1},
 		methods:   new(methodIndex),
 		callees:   make(map[FrameID]StringID),
 	}
@@ -238,8 +238,6 @@ func (s *Symbols) internStack(frames []FrameID) StackID {
 // A hashKey is a random key for each table, so that the writer of a trace cannot know which stacks have equal
 // hashes, and cannot make each search pass all others. Ids do not depend on it.
 type hashKey struct{ add, mul uint64 }
-
-func newHashKey() hashKey { return hashKey{rand.Uint64(), rand.Uint64() | 1} }
 
 // mix folds the 128 bits of a product with the key (the step of wyhash).
 func (k hashKey) mix(h, v uint64) uint64 {

@@ -85,7 +85,7 @@ func printRow(release, goroot string) error {
 		}
 		row = append(row, fmt.Sprint(v))
 	}
-	fmt.Println(strings.Join(append(row, strings.Join(s.blockReasons(), "|")), "\t"))
+	fmt.Println(strings.Join(append(row, strings.Join(s.reasons, "|")), "\t"))
 	return nil
 }
 
@@ -191,5 +191,3 @@ func (s *source) findReasons(f *ast.File) {
 		return false
 	})
 }
-
-func (s *source) blockReasons() []string { return s.reasons }
