@@ -122,10 +122,15 @@ const maxBackground = 64
 // They must ask a peer in code that is no server's: a read belongs to the call before it until the goroutine writes again.
 func (s *Sum) addBackgroundCalls() {
 	p := s.workers[0]
-	if p.stage == nil || len(p.stage.Win.Gens) == 0 || !slices.ContainsFunc(s.workers, func(w *workerSum) bool { return len(w.peerCalls) > 0 }) {
+	if p.stage == nil || len(p.stage.Win.Gens) == 0 {
 		return
 	}
 	gen, sites := p.stage.Win.Gens[len(p.stage.Win.Gens)-1], p.stage.Sites
+	isNew := gen.End != s.backgroundEnd // else only requests that are still open were added
+	s.backgroundEnd = gen.End
+	if !isNew || !slices.ContainsFunc(s.workers, func(w *workerSum) bool { return len(w.peerCalls) > 0 }) {
+		return
+	}
 	asks := make([]bool, p.stage.Syms.Stacks())
 	for i := range asks {
 		id := tracefmt.StackID(i)

@@ -68,6 +68,7 @@ type Sum struct {
 	queuedRequests    map[slotKey]*sample.TopN[*queuedRequest]
 	backgroundCalls   map[tracefmt.FrameID][]interval // by site
 	latestCalls       map[uint64]backgroundCall       // by goroutine
+	backgroundEnd     int64                           // end of the latest generation whose background calls were added
 	// aggregation runs while the requests of the next generation are found: it does not need the window.
 	aggregation sync.WaitGroup
 }

@@ -268,17 +268,18 @@ func (g *Gen) stacksOf(d uint32, f func(tracefmt.StackID) bool) {
 }
 
 // WithStack iterates over the goroutines that have a wanted stack in their own events of this generation, or were created in it
-// with a wanted start function. wanted is indexed by StackID.
+// with a wanted start function. wanted is indexed by StackID. Goroutines that occur late in the generation come first: they are quicker
+// to examine than those that live long.
 func (g *Gen) WithStack(wanted []bool) iter.Seq[uint64] {
 	isWanted := func(id tracefmt.StackID) bool { return int(id) < len(wanted) && wanted[id] }
 	return func(yield func(uint64) bool) {
 		if !g.stacks.Any(func(id uint32) bool { return isWanted(tracefmt.StackID(id)) }) {
 			return
 		}
-		for d := uint32(1); int(d)+1 < len(g.slotBase); d++ {
+		for d := len(g.slotBase) - 2; d > 0; d-- {
 			found := g.startStacks[d] != 0 && isWanted(g.stack(g.startStacks[d]))
 			if !found {
-				g.stacksOf(d, func(id tracefmt.StackID) bool {
+				g.stacksOf(uint32(d), func(id tracefmt.StackID) bool {
 					found = isWanted(id)
 					return !found
 				})
