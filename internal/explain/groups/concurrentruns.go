@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/loglinear"
@@ -52,11 +53,11 @@ type pWait struct {
 	g          uint64
 }
 
-// addConcurrentRuns adds which sites ran on other goroutines during a wait for a P, multiplied by the request's weight.
-func (t *table) addConcurrentRuns(wait *pWait, key waitKey, weight int64) {
+// add adds which sites ran on other goroutines during a wait for a P, multiplied by the request's weight. stage finds them.
+func (r concurrentRuns) add(stage *path.Stage, wait *pWait, key waitKey, weight int64) {
 	key.cause = wait.cause
-	t.stage.EachConcurrentRun(wait.start, wait.end, wait.g, func(site tracefmt.FrameID, ns int64) {
-		t.concurrentRuns[concurrentRunKey{key, site}] += ns * weight
+	stage.EachConcurrentRun(wait.start, wait.end, wait.g, func(site tracefmt.FrameID, ns int64) {
+		r[concurrentRunKey{key, site}] += ns * weight
 	})
 }
 
@@ -73,7 +74,7 @@ func (t *table) addPWaits(w *path.WalkResult) {
 	if w.Sampled {
 		for _, i := range w.LongPWaits {
 			s := &w.Segments[i]
-			t.addConcurrentRuns(&pWait{w.CauseIDs[i], s.Start, s.End, s.G}, key, w.Weight)
+			t.concurrentRuns.add(t.stage, &pWait{w.CauseIDs[i], s.Start, s.End, s.G}, key, w.Weight)
 		}
 		return
 	}
@@ -140,21 +141,27 @@ func addSlowPWaits(tables []*table) {
 		}
 		clear(t.slowByGroup)
 	}
-	byTable := make(map[*table][]*slowRequest)
+	var all []*slowRequest
 	for _, slowest := range byGroup {
 		list := slowest.Sorted()
-		for _, s := range list[:min(len(list), max(maxSlow/len(byGroup), 4))] {
-			byTable[s.table] = append(byTable[s.table], s)
-		}
+		all = append(all, list[:min(len(list), max(maxSlow/len(byGroup), 4))]...)
 	}
-	// Each worker adds those that it walked.
+	// All workers share them. A key is valid in the table of the worker that walked the request.
+	var next atomic.Int64
+	var adding sync.Mutex
 	var wg sync.WaitGroup
-	for t, list := range byTable {
+	for _, t := range tables {
 		wg.Go(func() {
-			for _, s := range list {
-				for i := range s.waits {
-					t.addConcurrentRuns(&s.waits[i], s.key, s.weight)
+			for i := next.Add(1) - 1; i < int64(len(all)); i = next.Add(1) - 1 {
+				s, runs := all[i], concurrentRuns{}
+				for k := range s.waits {
+					runs.add(t.stage, &s.waits[k], s.key, s.weight)
 				}
+				adding.Lock()
+				for key, ns := range runs {
+					s.table.concurrentRuns[key] += ns
+				}
+				adding.Unlock()
 			}
 		})
 	}
