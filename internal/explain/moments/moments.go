@@ -8,6 +8,7 @@ package moments
 
 import (
 	"cmp"
+	"sync"
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/entry"
@@ -63,6 +64,7 @@ func (s *Sum) NewAdder(*path.Stage) path.Adder {
 // Merge combines the records of all workers by the merged ids of groups and causes: the slowest requests, the numbers of
 // requests that began, and the waits for a P.
 func (s *Sum) Merge(ts []path.Translation) {
+	var byGroup [][]*groupRecord
 	for i, p := range s.adders {
 		for id, record := range p.groups {
 			if record == nil {
@@ -72,21 +74,30 @@ func (s *Sum) Merge(ts []path.Translation) {
 				record.slowest.Elements()[k].cause = ts[i].Causes[r.cause]
 			}
 			record.flushBegins()
-			slot := entry.GetOrGrow(&s.merged.groups, ts[i].Groups[id])
-			if *slot == nil {
-				*slot = record
-				continue
-			}
-			merged := *slot
-			merged.slowest.Merge(record.slowest)
-			merged.cpuWaits.merge(&record.cpuWaits)
-			merged.hasOverflowed = merged.hasOverflowed || record.hasOverflowed
-			for interval, n := range record.beganByInterval {
-				merged.countBegin(interval, n)
-			}
-			merged.flushBegins()
+			slot := entry.GetOrGrow(&byGroup, ts[i].Groups[id])
+			*slot = append(*slot, record)
 		}
 	}
+	var merges sync.WaitGroup
+	for id, records := range byGroup {
+		if len(records) == 0 {
+			continue
+		}
+		merged := records[0]
+		*entry.GetOrGrow(&s.merged.groups, path.GroupID(id)) = merged
+		merges.Go(func() {
+			for _, record := range records[1:] {
+				merged.slowest.Merge(record.slowest)
+				merged.cpuWaits.merge(&record.cpuWaits)
+				merged.hasOverflowed = merged.hasOverflowed || record.hasOverflowed
+				for interval, n := range record.beganByInterval {
+					merged.countBegin(interval, n)
+				}
+				merged.flushBegins()
+			}
+		})
+	}
+	merges.Wait()
 	s.adders = nil
 }
 

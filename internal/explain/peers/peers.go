@@ -15,6 +15,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/whylate/whylate/internal/explain/answers"
 	"github.com/whylate/whylate/internal/explain/path"
@@ -163,7 +164,10 @@ func (s *Sum) HasProvenPeer() bool {
 // Merge combines the spans of all workers under the group numbers of the report.
 func (s *Sum) Merge(ts []path.Translation) {
 	groupNumber := func(worker int, group path.GroupID) path.GroupID { return ts[worker].Groups[group] }
-	s.waits, s.requests, s.keptUntil = s.spansByGroup(waitsOf, groupNumber), s.spansByGroup(requestsOf, groupNumber), s.keptByAll()
+	var requests sync.WaitGroup
+	requests.Go(func() { s.requests = s.spansByGroup(requestsOf, groupNumber) })
+	s.waits, s.keptUntil = s.spansByGroup(waitsOf, groupNumber), s.keptByAll()
+	requests.Wait()
 	s.collectors = nil
 }
 
