@@ -3,12 +3,14 @@ package report
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 
@@ -25,12 +27,24 @@ func JSONSchema() []byte { return []byte(jsonSchema) }
 // never null; names are valid UTF-8, and characters that could disturb a terminal are \u escapes. It fails if a number is not finite
 // or if writing fails.
 func WriteJSON(w io.Writer, r *Report) error {
-	compact, err := CompactJSON(r)
+	rest, groups, err := encodeParts(r, layOut)
 	if err != nil {
 		return err
 	}
 	out := bufio.NewWriter(w)
-	layOut(out, compact)
+	if len(groups) > 0 {
+		before, after, _ := bytes.Cut(rest, []byte(`"groups": []`))
+		fmt.Fprintf(out, "%s\"groups\": [\n    ", before)
+		for i, g := range groups {
+			if i > 0 {
+				out.WriteString(",\n    ")
+			}
+			out.Write(g)
+		}
+		out.WriteString("\n  ]")
+		rest = after
+	}
+	out.Write(rest)
 	out.WriteByte('\n')
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("writing a report as JSON: %w", err)
@@ -40,13 +54,37 @@ func WriteJSON(w io.Writer, r *Report) error {
 
 // CompactJSON returns what WriteJSON writes, but in one line without blanks, for programs.
 func CompactJSON(r *Report) ([]byte, error) {
-	var compact bytes.Buffer
-	enc := json.NewEncoder(&compact)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(withoutNil(reflect.ValueOf(*r)).Interface()); err != nil {
-		return nil, fmt.Errorf("writing a report as JSON: %w", err)
+	rest, groups, err := encodeParts(r, func(data []byte, _ int) []byte { return data })
+	if err != nil {
+		return nil, err
 	}
-	return jsontext.Escape(bytes.TrimSuffix(compact.Bytes(), []byte("\n"))), nil
+	before, after, _ := bytes.Cut(rest, []byte(`"groups":[]`))
+	return slices.Concat(before, []byte(`"groups":[`), bytes.Join(groups, []byte(",")), []byte("]"), after), nil
+}
+
+// encodeParts returns the JSON of a report with an empty list of groups, which is the first list of this name in it, and that of each group.
+// Groups have most of a report, so they are encoded concurrently. format lays out a part, which is in depth objects and lists.
+func encodeParts(r *Report, format func(data []byte, depth int) []byte) (rest []byte, groups [][]byte, err error) {
+	encode := func(v any, depth int) ([]byte, error) {
+		var compact bytes.Buffer
+		enc := json.NewEncoder(&compact)
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(withoutNil(reflect.ValueOf(v)).Interface()); err != nil {
+			return nil, fmt.Errorf("writing a report as JSON: %w", err)
+		}
+		return format(jsontext.Escape(bytes.TrimSuffix(compact.Bytes(), []byte("\n"))), depth), nil
+	}
+	groups = make([][]byte, len(r.Groups))
+	errs := make([]error, len(r.Groups))
+	var encoders sync.WaitGroup
+	for i := range r.Groups {
+		encoders.Go(func() { groups[i], errs[i] = encode(r.Groups[i], 2) })
+	}
+	remainder := *r
+	remainder.Groups = nil
+	rest, err = encode(remainder, 0)
+	encoders.Wait()
+	return rest, groups, cmp.Or(cmp.Or(errs...), err)
 }
 
 // maxJSON is the largest report that is read, in bytes. Reports of the longest traces have a few MB.
@@ -184,9 +222,9 @@ func nilFieldsOf(t reflect.Type) []nilField {
 // inlineWidth is the longest object or list that is laid out in one line.
 const inlineWidth = 110
 
-// layOut writes compact JSON with two spaces for a level, and with every object and list that is short enough in one
-// line: sites, buckets and segments read better so, and a report has thousands of them.
-func layOut(out *bufio.Writer, data []byte) {
+// layOut lays out compact JSON with two spaces for a level, the first of which is depth, and with every object and list that is short enough in
+// one line: sites, buckets and segments read better so, and a report has thousands of them.
+func layOut(data []byte, depth int) []byte {
 	// For each opening bracket, in order, its closing one if the container is short enough; else, and before that is known, the
 	// complement of its offset.
 	var ends []int
@@ -204,8 +242,8 @@ func layOut(out *bufio.Writer, data []byte) {
 			open = open[:last]
 		}
 	})
-	depth, done, inlineEnd := 0, 0, -1
-	var text []byte // to be written
+	done, inlineEnd := 0, -1
+	text := make([]byte, 0, 2*len(data))
 	indent := func() {
 		text = append(text, '\n')
 		for range depth {
@@ -213,10 +251,6 @@ func layOut(out *bufio.Writer, data []byte) {
 		}
 	}
 	scanJSON(data, func(offset int, c byte) {
-		if len(text) >= out.Size() {
-			out.Write(text)
-			text = text[:0]
-		}
 		text = append(text, data[done:offset]...)
 		done = offset + 1
 		end := -1
@@ -244,7 +278,7 @@ func layOut(out *bufio.Writer, data []byte) {
 			indent()
 		}
 	})
-	out.Write(append(text, data[done:]...))
+	return append(text, data[done:]...)
 }
 
 // scanJSON calls f for every structural character of compact, valid JSON, with its offset.
