@@ -8,18 +8,23 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Load reads the texts of rules and libraries, which takes some milliseconds, before they are needed.
-func Load() { documentedRules(); texts(); libraries() }
+// Load reads the texts of findings and libraries, which takes some milliseconds, before they are needed.
+func Load() { texts(); libraries() }
 
 // All returns every rule, ordered by code.
 func All() []Rule { return slices.Clone(documentedRules()) }
 
+// Undocumented returns the rules of All without name, summary and documentation, which take some milliseconds to read: Find and Judge
+// need none.
+func Undocumented() []Rule { return slices.Clone(rules) }
+
 // documentedRules returns the rules with the documentation from their texts.
 var documentedRules = sync.OnceValue(func() []Rule {
-	for i := range rules {
-		rules[i].loadDocumentation()
+	documented := Undocumented()
+	for i := range documented {
+		documented[i].loadDocumentation()
 	}
-	return rules
+	return documented
 })
 
 // rules is the table of all rules, ordered by code: each with its check, and the inputs that it requires before "no finding"
