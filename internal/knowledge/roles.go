@@ -104,6 +104,7 @@ const (
 	CacheLoad
 	ConnectionCheck
 	StatementPrepare
+	BodyClose
 	Constructor
 	Drain
 	SetUp

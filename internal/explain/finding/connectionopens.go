@@ -32,7 +32,11 @@ func (a *attribution) connOpensOf(cand *candidate) connOpens {
 		if calls.ConnOpenNS <= longestNS {
 			continue
 		}
-		longestNS, out.advice = calls.ConnOpenNS, a.in.reuseAdviceOf(stdPool(calls.ConnOpenFunc))
+		if longestNS = calls.ConnOpenNS; 2*calls.EarlyCloses > calls.ConnOpenRequests && calls.CloseSite != nil && calls.CloseSite.Module == "" {
+			out.advice = textOf("phrase read-to-end", "site", calls.CloseSite)
+			continue
+		}
+		out.advice = a.in.reuseAdviceOf(stdPool(calls.ConnOpenFunc))
 		for k := range route.via {
 			out.advice = cmp.Or(out.advice, a.in.reuseAdviceOf(stdPool(route.via[k].Call)))
 		}

@@ -65,28 +65,32 @@ type PeerCalls struct {
 	CheckSite       *report.Site
 	// Prepares counts the requests that have a database prepare statements, and PrepareNS is the time of these answers.
 	Prepares, PrepareNS int64
-	Hedges              Hedges
-	LoadDependence      LoadDependence // of walked requests, like the following
-	Serial              SerialAnswers
-	TickPeriodNS        int64 // see tickPeriodOf
-	WindowRounds        WindowRounds
-	Held                HeldCalls
-	Lock                PeerLock
-	Deadlocks           Deadlocks
-	answers             []interval // see peerCallSum, like the following
-	wholeCalls          []interval
-	beforePauses        []interval
-	shortestNS          int64        // of the waits for an answer's header, on HTTP/2; 0: none
-	laterWork           *report.Site // see longestLaterWait
+	// EarlyCloses counts the requests that open a connection and close an answer's body before its end, which closes the connection.
+	// CloseSite is where; nil if no stack shows it.
+	EarlyCloses    int64
+	CloseSite      *report.Site
+	Hedges         Hedges
+	LoadDependence LoadDependence // of walked requests, like the following
+	Serial         SerialAnswers
+	TickPeriodNS   int64 // see tickPeriodOf
+	WindowRounds   WindowRounds
+	Held           HeldCalls
+	Lock           PeerLock
+	Deadlocks      Deadlocks
+	answers        []interval // see peerCallSum, like the following
+	wholeCalls     []interval
+	beforePauses   []interval
+	shortestNS     int64        // of the waits for an answer's header, on HTTP/2; 0: none
+	laterWork      *report.Site // see longestLaterWait
 }
 
 // counters returns the numbers that are added up over requests.
-func (c *PeerCalls) counters() [36]*int64 {
-	return [36]*int64{
+func (c *PeerCalls) counters() [37]*int64 {
+	return [37]*int64{
 		&c.Requests, &c.Calls, &c.AnswerNS, &c.LongestNS, &c.LongestOfStacksNS, &c.FanOut, &c.FanOutLastNS, &c.FanOutOthersNS, &c.Unanswered, &c.UnansweredNS,
 		&c.LaterParts, &c.AckDelays, &c.ShortAckDelays, &c.AckDelayNS, &c.Parts, &c.RestNS, &c.SplitCalls, &c.SplitDelays, &c.SplitDelayNS,
 		&c.TotalNS, &c.TotalCalls, &c.ConnOpenNS, &c.ConnOpenRequests, &c.Repeats, &c.RepeatRequests, &c.RepeatNS, &c.CacheLoads, &c.BlockingNS,
-		&c.Checks, &c.CheckNS, &c.Prepares, &c.PrepareNS, &c.Hedges.Requests, &c.Hedges.Calls, &c.Hedges.DelayNS, &c.Hedges.AnswerNS,
+		&c.Checks, &c.CheckNS, &c.Prepares, &c.PrepareNS, &c.EarlyCloses, &c.Hedges.Requests, &c.Hedges.Calls, &c.Hedges.DelayNS, &c.Hedges.AnswerNS,
 	}
 }
 
@@ -106,9 +110,9 @@ type peerCallKey struct {
 // A peerCallSum adds up the calls of one key. Sites, and the results about the times of answers, are set when it is complete.
 type peerCallSum struct {
 	PeerCalls
-	pause, transaction, cache, check, hedgePause tracefmt.FrameID
-	longestOpenNS                                int64 // of the openings of connections
-	opener                                       tracefmt.StringID
+	pause, transaction, cache, check, hedgePause, earlyClose tracefmt.FrameID
+	longestOpenNS                                            int64 // of the openings of connections
+	opener                                                   tracefmt.StringID
 	// The earliest answers, from a call's wait to the end of the first part of the answer; nil for none. earliestCalls are until the end of
 	// the last part, and earliestRepeated those after which the caller pauses and calls again.
 	earliestAnswers, earliestCalls, earliestRepeated *sample.TopN[interval]
@@ -133,7 +137,7 @@ func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
 		*to[i] += *from[i] * weight
 	}
 	s.pause, s.transaction, s.cache = max(s.pause, addend.pause), max(s.transaction, addend.transaction), max(s.cache, addend.cache)
-	s.check, s.hedgePause = max(s.check, addend.check), max(s.hedgePause, addend.hedgePause)
+	s.check, s.hedgePause, s.earlyClose = max(s.check, addend.check), max(s.hedgePause, addend.hedgePause), max(s.earlyClose, addend.earlyClose)
 	s.setOpener(addend.longestOpenNS, addend.opener)
 	s.roundCount += addend.roundCount * weight
 	if s.shortestNS == 0 || addend.shortestNS > 0 && addend.shortestNS < s.shortestNS {
@@ -294,7 +298,12 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 	slices.SortStableFunc(p.callScratch, func(a, b requestCalls) int {
 		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(b.AnswerNS, a.AnswerNS))
 	})
-	usesPeer := p.usesPeer()
+	usesPeer, earlyClose := p.usesPeer(), tracefmt.FrameID(0)
+	for i := range waits {
+		if p.stage.Sites.HasRole(waits[i].Stack, knowledge.BodyClose) {
+			earlyClose = p.stage.Sites.SiteOf(waits[i].Stack)
+		}
+	}
 	for i := range p.callScratch {
 		call := &p.callScratch[i]
 		isSamePlace := func(o *requestCalls) bool { return o.site == call.site && o.via == call.via }
@@ -324,6 +333,9 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 		sum.Requests, sum.ConnOpenRequests, sum.RepeatRequests = 1, min(sum.ConnOpenNS, 1), min(sum.Repeats, 1)
 		if sum.Repeats > 0 {
 			sum.transaction = p.stage.Sites.CallerOf(call.stack, knowledge.TransactionBody)
+		}
+		if sum.ConnOpenNS > 0 && earlyClose != 0 {
+			sum.EarlyCloses, sum.earlyClose = 1, earlyClose
 		}
 		if sum.cache = p.stage.Sites.CallerOf(call.stack, knowledge.CacheLoad); sum.cache != 0 {
 			sum.CacheLoads = 1
@@ -488,7 +500,7 @@ func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 			calls, answers := o.PeerCalls, o.earliestAnswers.Sorted()
 			calls.Site, calls.Via, calls.ConnOpenFunc = sp.Site(k.site), sp.Site(k.via), sp.Syms.String(o.opener)
 			calls.Pause, calls.Transaction, calls.Hedges.Pause = sp.Site(o.pause), sp.Site(o.transaction), sp.Site(o.hedgePause)
-			calls.Cache, calls.CheckSite = sp.Site(o.cache), sp.Site(o.check)
+			calls.Cache, calls.CheckSite, calls.CloseSite = sp.Site(o.cache), sp.Site(o.check), sp.Site(o.earlyClose)
 			calls.LoadDependence, calls.Serial, calls.TickPeriodNS = loadDependenceOf(answers), serialAnswersOf(answers), tickPeriodOf(answers)
 			calls.WindowRounds = windowRoundsOf(o.rounds.Sorted(), float64(o.roundCount)/float64(max(o.Calls, 1)))
 			calls.Held, calls.laterWork = o.held.spell(sp), o.longestLaterWait(sp, k.site)

@@ -121,6 +121,33 @@ func TestConnOpens(t *testing.T) {
 	}
 }
 
+// TestEarlyCloses: a request that opens a connection, and waits in Close for the end of the reader's goroutine, has closed a body before its end.
+func TestEarlyCloses(t *testing.T) {
+	symbols := tracefmt.NewSymbols()
+	opens := addStack(symbols, "net.(*conn).Read", "main.look")
+	asks := addStack(symbols, "net/http.(*persistConn).roundTrip", "main.look")
+	closes := addStack(symbols, "runtime.chanrecv1", "net/http.(*persistConn).readLoop.func2", "net/http.(*bodyEOFSignal).Close", "main.look")
+	symbols.SetOpensConnection(opens)
+	syms := symbols.Snapshot()
+	for _, c := range []struct {
+		opening, wait tracefmt.StackID
+		earlyCloses   int64
+	}{{opens, closes, 2}, {opens, asks, 0}, {asks, closes, 0}} {
+		sum := New()
+		p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*workerSum)
+		p.addPeerCalls(&path.WalkResult{Req: &request.Request{G: 7, End: 50}, Weight: 2, Steps: []critpath.Step{
+			{Kind: critpath.Network, G: 7, Stack: c.opening, Start: 0, End: 10, FollowedWait: -1}, {Kind: critpath.Network, G: 7, Stack: asks, Start: 10, End: 20, FollowedWait: -1},
+		}}, []critpath.FollowedWait{{G: 7, Stack: c.wait, Start: 20, End: 21, Parent: -1}})
+		got := sum.PeerCalls(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms), Modules: modules.New(modules.Options{})}, 0)
+		earlyCloses := int64(0)
+		for i := range got {
+			earlyCloses += got[i].EarlyCloses
+			check.Equal(t, got[i].CloseSite != nil, got[i].EarlyCloses > 0, "%+v: %+v", c, got[i])
+		}
+		check.Equal(t, earlyCloses, c.earlyCloses, "%+v", c)
+	}
+}
+
 // TestConnChecks: calls below a pool's check of a connection are checks, if the request makes other calls. What opens a connection is none.
 func TestConnChecks(t *testing.T) {
 	symbols := tracefmt.NewSymbols()
