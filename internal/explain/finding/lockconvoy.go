@@ -200,6 +200,8 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.Fix = adviser.fix(adviser.lockAdvice)
 	case isInDependency(top.nonStdSite(), lock) && top.Cause.Cause == report.CauseSleep:
 		v.Fix = textOf("fix lock-paused-in-dependency", "site", lock.OwnLine(), "module", lock.Module)
+	case isInDependency(top.nonStdSite(), lock) && top.nonStdSite().CalledFrom == nil: // on a goroutine of the library
+		v.Fix = textOf("fix lock-in-library-goroutine", "module", lock.Module, "function", words.FuncName(top.nonStdSite().Func))
 	case isInDependency(top.nonStdSite(), lock):
 		v.Fix = textOf("fix lock-in-dependency", "module", lock.Module)
 	case lock != nil && attr.holderLine(cand, top) != nil: // the service's function holds it between two calls of the library

@@ -88,6 +88,7 @@ func TestLockOfDependency(t *testing.T) {
 		fix   string
 	}{
 		{"work of the library", [2]*report.Site{library("(*sink).send", 1, "example.org/log.(*Logger).Info"), library("(*sink).send", 2, "example.org/log.(*Logger).Warn")}, 1, "have the library do that"},
+		{"work on a goroutine of the library", [2]*report.Site{{Func: "example.org/log.(*Logger).rotate", Line: 4, Module: "example.org/log"}, {Func: "example.org/log.(*Logger).rotate", Line: 4, Module: "example.org/log"}}, 1, "give log.(*Logger).rotate less to do"},
 		{"functions called back", [2]*report.Site{site("format@1"), site("format@2")}, 2, "hand the work at main.format (main.go:1) to another goroutine or a queue, so that example.org/log need not wait"},
 		{"work that was called through net/http", [2]*report.Site{library("(*sink).send", 1, "net/http.(*Client).Do"), library("(*sink).send", 2, "net/http.(*Client).Do")}, 1, "have the library do that"},
 		{"functions called back that call another library", [2]*report.Site{library("x", 1, "example.org/other.Ask"), library("x", 2, "example.org/other.Ask")}, 2, "hand the work at main.use (.:1) to another goroutine or a queue"},
