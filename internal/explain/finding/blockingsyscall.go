@@ -162,6 +162,12 @@ func checkBlockingSyscall(attr *attribution, cand *candidate) Verdict {
 	if k == otherSystemCall {
 		v.doubt(0.6, textOf("phrase doubt-system-call"))
 	}
+	computesOnIt := func(c *report.Cause) bool {
+		return c.Cause == report.CauseCPU && c.Site != nil && c.Site.OwnLine().LineKey() == top.ownLine().LineKey() && c.TotalNS >= 2*top.Cause.TotalNS
+	}
+	if k.fix == "fix file-read" && firstMatch(attr.group.All().Causes, computesOnIt) != nil {
+		v.MaxSeverity = report.SeverityLow // WL1008 is about that line
+	}
 	if k == fileLock && attr.isHeldElsewhere(cand, top) {
 		v.Title, v.Fix = textOf("title file-lock-elsewhere", "site", top.ownLine()), textOf("fix file-lock-elsewhere")
 	}

@@ -75,6 +75,9 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 		return []Verdict{v}
 	}
 	v.addSlowEvidence(evidenceOf("evidence computing", gain.Slow.NS, "ns"))
+	isPart := func(c *report.Cause) bool {
+		return isOwn(c) && c.Site != nil && c.Site.OwnLine().Func == site.OwnLine().Func
+	}
 	if heaviest.SiteFrom == inferredSource {
 		v.doubt(0.6, textOf("evidence line-inferred"))
 		v.addEvidence(statementOf("evidence line-inferred"))
@@ -95,6 +98,15 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 		v.addEvidence(
 			evidenceOf("evidence computing-beyond-mean", extra.ns, "ns"),
 			evidenceOf("evidence computing-sampled", extra.sampledShare, "share"))
+		allNS, _ := computingOf(group.All(), isPart)
+		slowNS, _ := computingOf(group.Tail(), isPart)
+		if ratio(allNS-slowNS, group.All().TotalNS()-group.Tail().TotalNS()) < threshold.HalfShare {
+			// A cache that misses, or a request that asks for more: the others have no need of that work.
+			v.Title, v.MaxSeverity = textOf("title computes-unusual", "function", funcText), report.SeverityLow
+			if callee.lessAdvice == "" {
+				v.Fix = textOf("fix computes-unusual", "function", ownFunc)
+			}
+		}
 		if callee.inputNote != "" {
 			v.MaxSeverity = report.SeverityLow
 			v.addEvidence(report.Evidence{Text: callee.inputNote})
@@ -115,9 +127,6 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 	} else {
 		// Computing may be the service's purpose. But samples show that slow requests spend more on its own code than on
 		// anything else.
-		isPart := func(c *report.Cause) bool {
-			return isOwn(c) && c.Site != nil && c.Site.OwnLine().Func == site.OwnLine().Func
-		}
 		if collected, _ := v.chargeCollections(in, group, isPart, 1); collected > 0 {
 			v.Title = textOf(allocatesTitle, "function", funcText)
 		}

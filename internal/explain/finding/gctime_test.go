@@ -274,3 +274,14 @@ func TestComputesFromFile(t *testing.T) {
 		check.True(t, len(found) == 1 && strings.Contains(found[0].Title, "reads a file") == c.isSaid, "%v: %+v", c, found)
 	}
 }
+
+// TestFileReadBesideComputing: a line that computes on the content of a file spends less on the read.
+func TestFileReadBesideComputing(t *testing.T) {
+	for computingNS, want := range map[int64]report.Severity{ms(1700): report.SeverityLow, ms(400): report.SeverityHigh} {
+		rep := oneGroup(
+			report.Cause{Cause: report.CauseCPU, Site: site("load@5"), SiteFrom: "sample", TotalNS: computingNS, Samples: int(computingNS / report.SampleNS), Requests: 100},
+			report.Cause{Cause: report.CauseSyscall, Site: site("load@5"), Call: "os.(*File).Read", TotalNS: ms(800), Requests: 100})
+		found := findAll(t, &Input{Report: rep, Process: &process.Stats{}}, rulesByCode(report.RuleBlockingSyscall))
+		check.True(t, len(found) == 1 && found[0].Severity == want, "computing %d ns: %+v", computingNS, found)
+	}
+}

@@ -385,7 +385,7 @@ func TestComputes(t *testing.T) {
 		{"in a library's goroutine", computeAt(libraryOnly, 1), report.SeverityInfo},
 		{"in the standard library", computeAt(siteOf("net/http.(*conn).serve"), 1), report.SeverityInfo},
 		{"half as long again, samples for a tenth of it", computeAt(siteOf("main.parse"), 0.1), report.SeverityInfo},
-		{"slow ones compute more, by samples", heavy("sample", 0.9), report.SeverityHigh},
+		{"only slow ones compute, by samples", heavy("sample", 0.9), report.SeverityLow},
 		{"slow ones run longer, but have no CPU sample", heavy("bracket", 0), report.SeverityInfo},
 		{"slow ones run longer, each with a sample, but samples cover a tenth of it", heavy("sample", 0.1), report.SeverityInfo},
 		{"all compute", all(9e6), report.SeverityInfo},

@@ -462,7 +462,7 @@ func TestSequentialCallsOfOneCaller(t *testing.T) {
 }
 
 // TestLinesOfOneLoop: calls at two lines of one function, as many at each, are one series with one finding, whose changes and gain are
-// those of both lines. Lines with other counts, or of another function, have findings of their own.
+// those of both lines. Lines with different counts, or of another function, have separate findings.
 func TestLinesOfOneLoop(t *testing.T) {
 	for _, c := range []struct {
 		name, otherFunc    string
