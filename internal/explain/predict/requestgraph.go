@@ -265,7 +265,7 @@ func (b *Builder) setWaits(out *Graph, src *critpath.Graph) {
 // during the opening of a connection counts as part of it.
 func (t *target) setWaits(waits waitStacks, syms *tracefmt.Symbols) {
 	opens := slices.ContainsFunc(waits[:], syms.OpensConnection)
-	if t.opensConnection = t.opensConnection || opens; opens || isLeafWait(t.cause) {
+	if t.opensConnection = t.opensConnection || opens; t.opensConnection || isLeafWait(t.cause) {
 		t.waits = waits
 	}
 }

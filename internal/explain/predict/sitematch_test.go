@@ -70,11 +70,11 @@ func TestConnecting(t *testing.T) {
 	opening, other := symbols.AddStack(tracefmt.FrameText{Func: "dep.org/db.Connect"}), symbols.AddStack(tracefmt.FrameText{Func: "dep.org/db.Query"})
 	symbols.SetOpensConnection(opening)
 	for _, c := range []struct {
-		cause            cause.Cause
-		wait             tracefmt.StackID
-		connects, isKept bool
-	}{{cause.CPU, opening, true, true}, {cause.CPU, other, false, false}, {cause.Network, opening, true, true}, {cause.Network, other, false, true}} {
-		got, waits := target{cause: c.cause}, waitStacks{}.add(c.wait).add(other)
+		cause                   cause.Cause
+		wait                    tracefmt.StackID
+		opens, connects, isKept bool // opens: by its stack
+	}{{cause.CPU, opening, false, true, true}, {cause.CPU, other, false, false, false}, {cause.CPU, other, true, true, true}, {cause.Network, opening, false, true, true}, {cause.Network, other, false, false, true}} {
+		got, waits := target{cause: c.cause, opensConnection: c.opens}, waitStacks{}.add(c.wait).add(other)
 		got.setWaits(waits, symbols)
 		if reuse := Reuse("dep.org/db.Connect"); reuse.mayAffect(&got) != c.connects || (got.waits == waits) != c.isKept {
 			t.Errorf("%+v: %+v", c, got)
