@@ -103,6 +103,8 @@ func checkSaturated(in *Input, group *report.Group) []Verdict {
 	}
 	most, fix := words.Number(int64(2*s.PerSecond+0.5)), ""
 	switch {
+	case group.Kind == report.KindGoroutine:
+		fix = textOf("fix saturated-jobs", "site", v.Site, "n", 2*s.Consumers, "now", s.Consumers, "most", most)
 	case work.Cause == report.CauseCPU && (in.Report.Runtime.Sched.PsIdle < 0.5 || s.Consumers >= in.Report.Input.GOMAXPROCS):
 		fix = textOf("fix saturated-computes", "site", v.Site, "rate", rate, "now", s.Consumers)
 	default:

@@ -319,7 +319,7 @@ func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGo
 	}
 	for obs := range goroutine.observations(addIterations) {
 		if obs.waker != 0 && obs.wakerStack != 0 {
-			l.countReceipt(c, goroutine, obs)
+			l.countReceipt(c, g, goroutine, obs)
 		}
 		if obs.state == timeline.Waiting {
 			if obs.skipsRepeated = obs.repeated > 0 && !isBenchmark; !obs.skipsRepeated {

@@ -71,13 +71,17 @@ func endsSend(waker *stackInfo, obs *observation) bool {
 	return waker.isReceive && obs.reason != reasonCond && obs.reason != reasonSync || obs.reason == reasonSend && waker.isSelect
 }
 
-// countReceipt counts a wake by which a loop receives a message from the woken goroutine.
-func (l *loopSource) countReceipt(c *collector, woken *loopGoroutine, obs *observation) {
+// countReceipt counts a wake by which a loop receives a message from the woken goroutine, or by which a job that ends lets the woken
+// goroutine start the next.
+func (l *loopSource) countReceipt(c *collector, g *timeline.Gen, woken *loopGoroutine, obs *observation) {
 	if info := c.stackInfo(obs.wakerStack); obs.state != timeline.Waiting || !info.isFetch && !info.isReceive && !info.isSelect {
 		return
 	}
 	receiver := l.goroutines[obs.waker]
 	if receiver == nil || receiver.collector == nil {
+		if _, _, _, kind := l.jobs.jobStateOf(g, obs.waker); kind != nil && endsSend(c.stackInfo(obs.wakerStack), obs) {
+			kind.addFeeder(woken.id, obs, c.traceStart)
+		}
 		return
 	}
 	frame, isCall := c.receiptLine(woken, obs)
@@ -130,7 +134,12 @@ func (r *loopFunc) receiptsAt(frame tracefmt.FrameID) *receiptStats {
 	if r.receipts == nil {
 		r.receipts = make(map[tracefmt.FrameID]*receiptStats)
 	}
-	return entry.GetOrAdd(r.receipts, frame)
+	stats := r.receipts[frame]
+	if stats == nil {
+		stats = new(receiptStats)
+		r.receipts[frame] = stats
+	}
+	return stats
 }
 
 // isAtLine reports whether the service's innermost line on a stack is that of a frame.
@@ -359,7 +368,7 @@ func (o *originStats) addBusy(loop *loopFunc, goroutine uint64, start, end int64
 // A fetchWait is a wait for a message that a loop fetches from a library, and the time since the wait before.
 type fetchWait struct{ workNS, waitNS int64 }
 
-// SaturatedLoop returns the loop of a name if its consumers always have a next message, else nil. It may be called after
+// SaturatedLoop returns the loop or the jobs of a name if their consumers always have a next message, else nil. It may be called after
 // the last generation only.
 func (f *Finder) SaturatedLoop(kind Kind, name tracefmt.StringID) *SaturatedLoop {
 	if f.saturated == nil {
@@ -372,11 +381,12 @@ func (f *Finder) SaturatedLoop(kind Kind, name tracefmt.StringID) *SaturatedLoop
 func (f *Finder) findSaturated() map[originKey]*SaturatedLoop {
 	out := make(map[originKey]*SaturatedLoop)
 	for key, origin := range f.work.origins {
-		if key.kind != Loop || origin.inspected < threshold.SmallSample {
+		if origin.inspected < threshold.SmallSample {
 			continue
 		}
 		s := &SaturatedLoop{Goroutines: len(origin.consumers), Frame: origin.busyFrame}
-		if origin.describeFetching(s) || f.describeBusy(s, origin) {
+		switch {
+		case key.kind == Goroutine && f.describeLimited(s, origin), key.kind == Loop && origin.describeFetching(s), key.kind == Loop && f.describeBusy(s, origin):
 			s.EachNS += origin.emittedNS / int64(origin.inspected)
 			out[key] = s
 		}
@@ -426,6 +436,16 @@ func areIndependent(waits []fetchWait, maxWaitNS int64) bool {
 	}
 	slope, standardError := covariance/workVariance, math.Sqrt(waitVariance/workVariance/n)
 	return workVariance > threshold.NoiseShare*threshold.NoiseShare*meanWork*meanWork && slope-2*standardError > -0.5
+}
+
+// describeLimited sets what feeds jobs for messages from the network, and how many run at a time. It returns false unless the loop that
+// starts them is nearly always blocked until one of them ends.
+func (f *Finder) describeLimited(s *SaturatedLoop, origin *originStats) bool {
+	if float64(origin.blockedNS()) < threshold.MostShare*float64(f.traceEnd-f.traceStart) || !f.addFeeders(s, &origin.feederTimes) {
+		return false
+	}
+	s.Goroutines = int(math.Round(float64(origin.emittedNS) * float64(origin.total) / float64(origin.inspected) / float64(f.traceEnd-f.traceStart)))
+	return s.Goroutines > 0
 }
 
 // describeBusy sets where the messages of a loop come from. It returns false unless its goroutines were in an iteration for nearly all

@@ -209,13 +209,21 @@ func (f *Finder) QueuedMessageShare(name tracefmt.StringID) float64 {
 	return float64(all.queuedNS) / float64(max(all.totalNS, 1))
 }
 
-// libraryCaller returns the frame that called the WebSocket library to read a message: the innermost service frame, else the
-// library's own.
+// libraryCaller returns the frame that called the WebSocket library to read a message: the innermost service frame, else one of
+// another library, else the library's own.
 func (ms *messageSource) libraryCaller(c *collector, stack tracefmt.StackID) tracefmt.FrameID {
 	frames := c.syms.Stack(stack)
 	index := slices.IndexFunc(frames, func(fr tracefmt.FrameID) bool { return c.namer.frameFunction(fr).Has(knowledge.MessageBegin) })
-	if i := slices.IndexFunc(frames[index:], func(fr tracefmt.FrameID) bool { return c.namer.isServiceCode(c.syms.Frame(fr)) }); i >= 0 {
-		index += i
+	callers := frames[index+1:]
+	if i := slices.IndexFunc(callers, func(fr tracefmt.FrameID) bool { return c.namer.isServiceCode(c.syms.Frame(fr)) }); i >= 0 {
+		return callers[i]
+	}
+	library := libraryOf(c.namer.frameFunction(frames[index]).name)
+	if i := slices.IndexFunc(callers, func(fr tracefmt.FrameID) bool {
+		fn := c.namer.frameFunction(fr)
+		return !fn.Has(knowledge.Stdlib) && libraryOf(fn.name) != library
+	}); i >= 0 {
+		return callers[i]
 	}
 	return frames[index]
 }

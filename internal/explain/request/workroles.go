@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -62,12 +61,13 @@ type originStats struct {
 	groupKeys                   []originKey // if it is reported under other names
 	// busyLoop is the loop of iterations that no idle wait separates, consumers the time for which each goroutine was in one.
 	// busyFrame is the function that ran in them.
-	busyLoop   *loopFunc
-	busyFrame  tracefmt.FrameID
-	consumers  map[uint64]int64
-	busySince  int64
-	fetchWaits []fetchWait // for the next message
-	isFeeder   bool        // it only passes messages on to another loop
+	busyLoop    *loopFunc
+	busyFrame   tracefmt.FrameID
+	consumers   map[uint64]int64
+	busySince   int64
+	feederTimes             // of the goroutines that start jobs, while too many run
+	fetchWaits  []fetchWait // for the next message
+	isFeeder    bool        // it only passes messages on to another loop
 }
 
 // Limits of inspection.
@@ -135,9 +135,11 @@ func (w *workIndex) startRoleOf(c *collector, g *timeline.Gen, id uint64, start 
 // root.
 func (w *workIndex) originFor(kind Kind, name, root tracefmt.StringID) *originStats {
 	k := originKey{kind, name}
-	o := entry.GetOrMake(w.origins, k, func() *originStats {
-		return &originStats{kind: kind, startFunc: root, starters: make(map[tracefmt.StringID]int)}
-	})
+	o := w.origins[k]
+	if o == nil {
+		o = &originStats{kind: kind, startFunc: root, starters: make(map[tracefmt.StringID]int)}
+		w.origins[k] = o
+	}
 	return o
 }
 
