@@ -205,7 +205,9 @@ func (w *peerWait) rewriteForOneAnswer(v *Verdict) bool {
 	if w.group.Count < threshold.MedianSample { // too few to distinguish slow ones
 		v.Gain.All.IsRare, v.MaxSeverity = true, report.SeverityMedium
 		v.Gain.Slow, v.Gain.OtherTail = v.Gain.All, Loss{}
-		if w.group.Open.Count > w.group.Count { // long polls, perhaps, which clients repeat
+		l := &w.group.LatencyNS
+		areAlike := l.P50 != nil && l.Max != nil && *l.Max < 2**l.P50
+		if areAlike || w.group.Open.Count > w.group.Count { // the latter are long polls, perhaps, which clients repeat
 			v.MaxSeverity = report.SeverityLow
 		}
 		return true

@@ -149,6 +149,19 @@ func TestBlockingCall(t *testing.T) {
 	}
 }
 
+// TestFewAnswers: few requests for one answer each show that a peer can be faster only if their times differ.
+func TestFewAnswers(t *testing.T) {
+	for _, c := range []struct {
+		p50, most int64
+		severity  report.Severity
+	}{{60e6, 100e6, report.SeverityLow}, {60e6, 300e6, report.SeverityMedium}} {
+		r := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: siteOf("main.report"), TotalNS: 8e8, Requests: 10})
+		r.Groups[0].Count, r.Groups[0].Bands[0].Count, r.Groups[0].LatencyNS.P50, r.Groups[0].LatencyNS.Max = 10, 10, &c.p50, &c.most
+		got := findAll(t, &Input{Report: r}, rulesByCode(report.RuleSlowPeer))
+		check.True(t, len(got) == 1 && got[0].Severity == c.severity, "%+v: %+v", c, got)
+	}
+}
+
 // TestUnreadWrite checks the title of a write that the other end does not read. In a loop that only writes, no request
 // waits for it, so it is low.
 func TestUnreadWrite(t *testing.T) {
