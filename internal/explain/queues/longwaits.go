@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
@@ -24,7 +25,8 @@ import (
 //
 // Work that is queued under a lock for a periodic batcher leaves no event. The batcher is recognised by its cycle: it drains
 // the queue, works, and then wakes all producers. A producer that arrives during a cycle is woken at the end of the next one.
-// News, in contrast, reaches all waiters at once.
+// A goroutine that polls for work takes it one after another: it wakes one, works, and wakes the next. News, in contrast, reaches all waiters
+// at once.
 //
 // Work that is handed over through a peer, such as a task in Redis, leaves no event either. The request called a peer before the
 // wait, and the goroutine that it waits for called one after a pause: it looked there for work.
@@ -38,8 +40,8 @@ type longWaitSum struct {
 	gathered     int64 // requests that waited for answers at that line until a time limit, and had several before
 	gatheredNS   int64 // of these, from the start of the request to the last answer
 	limitNS      int64 // of these, from the first wait to the end of the last
-	missedCycles int64 // requests that arrived while the waker worked for others, which it woke, and that were woken one cycle later
-	otherCycles  int64 // requests that waited through several cycles, or through none although the waker was at work
+	missedCycles int64 // requests that arrived while the waker worked for others, which it woke, and that were woken one cycle or other work later
+	otherCycles  int64 // requests that waited through several cycles, or that the waker woke first although it was at work
 }
 
 func (s longWaitSum) plus(addend longWaitSum) longWaitSum {
@@ -104,7 +106,7 @@ func (p *workerSum) addLongWait(w *path.WalkResult, waits []ownWait) {
 			sum.addGathering(w, waits, longest)
 		default:
 			sum.woken++
-			p.addBatchCycle(&sum, w, longest)
+			p.addBatchCycle(&sum, w.Segments, w.FollowedWaits(), longest)
 		}
 	}
 	p.longWaits[longest.site] = p.longWaits[longest.site].plus(sum)
@@ -238,25 +240,28 @@ func isHandedOverByPeer(w *path.WalkResult, wait ownWait) bool {
 	return false
 }
 
-// addBatchCycle counts in sum whether a wait (for a goroutine: waitIndex is not -1) of the request that w walks fits a batcher:
-//   - a missed cycle, if the waker was working for others when the request arrived, slept once, and then ended the wait;
-//   - another cycle, which contradicts a batcher, if it slept more than once, or was working at arrival and did not sleep;
+// addBatchCycle counts in sum whether a wait of a request (for a goroutine: waitIndex is not -1), whose path has these segments, fits a batcher
+// or a goroutine that polls for work:
+//   - a missed cycle, if the waker was working for others when the request arrived, woke them, slept once or did other work, and then ended the
+//     wait: news would have reached all at once. A wait for a message of a peer, which it has not asked, is no work;
+//   - another cycle, which contradicts that, if it slept more than once, or was working at arrival and neither;
 //   - neither, for anything else.
 //
 // LongWaits decides by the two numbers.
-func (p *workerSum) addBatchCycle(sum *longWaitSum, w *path.WalkResult, wait ownWait) {
-	waits := w.FollowedWaits()
+func (p *workerSum) addBatchCycle(sum *longWaitSum, segments []cause.Segment, waits []critpath.FollowedWait, wait ownWait) {
 	waker, workingAtArrival, sleeps := waits[wait.waitIndex].Waker, false, 0
-	var firstSleepStart, lastSleepEnd int64
-	for i, first := 0, true; i < len(w.Segments); i++ {
-		segment := &w.Segments[i]
+	firstSleepStart, lastSleepEnd, works := wait.end-threshold.IdleCheckNS, int64(0), true
+	for i, first := 0, true; i < len(segments); i++ {
+		segment := &segments[i]
 		if segment.FollowedWait < 0 || outermostWait(waits, segment.FollowedWait) != wait.waitIndex {
 			continue
 		}
 		segmentCause := segment.Code.Cause()
 		if first {
-			first, workingAtArrival = false, segmentCause == cause.Network || segmentCause == cause.Syscall
+			first, workingAtArrival = false, segmentCause == cause.Network || segmentCause == cause.Syscall || segmentCause == cause.CPU
 		}
+		isMessage := segmentCause == cause.Network && !p.stage.Sites.HasRole(waits[segment.FollowedWait].Stack, knowledge.HTTP1RoundTrip)
+		works = works && !isMessage
 		if segment.G != waker || segmentCause != cause.Sleep {
 			continue
 		}
@@ -268,24 +273,23 @@ func (p *workerSum) addBatchCycle(sum *longWaitSum, w *path.WalkResult, wait own
 		}
 		lastSleepEnd = segment.End
 	}
-	if sleeps > 1 || sleeps == 0 && workingAtArrival {
-		sum.otherCycles++
-	}
-	if sleeps != 1 || !workingAtArrival {
-		return
-	}
-	var wakeStack tracefmt.StackID
-	p.stage.Win.EachWoken(waker, wait.end, wait.end+1, func(_ uint64, stack tracefmt.StackID) bool {
-		wakeStack = stack
-		return false
-	})
 	wokeOthers := false
-	p.stage.Win.EachWoken(waker, wait.start, firstSleepStart, func(_ uint64, stack tracefmt.StackID) bool {
-		wokeOthers = stack == wakeStack
-		return !wokeOthers
-	})
-	if wokeOthers && wakeStack != 0 {
+	if workingAtArrival && sleeps <= 1 {
+		var wakeStack tracefmt.StackID
+		p.stage.Win.EachWoken(waker, wait.end, wait.end+1, func(_ uint64, stack tracefmt.StackID) bool {
+			wakeStack = stack
+			return false
+		})
+		p.stage.Win.EachWoken(waker, wait.start, firstSleepStart, func(_ uint64, stack tracefmt.StackID) bool {
+			wokeOthers = stack == wakeStack && wakeStack != 0
+			return !wokeOthers
+		})
+	}
+	switch {
+	case wokeOthers && (sleeps == 1 || works || p.hasSentRequest(waker, wait.start, &critpath.FollowedWait{Start: wait.end, End: wait.end})):
 		sum.missedCycles++
+	case sleeps > 1 || sleeps == 0 && workingAtArrival:
+		sum.otherCycles++
 	}
 }
 
@@ -329,8 +333,8 @@ type LongWaits struct {
 	// the request. LimitNS is the time from the first of these waits to the limit. Both are means.
 	GatheredShare       float64
 	GatheredNS, LimitNS int64
-	// Batched reports that requests that arrived while the waker was at work had to wait for its next cycle: the waker is a
-	// batcher.
+	// Batched reports that requests that arrived while the waker was at work had to wait for its next cycle, or for their turn: the waker is
+	// a batcher, or polls for work.
 	Batched bool
 }
 
