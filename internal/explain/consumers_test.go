@@ -165,3 +165,52 @@ func TestConsumerFetchesThroughGoroutines(t *testing.T) {
 		check.Equal(t, isFound, isMessage, "%s: %d groups", call, len(rep.Groups))
 	}
 }
+
+// TestEventLoop: an event loop waits for its connections in a system call. That is idle time, each message that it reads is a unit, and
+// those that it finds ready after a long one have queued. It fails if the wait counts as work, or if all messages of one wait are one unit.
+func TestEventLoop(t *testing.T) {
+	const rounds = 40
+	b := tracetext.New(26)
+	worker, poller := b.Thread(), b.ThreadWithoutP()
+	b.IdleProc()
+	loop := []string{"main.(*loop).run@/src/main.go:52"}
+	on := func(frames ...string) []string { return append(frames, loop...) }
+	wait, read := on("syscall.EpollWait"), on("syscall.Read")
+	handler := "main.(*loop).handle@/src/main.go:87"
+	worker.Create(1*us, 7, "main.(*loop).run")
+	worker.Start(2*us, 7)
+	clock := int64(10 * us)
+	for range rounds {
+		worker.Syscall(clock, wait...)
+		clock += 20 * ms
+		for message := range 3 { // the last two came while the first was handled
+			if message == 1 {
+				worker.Syscall(clock, wait...)
+				clock += us
+			}
+			if message < 2 {
+				worker.SyscallEnd(clock)
+			}
+			worker.Syscall(clock+us, read...)
+			worker.SyscallEnd(clock + 2*us)
+			if message == 0 {
+				worker.Block(clock+3*us, "sleep", on("time.Sleep", "main.(*loop).usage@/src/main.go:133", handler)...)
+				clock += 10 * ms
+				poller.Unblock(clock, 7)
+				worker.Start(clock+us, 7)
+			}
+			worker.Syscall(clock+4*us, on("syscall.Write", handler)...)
+			worker.SyscallEnd(clock + 5*us)
+			clock += 10 * us
+		}
+	}
+	worker.Syscall(clock, wait...)
+	rep := explainBuilt(t, b, whylate.Options{})
+	check.True(t, len(rep.Groups) == 1 && rep.Groups[0].Name == "main.(*loop).run", "groups %+v", rep.Groups)
+	group := &rep.Groups[0]
+	check.True(t, group.Count >= 3*rounds-3 && *group.LatencyNS.Max < 11*ms, "%d units, the longest %d ns", group.Count, *group.LatencyNS.Max)
+	check.True(t, group.Backlog != nil && group.Backlog.Queued >= 2*rounds-2 && *group.Backlog.WaitNS.P90 > 5*ms, "backlog %+v", group.Backlog)
+	check.True(t, slices.ContainsFunc(rep.Findings, func(f report.Finding) bool {
+		return f.Code == report.RulePoolTooSmall
+	}), "%+v", rep.Findings)
+}

@@ -84,6 +84,7 @@ const (
 	TLSHandshake
 	ConnectionRead
 	PacketRead
+	ReadinessWait
 	ConnectionWrite
 	Socket
 	SocketWrite

@@ -20,6 +20,9 @@ func sortVerdicts(all []Verdict) {
 		}
 	}
 	for i := 1; i < len(all); i++ { // what can certainly be saved precedes an answer that perhaps could be faster
+		if a, b := &all[i-1], &all[i]; a.Code == report.RuleSlowPeer && b.Code == report.RulePoolTooSmall && len(b.Changes) > 0 && a.Group == b.Group && a.Severity == b.Severity && a.Site.OwnLine().Equal(b.Site) {
+			*a, *b = *b, *a // other messages need not wait for that peer
+		}
 		if a, b := &all[i-1], &all[i]; a.isOneAnswer && !b.isOneAnswer && a.Code == b.Code && a.Group == b.Group && a.Severity == b.Severity && b.Predicted != nil {
 			*a, *b = *b, *a
 		}

@@ -50,6 +50,9 @@ func checkBacklog(in *Input, group *report.Group) []Verdict {
 	v.Title = textOf(title, "messages", words.FuncName(backlog.From), "time", words.Brief(gain.Slow.NS), "group", words.FuncName(group.Name),
 		"n", backlog.Consumers, "activity", activityAt(work, nil))
 	v.Fix = textOf(fix, "site", work.Site, "loop", backlog.Site, "n", sufficient, "now", backlog.Consumers)
+	if l := adviserAt(func(l *library) string { return l.loopAdvice }, backlog.Site); l != nil {
+		v.Fix = textOf("fix backlog-loop", "site", work.Site, "advice", textOf("fix in-library", "library", l.name, "advice", l.loopAdvice))
+	}
 	longWaitNS := gain.Slow.NS
 	if wait := &backlog.WaitNS; wait.P90 != nil {
 		longWaitNS = (*wait.P90 + *cmp.Or(wait.P99, wait.Max)) / 2

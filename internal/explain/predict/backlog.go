@@ -44,6 +44,11 @@ func (m *Model) predictMessages(g *group, changes []Change) *report.Predicted {
 		}
 	}
 	before := timesInSystem(g.backlog.Messages, g.backlog.Goroutines, 1, func(ns int64) float64 { return float64(ns) })
+	if g.backlog.IsDivided { // that is not one queue for all goroutines
+		for i, msg := range g.backlog.Messages {
+			before[i] = float64(msg.End - msg.Arrival)
+		}
+	}
 	var after [variants][]float64
 	for v := range after {
 		count, load := consumers, 1.0

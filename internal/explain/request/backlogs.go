@@ -29,7 +29,9 @@ type Backlog struct {
 	HandlingNS int64
 	// Messages are in order of their arrival. If it is not known where the messages of a period of work begin, they take equally long.
 	Messages []QueuedMessage
-	WorkNS   int64 // time in which all goroutines were at work
+	WorkNS   int64 // time in which all goroutines were at work; if IsDivided, the mean time in which one was
+	// IsDivided says that each goroutine has its own queue: event loops, between which the connections are divided.
+	IsDivided bool
 }
 
 // A QueuedMessage is a message that a goroutine handled from Start to End.
@@ -285,10 +287,16 @@ func (f *Finder) Backlogs() (out []Backlog) {
 		if len(iterations) < threshold.MedianSample {
 			continue
 		}
-		if !origin.sharesSocket && slices.ContainsFunc(iterations, func(t readIteration) bool { return t.goroutine != iterations[0].goroutine }) {
+		areSeveral := slices.ContainsFunc(iterations, func(t readIteration) bool { return t.goroutine != iterations[0].goroutine })
+		var backlog Backlog
+		switch {
+		case origin.sharesSocket || !areSeveral:
+			backlog = readBacklog(iterations)
+		case origin.isEventLoop:
+			backlog = dividedBacklog(iterations)
+		default:
 			continue // each reads another socket
 		}
-		backlog := readBacklog(iterations)
 		backlog.Loop, backlog.Frame = key.name, iterations[0].frame
 		out = append(out, backlog)
 	}
@@ -383,6 +391,23 @@ func readBacklog(iterations []readIteration) (b Backlog) {
 		}
 	}
 	endInterval()
+	b.finish()
+	return b
+}
+
+// dividedBacklog adds the queues of event loops, each of which reads its own connections.
+func dividedBacklog(iterations []readIteration) (b Backlog) {
+	byLoop := make(map[uint64][]readIteration)
+	for _, t := range iterations {
+		byLoop[t.goroutine] = append(byLoop[t.goroutine], t)
+	}
+	for _, list := range byLoop {
+		one := readBacklog(list)
+		b.Messages, b.Queued, b.Goroutines = append(b.Messages, one.Messages...), b.Queued+one.Queued, b.Goroutines+1
+		b.WorkNS += one.WorkNS
+	}
+	b.IsDivided, b.WorkNS = true, b.WorkNS/int64(b.Goroutines)
+	slices.SortFunc(b.Messages, func(x, y QueuedMessage) int { return cmp.Or(cmp.Compare(x.Start, y.Start), cmp.Compare(x.End, y.End)) })
 	b.finish()
 	return b
 }

@@ -73,6 +73,17 @@ func TestReadBacklog(t *testing.T) {
 	}
 }
 
+// TestDividedBacklog: each event loop reads its own connections, so a message queues for its loop while another one is idle.
+func TestDividedBacklog(t *testing.T) {
+	b := dividedBacklog([]readIteration{
+		{start: 0, end: 100, goroutine: 1, isReady: false}, {start: 10, end: 20, goroutine: 2, isReady: false},
+		{start: 100, end: 110, goroutine: 1, isReady: true},
+	})
+	if want := []int64{0, 0, 50}; !slices.Equal(waitsOf(&b), want) || b.Queued != 1 || b.Goroutines != 2 || !b.IsDivided || b.WorkNS != 60 {
+		t.Errorf("got %+v; want waits %v, 1 queued", b, want)
+	}
+}
+
 // TestReaderOfFullList: what a reader receives is counted even if it began its first period when the list of periods was full.
 func TestReaderOfFullList(t *testing.T) {
 	const reader, start, end = 7, 100, 200

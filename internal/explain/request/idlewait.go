@@ -40,6 +40,9 @@ func (l *loopSource) idleRank(c *collector, obs *observation) (rank int, isLibra
 	}
 	switch obs.reason {
 	case reasonNetwork:
+		if info.isReadinessWait {
+			return idleMost, false
+		}
 		if info.isInLibrary && (info.serviceDepth > 0 || !l.isUnknownServer) || info.isWrite {
 			return 1, info.isLibraryDelay // probably a client's wait for an answer
 		}
@@ -121,7 +124,8 @@ func (r *loopFunc) chooseIdleWait(c *collector) {
 		return cmp.Or(stats.rank-v.rank, intOf(stats.isPause)-intOf(v.isPause), p.serviceDepth-q.serviceDepth, p.depth-q.depth,
 			cmp.Compare(stats.totalNS, v.totalNS), cmp.Compare(a, b))
 	})
-	r.isIdleWaitServed, r.isIdleWaitRead = r.waits[r.idleWait].isServed, c.stackInfo(r.idleWait).isPacketRead
+	info := c.stackInfo(r.idleWait)
+	r.isIdleWaitServed, r.isIdleWaitRead, r.isEventLoop = r.waits[r.idleWait].isServed, info.isPacketRead, info.isReadinessWait
 	if r.isBusy {
 		r.restWaits = make(map[tracefmt.StackID]bool)
 		for id, stats := range r.waits {

@@ -25,6 +25,7 @@ type loopFunc struct {
 	wakers           map[tracefmt.StringID]*wakeStats // by the function that ended an idle wait
 	isIdleWaitServed bool                             // waitStats.isServed of idleWait
 	isIdleWaitRead   bool                             // idleWait is for the next packet of a socket
+	isEventLoop      bool                             // it waits until one of many connections is ready
 	sharesSocket     bool                             // its goroutines read one socket
 	// Of a loop that always has work: the lines at which it receives messages, the start function of the goroutines that read messages for
 	// it (0: unknown), whether its receipts separate its iterations, and how often it wrote to a connection itself.

@@ -53,6 +53,8 @@ type observationCollector struct {
 	isFirst         bool // no span of the goroutine was added
 	waitsForNetwork bool // the goroutine waited for the network
 	firstWaitStack  int  // index of the goroutine's first wait in waitStacks
+	readinessWaits  map[tracefmt.StackID]bool
+	end             int64 // of the generation
 	// The index in states of the goroutine's last wait, and the number of states between it and the one before.
 	waitIndex, statesBefore int
 }
@@ -74,7 +76,8 @@ func (x *observationCollector) add(c *collector, spans []timeline.Span) {
 		isFirst := x.isFirst
 		x.isFirst = false
 		isCreatorStack := span.Origin == timeline.OriginCreated
-		isWait := span.State == timeline.Waiting
+		isReadinessWait := span.State == timeline.Syscall && x.readinessWaits[span.Stack]
+		isWait := span.State == timeline.Waiting || isReadinessWait
 		if span.Stack == 0 {
 			if !isFirst || !isWait || !span.Woken {
 				continue
@@ -89,7 +92,7 @@ func (x *observationCollector) add(c *collector, spans []timeline.Span) {
 			}
 			x.recentCount++
 			x.recentStacks[x.recentCount%len(x.recentStacks)] = stack
-			if x.hasRun && i+1 < len(spans) && spans[i+1].State == timeline.Syscall && spans[i+1].Stack == span.Stack {
+			if x.hasRun && i+1 < len(spans) && spans[i+1].State == timeline.Syscall && spans[i+1].Stack == span.Stack && !x.readinessWaits[span.Stack] {
 				continue
 			}
 			x.hasRun = x.hasRun || span.State == timeline.Running
@@ -98,8 +101,11 @@ func (x *observationCollector) add(c *collector, spans []timeline.Span) {
 		state := x.states.append()
 		state.start, state.stack, state.state, state.reason = span.Start, span.Stack, span.State, c.reasonOf(span.Reason)
 		state.woken, state.isCreatorStack = span.Woken, isCreatorStack
+		if isReadinessWait {
+			state.state, state.reason, state.woken = timeline.Waiting, reasonNetwork, span.End < x.end
+		}
 		if isWait {
-			x.waitsForNetwork = x.waitsForNetwork || state.reason == reasonNetwork
+			x.waitsForNetwork = x.waitsForNetwork || state.reason == reasonNetwork && !isReadinessWait // an event loop handles its messages itself
 			x.markRepeated()
 			wait := x.waits.append()
 			wait.end, wait.waker, wait.wakerStack = span.End, span.Waker, span.WakerStack
@@ -136,6 +142,7 @@ func (l *loopSource) collectObservations(c *collector, g *timeline.Gen) {
 			goroutine.collector = collector
 			goroutine.firstObservation, goroutine.firstWait = collector.states.length, collector.waits.length
 			collector.reset()
+			collector.end = g.End
 			spanCount, from := 0, goroutine.observedUntil
 			goroutine.iterations = collector.collectIterations(c, g, goroutine)
 			goroutine.observedUntil = g.End

@@ -39,14 +39,16 @@ type loopSource struct {
 	// how many stacks were searched for that.
 	isUnknownServer bool
 	scannedStacks   int
-	backlogs        backlogFinder
+	// readinessWaits are the stacks of system calls in which event loops wait for the next event: idle time, as a wait for the network.
+	readinessWaits map[tracefmt.StackID]bool
+	backlogs       backlogFinder
 }
 
 // newLoopSource returns a loopSource with one observationCollector for each worker.
 func newLoopSource(workers int, jobs *jobSource, work *workIndex, messages *messageSource) *loopSource {
 	l := &loopSource{
 		jobs: jobs, work: work, messages: messages,
-		clientWaits: make(map[tracefmt.StackID]bool), loopFuncs: make(map[tracefmt.StringID]*loopFunc),
+		clientWaits: make(map[tracefmt.StackID]bool), readinessWaits: make(map[tracefmt.StackID]bool), loopFuncs: make(map[tracefmt.StringID]*loopFunc),
 		goroutines: make(map[uint64]*loopGoroutine),
 		followers:  make(map[tracefmt.StringID]map[tracefmt.StringID]bool),
 		backlogs: backlogFinder{
@@ -55,20 +57,23 @@ func newLoopSource(workers int, jobs *jobSource, work *workIndex, messages *mess
 		},
 	}
 	for range max(workers, 1) {
-		l.collectors = append(l.collectors, new(observationCollector))
+		l.collectors = append(l.collectors, &observationCollector{readinessWaits: l.readinessWaits})
 	}
 	return l
 }
 
-// scanForServer searches stacks that are new for an accept call outside of known servers, and sets isUnknownServer if there is
-// one. In such a process, data from the network may be a client's request; in others it answers the process's own request.
-func (l *loopSource) scanForServer(c *collector) {
-	for ; l.scannedStacks < c.syms.Stacks() && !l.isUnknownServer; l.scannedStacks++ {
+// scanStacks searches stacks that are new for waits of event loops, and for an accept call outside of known servers. If there is one,
+// it sets isUnknownServer: in such a process, data from the network may be a client's request; in others it answers the process's own.
+func (l *loopSource) scanStacks(c *collector) {
+	for ; l.scannedStacks < c.syms.Stacks(); l.scannedStacks++ {
 		var roles knowledge.Roles
 		for _, fr := range c.syms.Stack(tracefmt.StackID(l.scannedStacks)) {
 			roles = roles.Union(c.namer.frameFunction(fr).Roles)
 		}
-		l.isUnknownServer = roles.Has(knowledge.Accept) && !roles.Has(knowledge.KnownServer)
+		l.isUnknownServer = l.isUnknownServer || roles.Has(knowledge.Accept) && !roles.Has(knowledge.KnownServer)
+		if id := tracefmt.StackID(l.scannedStacks); roles.Has(knowledge.ReadinessWait) && c.stackInfo(id).isReadinessWait {
+			l.readinessWaits[id] = true
+		}
 	}
 }
 
@@ -137,7 +142,7 @@ func (f *Finder) ClientWaits() func(wait tracefmt.StackID) (isClient, isKnown bo
 // add follows the goroutines that may loop through a generation and emits the iterations that ended.
 func (l *loopSource) add(c *collector, g *timeline.Gen) {
 	removeUnknown(l.goroutines, g)
-	l.scanForServer(c)
+	l.scanStacks(c)
 	l.listCandidates(c, g)
 	l.limitObservations(c, g)
 	l.addObservations(c, g)
@@ -158,7 +163,7 @@ func (l *loopSource) addObservations(c *collector, g *timeline.Gen) {
 	}
 	for _, loop := range l.loopFuncs {
 		if loop != nil && loop.idleWait == 0 {
-			if loop.separateByWork(c, g) || loop.isSeparatedByReceipts {
+			if !loop.isEventLoop && loop.separateByWork(c, g) || loop.isSeparatedByReceipts {
 				continue
 			}
 			loop.chooseIdleWait(c)
@@ -345,7 +350,7 @@ func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGo
 			continue
 		}
 		info, canonical := c.stackInfo(obs.stack), c.canonicalStack(obs.stack)
-		loop.sharesSocket = loop.sharesSocket || info.isFDReadLock
+		loop.sharesSocket, loop.isEventLoop = loop.sharesSocket || info.isFDReadLock, loop.isEventLoop || info.isReadinessWait
 		goroutine.canIterate = goroutine.canIterate || loop.idleWait == 0 || loop.idleWait == canonical
 		if loop.idleWait != 0 && loop.restWaits == nil {
 			continue
@@ -456,6 +461,8 @@ func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *
 				loop, _ = l.loopFuncAt(c, goroutine, iteration.idleWait)
 				l.beginAtRead(c, goroutine, loop, origin)
 				iteration.add(l, c, obs)
+			case loop != nil && loop.isEventLoop && iteration.hasHandled && obs.state == timeline.Syscall && c.stackInfo(obs.stack).isRead:
+				iteration.nextRead = cmp.Or(iteration.nextRead, obs.start)
 			case loop != nil && (loop.isIdleWaitRead || c.stackInfo(obs.stack).isFetch) && iteration.hasWorked && obs.state == timeline.Syscall && !l.isOutsideWaitCall(c, iteration.idleWait, obs.stack):
 				iteration.nextRead = cmp.Or(iteration.nextRead, obs.start)
 			default:
@@ -513,6 +520,9 @@ func (l *loopSource) followIterations(c *collector, g *timeline.Gen, goroutine *
 			iteration.start, iteration.beginWait, iteration.idleWait = obs.end, *obs, obs.stack
 			iteration.wakerFunc = c.stackInfo(obs.wakerStack).innermost
 			l.addBeginning(c, origin, obs)
+			if loop.isEventLoop && obs.end-obs.start < readyCallNS {
+				iteration.start, iteration.isReady, iteration.beginWait = obs.start, true, observation{observedWait: observedWait{end: obs.start}}
+			}
 		}
 	}
 	if backToBack+rests > 0 && iteration.restWaker != 0 {
@@ -552,6 +562,18 @@ func (l *loopSource) addIterations(c *collector, goroutine *loopGoroutine, itera
 	iteration.beginWait.start, iteration.beginWait.end = iteration.lastIdleStart, iteration.start
 	iteration.serviceFrame = c.stackInfo(iterations.stack).outerServiceFrame
 	return true
+}
+
+// readyCallNS is the longest system call of an event loop that found events. One that waits for them takes longer: the kernel must wake
+// its thread.
+const readyCallNS = 20e3
+
+// receiverOf returns the frame that receives messages of a loop: see Backlog.Frame. In an event loop it is the one that waits.
+func (l *loopSource) receiverOf(c *collector, loop *loopFunc, wait tracefmt.StackID, frame tracefmt.FrameID) tracefmt.FrameID {
+	if loop.isEventLoop {
+		return c.stackInfo(wait).waitCaller
+	}
+	return c.frameOf(wait, frame)
 }
 
 // beginAtRead ends an iteration where the goroutine read data without a wait, and begins the next one there: the data was available.
@@ -604,14 +626,14 @@ func (l *loopSource) endIteration(
 	c *collector, goroutine *loopGoroutine, end int64, wait tracefmt.StackID, loop *loopFunc, origin *originStats,
 ) {
 	iteration := goroutine.iteration
-	if end <= iteration.start {
-		return
+	if end <= iteration.start || loop.isEventLoop && (!iteration.hasWorked || iteration.serviceFrame == 0) {
+		return // an event loop also polls for events when there are none, and handles those of the library itself
 	}
 	iteration.count++
 	_, frame := l.loopFuncAt(c, goroutine, wait)
-	if loop.isIdleWaitRead && iteration.hasWorked && len(l.backlogs.reads[origin]) < maxBacklogRecords {
-		l.backlogs.reads[origin] = append(l.backlogs.reads[origin], readIteration{iteration.start, end, goroutine.id, iteration.isReady, c.frameOf(wait, frame)})
-		origin.sharesSocket = origin.sharesSocket || loop.sharesSocket
+	if (loop.isIdleWaitRead || loop.isEventLoop) && iteration.hasWorked && len(l.backlogs.reads[origin]) < maxBacklogRecords {
+		l.backlogs.reads[origin] = append(l.backlogs.reads[origin], readIteration{iteration.start, end, goroutine.id, iteration.isReady, l.receiverOf(c, loop, wait, frame)})
+		origin.sharesSocket, origin.isEventLoop = origin.sharesSocket || loop.sharesSocket, loop.isEventLoop
 	}
 	// A library's loop runs the functions that it is given: each iteration belongs to the function that ran.
 	if iteration.serviceFrame != 0 && c.stackInfo(wait).outerServiceFrame == 0 {

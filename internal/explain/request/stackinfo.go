@@ -37,6 +37,9 @@ type stackInfo struct {
 	isStreamRead  bool // waits for a message of a gRPC stream
 	isPacketRead  bool // reads the next packet of a socket
 	isRead        bool // reads from a connection
+	// isReadinessWait says that it waits until one of many connections is ready; waitCaller is the frame that calls it then.
+	isReadinessWait bool
+	waitCaller      tracefmt.FrameID
 	// isReceive says that the goroutine receives from a channel, isSelect that it is in a select.
 	isReceive, isSelect bool
 
@@ -141,6 +144,11 @@ func (sr *stackReader) describeStack(frames []tracefmt.FrameID) stackInfo {
 	info.isMessageWait, info.isWebSocket = awaitsMessage(roles), roles.Has(knowledge.WebSocketConnection)
 	info.isStreamRead = roles.Has(knowledge.GRPCMessageRead)
 	info.isFDReadLock, info.isPacketRead = roles.Has(knowledge.FDReadLock), roles.Has(knowledge.PacketRead)
+	for i, fr := range frames[:min(info.innermostIndex+1, len(frames)-1)] {
+		if sr.namer.frameFunction(fr).Has(knowledge.ReadinessWait) {
+			info.isReadinessWait, info.waitCaller = true, frames[i+1]
+		}
+	}
 	info.isRead = roles.Has(knowledge.ConnectionRead) && !roles.Has(knowledge.File)
 	inner := sr.namer.frameFunction(frames[0])
 	info.isMutexWait, info.isReceive, info.isSelect = inner.Has(knowledge.Mutex), inner.Has(knowledge.ReceiveWait), inner.Has(knowledge.SelectWait)

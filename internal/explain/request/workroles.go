@@ -54,6 +54,7 @@ type originStats struct {
 	// which the loop waited for more. arrivals is how often the goroutine that passes the work got some.
 	backToBack, rests, arrivals int
 	sharesSocket                bool              // the loop's goroutines read one socket
+	isEventLoop                 bool              // each reads its own connections
 	isSettled                   bool              // it serves requests and is only counted
 	startFunc                   tracefmt.StringID // of the goroutines
 	kind                        Kind

@@ -29,6 +29,8 @@ type iterationContent struct {
 	awaitsRun       bool  // the last wait has ended, but the goroutine has not run
 	hasWritten      bool  // to a connection
 	nextRead        int64 // when a read began that may have returned more work
+	// Of an event loop: it has read from a connection, and after that service code was observed elsewhere.
+	hasRead, hasHandled bool
 	// serviceFrame is the outermost service frame that was observed.
 	serviceFrame tracefmt.FrameID
 }
@@ -85,6 +87,11 @@ func (in *iterationContent) add(loops *loopSource, c *collector, obs *observatio
 	if in.serviceFrame == 0 && !obs.isCreatorStack {
 		in.serviceFrame = c.stackInfo(obs.stack).outerServiceFrame
 	}
+	if info := c.stackInfo(obs.stack); info.isRead {
+		in.hasRead = true
+	} else if in.hasRead && info.outerServiceFrame != 0 {
+		in.hasHandled = true
+	}
 	switch obs.state {
 	case timeline.Syscall:
 		in.hasWritten = in.hasWritten || c.stackInfo(obs.stack).isWrite
@@ -121,6 +128,9 @@ func (in *iterationContent) add(loops *loopSource, c *collector, obs *observatio
 func (l *loopSource) isOutsideWaitCall(c *collector, idle, id tracefmt.StackID) bool {
 	if id == idle {
 		return false
+	}
+	if l.readinessWaits[idle] {
+		return !l.readinessWaits[id] // a library's function that waits may call the service itself
 	}
 	info := c.stackInfo(idle)
 	slot := &info.comparedStacks[id%tracefmt.StackID(len(info.comparedStacks))]
