@@ -61,8 +61,9 @@ type peerWait struct {
 	awaited, fix string
 	reuseText    textKey
 
-	// Each request makes one call, several at the same time, or several one after the other. isUnanswered: most wait in vain.
-	callsOnce, isParallel, isSequential, isUnanswered bool
+	// Each request makes one call, several at the same time, or several one after the other. isLimited: its goroutines make all of them,
+	// but each several in turn. isUnanswered: most wait in vain.
+	callsOnce, isParallel, isLimited, isSequential, isUnanswered bool
 	// isAnswer: it is no opening, handshake, nor name server. maybeClient: perhaps it is the client's. isUnknownPeer: it is not known whose.
 	isAnswer, maybeClient, isUnknownPeer bool
 }
@@ -75,6 +76,7 @@ func newPeerWait(attr *attribution, cand *candidate) *peerWait {
 	w.callsOnce = 2*max(calls.Calls, calls.TotalCalls) < 3*calls.Requests && float64(calls.AnswerNS) >= threshold.MostShare*float64(calls.TotalNS)
 	w.isUnanswered = 2*calls.UnansweredNS >= calls.AnswerNS && calls.Unanswered >= threshold.SmallSample
 	w.isParallel = calls.FanOut > 0 && calls.FanOut >= 2*calls.Requests
+	w.isLimited = w.isParallel && 2*calls.FanOutCalls >= 3*calls.FanOut && 2*calls.FanOutNS >= 3*calls.AnswerNS
 	w.describe()
 	w.maybeClient = w.isAnswer && attr.mayBeClient(top.Cause, top.via)
 	w.isUnknownPeer = w.isAnswer && !w.maybeClient
@@ -129,7 +131,7 @@ var peerRewrites = []func(*peerWait, *Verdict) bool{
 	(*peerWait).rewriteForDeadlocks, (*peerWait).rewriteForRepeats, (*peerWait).rewriteForReuse, (*peerWait).rewriteForKnownPeer,
 	(*peerWait).rewriteForSharedCalls, (*peerWait).rewriteForHeldCalls, (*peerWait).rewriteForOwnWorker, (*peerWait).rewriteForOrderedAnswers,
 	(*peerWait).rewriteForWindowRounds, (*peerWait).rewriteForLargeAnswers, (*peerWait).rewriteForUnevenCalls,
-	(*peerWait).rewriteForSeveralCalls, (*peerWait).rewriteForSequentialCalls, (*peerWait).rewriteForTimeLimit, (*peerWait).rewriteForPeerLock,
+	(*peerWait).rewriteForLimitedCalls, (*peerWait).rewriteForSeveralCalls, (*peerWait).rewriteForSequentialCalls, (*peerWait).rewriteForTimeLimit, (*peerWait).rewriteForPeerLock,
 	(*peerWait).rewriteForCallHolder, (*peerWait).rewriteForSerialAnswers, (*peerWait).rewriteForLoadDependence, (*peerWait).rewriteForAnswerTicks,
 	(*peerWait).rewriteForParallelCalls, (*peerWait).rewriteForObservedPeer, (*peerWait).rewriteForOneAnswer,
 }
@@ -975,15 +977,45 @@ func (w *peerWait) rewriteForSeveralCalls(v *Verdict) bool {
 	if !w.isSequential {
 		v.Fix, v.MaxSeverity, v.Confidence = textOf("fix several-calls"), report.SeverityLow, 0.6
 	}
-	gone, goneByLine := 1-float64(w.calls.LongestNS)/float64(w.calls.TotalNS), 1-float64(w.calls.LongestOfStacksNS)/float64(w.calls.TotalNS)
-	v.Changes, v.Gain = []predict.Change{predict.Parallel(predict.SiteText(top.Site, report.CauseNetwork))}, w.cand.gain.scaled(gone)
-	if w.predictAs(v, "phrase change-parallel"); v.Predicted != nil {
+	goneByLine := 1 - float64(w.calls.LongestOfStacksNS)/float64(w.calls.TotalNS)
+	if share := w.changeToParallel(v); v.Predicted != nil {
 		for was, e := range map[*int64]*report.Estimate{v.Predicted.WasP50NS: &v.Predicted.P50NS, v.Predicted.WasP99NS: &v.Predicted.P99NS, v.Predicted.WasMaxNS: v.Predicted.MaxNS} {
 			if was != nil && e != nil {
-				e.High = max(e.High, *was-int64(float64(*was-e.Low)*goneByLine/max(gone, 1e-9)))
+				e.High = max(e.High, *was-int64(float64(*was-e.Low)*goneByLine/max(share, 1e-9)))
 			}
 		}
 	}
+	return true
+}
+
+// changeToParallel sets the change that requests make all calls at the same time, and its gain. It returns the share of the waits that
+// go away.
+func (w *peerWait) changeToParallel(v *Verdict) (share float64) {
+	share = 1 - float64(w.calls.LongestNS)/float64(w.calls.TotalNS)
+	v.Changes, v.Gain = []predict.Change{predict.Parallel(predict.SiteText(w.top.Site, report.CauseNetwork))}, w.cand.gain.scaled(share)
+	w.predictAs(v, "phrase change-parallel")
+	return share
+}
+
+// rewriteForLimitedCalls rewrites a verdict on calls that requests make on several goroutines, as many as a limit allows: each makes several
+// one after the other.
+func (w *peerWait) rewriteForLimitedCalls(v *Verdict) bool {
+	if !w.isLimited || w.group.Peer != nil {
+		return false
+	}
+	calls := w.calls
+	all, perGoroutine := words.Figure(math.Round(float64(calls.FanOutCalls)/float64(calls.Requests))), math.Round(float64(calls.FanOutCalls)/float64(calls.FanOut))
+	v.Title = textOf("title limited-calls", "n", all, "goroutines", words.Figure(math.Round(float64(calls.FanOut)/float64(calls.Requests))), "each", words.Figure(perGoroutine), "site", v.Site)
+	v.Fix, v.isSequence, v.InService = textOf("fix limited-calls", "n", all), true, true
+	if l := adviserAt(func(l *library) string { return l.fanOutAdvice }, w.top.sites()...); l != nil {
+		v.Fix = l.fix(strings.ReplaceAll(l.fanOutAdvice, "{n}", all))
+	}
+	v.prependEvidence(evidenceOf("evidence sequential-wait", float64(calls.FanOutNS)/float64(calls.FanOutCalls), "ns"))
+	if perGoroutine < threshold.Repeats {
+		v.MaxSeverity = report.SeverityMedium
+		v.doubt(0.75, textOf("phrase doubt-several-calls"))
+	}
+	w.changeToParallel(v)
 	return true
 }
 

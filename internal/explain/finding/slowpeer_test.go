@@ -152,11 +152,11 @@ func TestBlockingCall(t *testing.T) {
 // TestFewAnswers: few requests for one answer each show that a peer can be faster only if their times differ.
 func TestFewAnswers(t *testing.T) {
 	for _, c := range []struct {
-		p50, most int64
-		severity  report.Severity
+		p50, longest int64
+		severity     report.Severity
 	}{{60e6, 100e6, report.SeverityLow}, {60e6, 300e6, report.SeverityMedium}} {
 		r := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: siteOf("main.report"), TotalNS: 8e8, Requests: 10})
-		r.Groups[0].Count, r.Groups[0].Bands[0].Count, r.Groups[0].LatencyNS.P50, r.Groups[0].LatencyNS.Max = 10, 10, &c.p50, &c.most
+		r.Groups[0].Count, r.Groups[0].Bands[0].Count, r.Groups[0].LatencyNS.P50, r.Groups[0].LatencyNS.Max = 10, 10, &c.p50, &c.longest
 		got := findAll(t, &Input{Report: r}, rulesByCode(report.RuleSlowPeer))
 		check.True(t, len(got) == 1 && got[0].Severity == c.severity, "%+v: %+v", c, got)
 	}
@@ -226,6 +226,9 @@ func TestCallPatterns(t *testing.T) {
 		{"one call", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9}, report.SeverityLow, "wait for a peer's answer", "(whylate record shows its address) why its answers take so long (20ms): each request makes one call here; or keep answers for a while, or check the filter or breaker that should avoid it"},
 		{"sequential", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 5e8}, report.SeverityHigh, "6 calls one after the other", "ask for several in one call, or make the calls in parallel"},
 		{"parallel", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 15e8}, report.SeverityLow, "slowest of 6 calls", "why the slowest answer takes 20ms on average: the calls already run in parallel, and the others take 15ms"},
+		{"limited", queues.PeerCalls{Requests: 100, Calls: 400, AnswerNS: 2e9, TotalNS: 2e9, LongestNS: 6e8, FanOut: 200, FanOutLastNS: 2e9, FanOutOthersNS: 19e8, FanOutCalls: 800, FanOutNS: 39e8}, report.SeverityHigh, "8 calls on 2 goroutines, each 4 one after the other", "make all 8 calls at the same time: start as many goroutines"},
+		{"half at once", queues.PeerCalls{Requests: 100, Calls: 200, AnswerNS: 2e9, TotalNS: 2e9, LongestNS: 12e8, FanOut: 400, FanOutLastNS: 2e9, FanOutOthersNS: 19e8, FanOutCalls: 800, FanOutNS: 74e8}, report.SeverityMedium, "8 calls on 4 goroutines, each 2 one after the other", "make all 8 calls at the same time"},
+		{"only one makes many", queues.PeerCalls{Requests: 100, Calls: 400, AnswerNS: 2e9, TotalNS: 2e9, LongestNS: 6e8, FanOut: 200, FanOutLastNS: 2e9, FanOutOthersNS: 19e8, FanOutCalls: 400, FanOutNS: 2e9}, report.SeverityLow, "slowest of 2 calls", "and the others take 19ms"},
 		{"opens connections", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 5e8, TotalNS: 2e9, ConnOpenNS: 12e8, ConnOpenRequests: 100, ConnOpenFunc: "database/sql.(*DB).conn"}, report.SeverityHigh, "open connections (60% of this wait), then wait for a peer's answer", "raise SetMaxIdleConns"},
 		{"closes bodies early", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, TotalNS: 2e9, ConnOpenNS: 12e8, ConnOpenRequests: 100, EarlyCloses: 90, CloseSite: siteOf("main.pick"), ConnOpenFunc: "net/http.(*Transport).getConn"}, report.SeverityHigh, "open connections (60% of this wait), then wait for a peer's answer", "read the rest of the answer's body before it is closed at main.pick (x.go:7)"},
 		{"closes few bodies early", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, TotalNS: 2e9, ConnOpenNS: 12e8, ConnOpenRequests: 100, EarlyCloses: 10, CloseSite: siteOf("main.pick"), ConnOpenFunc: "net/http.(*Transport).getConn"}, report.SeverityHigh, "open connections (60% of this wait), then wait for a peer's answer", "share one Transport that keeps connections alive"},

@@ -8,7 +8,9 @@ import (
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
@@ -72,5 +74,56 @@ func TestHedges(t *testing.T) {
 		got, pausesAt := p.findHedges(&path.WalkResult{Req: &request.Request{G: 1, Start: origin}}, &critpath.FollowedWait{G: 1, Waker: 3, Start: origin + 10000, End: origin + 20800, WakerStack: ending})
 		check.Equal(t, pausesAt != 0, c.want.Calls > 0, "%s: where it waits", c.name)
 		check.Equal(t, got, c.want, "%s", c.name)
+	}
+}
+
+// TestFanOutCalls: two goroutines that a request has started make two calls each, one of them with an answer in two parts. Their waits at
+// another line do not count. If the request's path has one call, each goroutine makes one.
+func TestFanOutCalls(t *testing.T) {
+	read := []string{"internal/poll.(*FD).Read", "net.(*conn).Read", "main.ask"}
+	write := []string{"syscall.write", "net.(*netFD).Write", "net.(*conn).Write", "main.ask"}
+	win, symbols := timelinetest.BuildWindow(t, func(b *tracetext.Builder) {
+		request, poller := b.Thread(1), b.Thread()
+		request.Create(100, 2, "main.worker", "main.gather")
+		request.Create(200, 3, "main.worker", "main.gather")
+		for i, g := range []uint64{2, 3} {
+			worker, time := b.Thread(), int64(1000*(i+1))
+			worker.Start(time, g)
+			wait := func(ns int64, stack ...string) {
+				worker.Block(time+30, "network", stack...)
+				poller.Unblock(time+30+ns, g)
+				time += 40 + ns
+				worker.Start(time, g)
+			}
+			call := func() {
+				worker.Syscall(time+10, write...)
+				worker.SyscallEnd(time + 20)
+			}
+			call()
+			wait(100, read...)
+			if g == 2 {
+				wait(150, read...)
+			}
+			wait(500, "runtime.chanrecv1", "main.idle")
+			call()
+			wait(200, read...)
+			worker.Destroy(time + 100)
+		}
+		request.Block(9000, "select", "runtime.selectgo", "main.idle")
+	})
+	syms := symbols.Snapshot()
+	p := New().NewAdder(path.New(win, &syms, path.Options{})).(*workerSum)
+	p.stage.Sites = cause.NewSites(&syms)
+	stack := tracefmt.StackID(0) // of the first wait
+	for _, span := range win.SpansCoarse(2, tracetext.Origin, tracetext.Origin+9000, nil) {
+		if span.State == timeline.Waiting && stack == 0 {
+			stack = span.Stack
+		}
+	}
+	for _, c := range []struct{ calls, wantCalls, wantNS, wantLongestNS int64 }{{2, 4, 100 + 150 + 200 + 100 + 200, 250}, {1, 2, 1300, 0}} {
+		calls := requestCalls{stack: stack}
+		calls.Calls, calls.FanOut, calls.FanOutLastNS, calls.FanOutOthersNS = c.calls, 2, 700, 600
+		p.addFanOutCalls(&path.WalkResult{Req: &request.Request{G: 1, Start: tracetext.Origin, End: tracetext.Origin + 9000}}, &calls)
+		check.True(t, calls.FanOutCalls == c.wantCalls && calls.FanOutNS == c.wantNS && calls.LongestNS == c.wantLongestNS, "%d on the path: %+v", c.calls, calls.PeerCalls)
 	}
 }

@@ -136,6 +136,38 @@ func (p *workerSum) findFanOut(w *path.WalkResult, lastG uint64, resumed int64) 
 	return goroutines, lastNS, max(0, othersNS-lastNS) / (goroutines - 1)
 }
 
+// addFanOutCalls adds up the calls of the goroutines that a request started in parallel, and finds the longest. If the request's path has one
+// call, each goroutine makes one.
+func (p *workerSum) addFanOutCalls(w *path.WalkResult, calls *requestCalls) {
+	if calls.FanOut == 0 || calls.Calls < 2 {
+		calls.FanOutCalls, calls.FanOutNS = calls.FanOut, calls.FanOutLastNS+max(0, calls.FanOut-1)*calls.FanOutOthersNS
+		return
+	}
+	children := 0
+	p.stage.Win.Children(w.Req.G, w.Req.Start, w.Req.End, func(child timeline.Birth) bool {
+		children++
+		p.addChildCalls(calls, child, w.Req.End)
+		return children < 4*maxRequestWaits
+	})
+}
+
+// addChildCalls adds the calls for whose answers a goroutine waits, with the stack of other calls, up to a time. Several waits in which it sends
+// nothing are one call.
+func (p *workerSum) addChildCalls(calls *requestCalls, child timeline.Birth, end int64) {
+	previousEnd, lastNS := child.Time, int64(0)
+	for _, span := range p.stage.Win.SpansCoarse(child.G, child.Time, end, nil) {
+		if span.State != timeline.Waiting || span.Stack != calls.stack {
+			continue
+		}
+		if lastNS == 0 || p.hasSentRequest(child.G, previousEnd, &critpath.FollowedWait{Start: span.Start, End: span.End}) {
+			calls.FanOutCalls, lastNS = calls.FanOutCalls+1, 0
+		}
+		waitNS := span.End - span.Start
+		previousEnd, lastNS, calls.FanOutNS = span.End, lastNS+waitNS, calls.FanOutNS+waitNS
+		calls.LongestNS = max(calls.LongestNS, lastNS)
+	}
+}
+
 // startsInStdlib reports whether a goroutine starts with a function of the standard library.
 func (p *workerSum) startsInStdlib(start tracefmt.StackID) bool {
 	frames := p.stage.Syms.Stack(start)

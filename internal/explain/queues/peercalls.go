@@ -31,6 +31,8 @@ type PeerCalls struct {
 	// continue. FanOutLastNS is the lifetime of the last one, FanOutOthersNS the mean lifetime of the others, both summed over
 	// requests.
 	FanOut, FanOutLastNS, FanOutOthersNS int64
+	// FanOutCalls counts the calls of all these goroutines, and FanOutNS is the time of their answers.
+	FanOutCalls, FanOutNS int64
 	// Unanswered counts the waits that a deadline ended. UnansweredNS is their time.
 	Unanswered, UnansweredNS int64
 	// LaterParts counts the waits for a later part of an answer. AckDelays counts those of them that took as long as Linux
@@ -85,9 +87,9 @@ type PeerCalls struct {
 }
 
 // counters returns the numbers that are added up over requests.
-func (c *PeerCalls) counters() [37]*int64 {
-	return [37]*int64{
-		&c.Requests, &c.Calls, &c.AnswerNS, &c.LongestNS, &c.LongestOfStacksNS, &c.FanOut, &c.FanOutLastNS, &c.FanOutOthersNS, &c.Unanswered, &c.UnansweredNS,
+func (c *PeerCalls) counters() [39]*int64 {
+	return [39]*int64{
+		&c.Requests, &c.Calls, &c.AnswerNS, &c.LongestNS, &c.LongestOfStacksNS, &c.FanOut, &c.FanOutLastNS, &c.FanOutOthersNS, &c.FanOutCalls, &c.FanOutNS, &c.Unanswered, &c.UnansweredNS,
 		&c.LaterParts, &c.AckDelays, &c.ShortAckDelays, &c.AckDelayNS, &c.Parts, &c.RestNS, &c.SplitCalls, &c.SplitDelays, &c.SplitDelayNS,
 		&c.TotalNS, &c.TotalCalls, &c.ConnOpenNS, &c.ConnOpenRequests, &c.Repeats, &c.RepeatRequests, &c.RepeatNS, &c.CacheLoads, &c.BlockingNS,
 		&c.Checks, &c.CheckNS, &c.Prepares, &c.PrepareNS, &c.EarlyCloses, &c.Hedges.Requests, &c.Hedges.Calls, &c.Hedges.DelayNS, &c.Hedges.AnswerNS,
@@ -306,6 +308,7 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 	}
 	for i := range p.callScratch {
 		call := &p.callScratch[i]
+		p.addFanOutCalls(w, call)
 		isSamePlace := func(o *requestCalls) bool { return o.site == call.site && o.via == call.via }
 		if p.callIndex(isSamePlace) < i {
 			continue // another stack at the same sites makes more calls
