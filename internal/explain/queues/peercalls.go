@@ -226,9 +226,12 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 			first := p.callIndex(func(o *requestCalls) bool {
 				return o.Calls > 0 && (call.wait >= 0 && o.wait == call.wait || call.wait < 0 && o.wait < 0 && o.caller == call.caller && o.stack == call.stack)
 			})
-			sent := false
-			if writer := p.writerOf(step.G); call.wait < 0 && writer >= 0 {
-				if sent = true; p.writers[writer].splits {
+			// A goroutine that another one waits for may ask for something else each time. What a library asks in its own code is not known.
+			writer := p.writerOf(step.G)
+			asksAgain := writer >= 0 && (call.wait < 0 || p.stage.Syms.Frame(call.site).Caller != 0)
+			sent := asksAgain && call.wait < 0
+			if asksAgain {
+				if sent && p.writers[writer].splits {
 					calls.addSplitCall(step.End - step.Start)
 				}
 				p.writers = slices.Delete(p.writers, writer, writer+1)
@@ -242,7 +245,7 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 					p.addWindowRound(&calls.peerCallSum, wait)
 					p.addHeldCall(&calls.held, wait)
 				}
-				sent = calls.Calls > 0 && call.wait != calls.wait && (p.beginsCall(call.stack) || p.hasSentRequest(call.caller, previousEnd, wait))
+				sent = calls.Calls > 0 && (asksAgain || call.wait != calls.wait && (p.beginsCall(call.stack) || p.hasSentRequest(call.caller, previousEnd, wait)))
 				calls.wait, calls.waitEnd, calls.caller = call.wait, wait.End, call.caller
 			}
 			wasLaterPart := isLaterPart
@@ -264,7 +267,7 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 					}
 				}
 			}
-			if first >= 0 && (call.wait >= 0 || !sent) {
+			if first >= 0 && !asksAgain {
 				answer := &p.callScratch[first]
 				answer.Parts, answer.RestNS, answer.partEnd = answer.Parts+1, answer.RestNS+step.End-answer.partEnd, step.End
 			} else {

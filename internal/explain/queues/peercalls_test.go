@@ -148,6 +148,36 @@ func TestEarlyCloses(t *testing.T) {
 	}
 }
 
+// TestCallsOfAnotherGoroutine: a goroutine for which a request waits asks a peer again after each answer, or reads an answer in
+// parts. The goroutine of a library may do work of several requests.
+func TestCallsOfAnotherGoroutine(t *testing.T) {
+	symbols := tracefmt.NewSymbols()
+	library := tracefmt.FrameText{Func: "dep.org/db.call", File: "dep.org/db@v1.0.0/db.go", Line: 7}
+	member := tracefmt.FrameText{Func: "shop.org/s.member", File: "/s/member.go", Line: 3}
+	reads, readsAlone := symbols.AddStack(tracefmt.FrameText{Func: "net.(*conn).Read"}, library, member), symbols.AddStack(tracefmt.FrameText{Func: "net.(*conn).Read"}, library)
+	writes, sends := addStack(symbols, "syscall.write", "net.(*netFD).Write", "net.(*conn).Write", "dep.org/db.call"), addStack(symbols, "runtime.chansend1", "main.publish")
+	cause.NewCallerFinder(symbols, modules.New(modules.Options{})).ExamineStacks()
+	syms := symbols.Snapshot()
+	const hub = 9
+	for _, c := range []struct {
+		reads                tracefmt.StackID
+		writes, calls, parts int64
+	}{{reads, 3, 3, 0}, {reads, 1, 1, 2}, {readsAlone, 3, 1, 2}} {
+		var steps []critpath.Step
+		for i := range int64(3) {
+			if i < c.writes {
+				steps = append(steps, critpath.Step{Kind: critpath.Syscall, G: hub, Stack: writes, Start: 20 * i, End: 20*i + 5, FollowedWait: 0})
+			}
+			steps = append(steps, critpath.Step{Kind: critpath.Network, G: hub, Stack: c.reads, Start: 20*i + 10, End: 20*i + 20, FollowedWait: 0})
+		}
+		sum := New()
+		p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*workerSum)
+		p.addPeerCalls(&path.WalkResult{Req: &request.Request{G: 7, End: 60}, Weight: 1, Steps: steps}, []critpath.FollowedWait{{G: 7, Stack: sends, Start: 0, End: 60, Waker: hub, Parent: -1}})
+		got := sum.PeerCalls(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms), Modules: modules.New(modules.Options{})}, 0)
+		check.True(t, len(got) == 1 && got[0].Calls == c.calls && got[0].Parts == c.parts, "%+v: %+v", c, got)
+	}
+}
+
 // TestConnChecks: calls below a pool's check of a connection are checks, if the request makes other calls. What opens a connection is none.
 func TestConnChecks(t *testing.T) {
 	symbols := tracefmt.NewSymbols()
