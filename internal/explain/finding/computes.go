@@ -304,7 +304,7 @@ func measureExtra(group *report.Group, isOwn func(*report.Cause) bool) (result e
 	cpu, samples := computingOf(slow, isOwn)
 	allCPU, allSamples := computingOf(group.All(), isOwn)
 	latency := slow.TotalNS() / int64(slow.Count)
-	extra := extraComputing{ns: cpu/int64(slow.Count) - allCPU/int64(group.Count), sampledShare: sampledShare(slow, isOwn)}
+	extra := extraComputing{ns: cpu/int64(slow.Count) - allCPU/int64(group.Count), sampledShare: ratio(samples*report.SampleNS, cpu)}
 	if latency > 0 {
 		extra.share = float64(extra.ns) / float64(latency)
 	}

@@ -51,7 +51,7 @@ func checkBacklog(in *Input, group *report.Group) []Verdict {
 		"n", backlog.Consumers, "activity", activityAt(work, nil))
 	v.Fix = textOf(fix, "site", work.Site, "loop", backlog.Site, "n", sufficient, "now", backlog.Consumers)
 	if l := adviserAt(func(l *library) string { return l.loopAdvice }, backlog.Site); l != nil {
-		v.Fix = textOf("fix backlog-loop", "site", work.Site, "advice", textOf("fix in-library", "library", l.name, "advice", l.loopAdvice))
+		v.Fix = textOf("fix backlog-loop", "site", work.Site, "advice", l.fix(l.loopAdvice))
 	}
 	longWaitNS := gain.Slow.NS
 	if wait := &backlog.WaitNS; wait.P90 != nil {

@@ -891,28 +891,31 @@ func (w *peerWait) rewriteForSequentialCalls(v *Verdict) bool {
 	}
 	v.isSequence = true
 	top, n := &w.cand.routes[0], float64(w.calls.Calls)/float64(w.calls.Requests)
+	site := predict.SiteText(top.Site, report.CauseNetwork)
 	v.Fix = sequentialFix(top)
 	v.prependEvidence(
 		evidenceOf("evidence sequential-answers", n, "count"),
 		evidenceOf("evidence sequential-wait", float64(w.calls.AnswerNS)/float64(w.calls.Calls), "ns"))
-	v.Changes, v.Gain = []predict.Change{predict.Calls(predict.SiteText(top.Site, report.CauseNetwork), 1)}, w.cand.gain.scaled((1-1/n)*w.calls.SequentialShare())
+	v.Changes, v.Gain = []predict.Change{predict.Calls(site, 1)}, w.cand.gain.scaled((1-1/n)*w.calls.SequentialShare())
 	for _, line := range siblings {
-		site, perRequest := predict.SiteText(line.Site, report.CauseNetwork), float64(line.Calls)/float64(line.Requests)
+		perRequest := float64(line.Calls) / float64(line.Requests)
 		share, gain := gainWithout(w.group, func(c *report.Cause) bool { return c.Cause == report.CauseNetwork && c.Site.Matches(line.Site) })
 		v.addGain(share, gain.scaled((1-1/perRequest)*line.SequentialShare()))
-		v.Changes, n = append(v.Changes, predict.Calls(site, 1)), n+perRequest
+		v.Changes, n = append(v.Changes, predict.Calls(predict.SiteText(line.Site, report.CauseNetwork), 1)), n+perRequest
 		v.addEvidence(evidenceOf("evidence sequential-answers-too", perRequest, "count", "line", names.Position(line.Site.OwnLine())))
 	}
 	times := words.Figure(math.Round(n))
 	v.Title = textOf("title sequential-calls", "n", times, "site", v.Site)
 	if v.Predicted = w.in.predict(w.group.ID, v.Changes...); v.Predicted != nil {
-		key := textKey("phrase one-call")
+		v.Predicted.ChangeText = textOf("phrase one-call", "n", times)
 		if len(siblings) > 0 {
-			key = "phrase one-call-for-line"
+			v.Predicted.ChangeText = textOf("phrase one-call-for-line", "n", times)
 		}
-		v.Predicted.ChangeText = textOf(key, "n", times)
 	}
-	if p := w.in.predict(w.group.ID, predict.Parallel(predict.SiteText(top.Site, report.CauseNetwork))); p != nil && len(siblings) == 0 {
+	if len(siblings) > 0 {
+		return true
+	}
+	if p := w.in.predict(w.group.ID, predict.Parallel(site)); p != nil {
 		v.addEvidence(evidenceOf("evidence all-in-parallel", p.P50NS.Est, "ns"))
 	}
 	return true

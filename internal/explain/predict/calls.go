@@ -18,9 +18,9 @@ type CallSum struct {
 func (m *Model) SetCalls(calls map[string][]CallSum) { m.calls = calls }
 
 // resolveCalls translates a change of the number or order of calls (calls@SITE=N, parallel@SITE) to a share of the network waits at that
-// site: N divided by the present number of calls, or the share of the longest call. The time between calls is unchanged, apart from their writes. Where most
-// requests make one or two calls, the number of each request's own waits counts (Count). If several lines match the site, the greatest
-// reduction is used. Any other change is returned as it is.
+// site: N divided by the present number of calls, or the share of the longest call. The time between calls is unchanged, apart from
+// their writes. Where most requests make one or two calls, the number of each request's own waits counts (Count). If several lines match
+// the site, the greatest reduction is used. Any other change is returned as it is.
 func (m *Model) resolveCalls(groupID string, c Change) Change {
 	if c.Kind != report.ChangeCalls && c.Kind != report.ChangeParallel {
 		return c

@@ -303,12 +303,7 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 	slices.SortStableFunc(p.callScratch, func(a, b requestCalls) int {
 		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(b.AnswerNS, a.AnswerNS))
 	})
-	usesPeer, earlyClose := p.usesPeer(), tracefmt.FrameID(0)
-	for i := range waits {
-		if p.stage.Sites.HasRole(waits[i].Stack, knowledge.BodyClose) {
-			earlyClose = p.stage.Sites.SiteOf(waits[i].Stack)
-		}
-	}
+	usesPeer := p.usesPeer()
 	for i := range p.callScratch {
 		call := &p.callScratch[i]
 		p.addFanOutCalls(w, call)
@@ -340,8 +335,12 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 		if sum.Repeats > 0 {
 			sum.transaction = p.stage.Sites.CallerOf(call.stack, knowledge.TransactionBody)
 		}
-		if sum.ConnOpenNS > 0 && earlyClose != 0 {
-			sum.EarlyCloses, sum.earlyClose = 1, earlyClose
+		if sum.ConnOpenNS > 0 {
+			for k := range waits {
+				if p.stage.Sites.HasRole(waits[k].Stack, knowledge.BodyClose) {
+					sum.EarlyCloses, sum.earlyClose = 1, p.stage.Sites.SiteOf(waits[k].Stack)
+				}
+			}
 		}
 		if sum.cache = p.stage.Sites.CallerOf(call.stack, knowledge.CacheLoad); sum.cache != 0 {
 			sum.CacheLoads = 1

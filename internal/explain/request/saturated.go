@@ -134,12 +134,7 @@ func (r *loopFunc) receiptsAt(frame tracefmt.FrameID) *receiptStats {
 	if r.receipts == nil {
 		r.receipts = make(map[tracefmt.FrameID]*receiptStats)
 	}
-	stats := r.receipts[frame]
-	if stats == nil {
-		stats = new(receiptStats)
-		r.receipts[frame] = stats
-	}
-	return stats
+	return entry.GetOrAdd(r.receipts, frame)
 }
 
 // isAtLine reports whether the service's innermost line on a stack is that of a frame.

@@ -90,10 +90,9 @@ func (s *startSource) statsFor(c *collector, g *timeline.Gen, id uint64) *startS
 		return nil
 	}
 	fn := c.syms.Frame(outer).Func
-	stats := entry.GetOrMake(s.byStartFunc, fn, func() *startStats {
+	return entry.GetOrMake(s.byStartFunc, fn, func() *startStats {
 		return &startStats{Start: Start{RootFrame: outer}, innerCounts: make(map[tracefmt.FrameID]int)}
 	})
-	return stats
 }
 
 // add counts a span: running time, wakes, and which service function the root function calls.

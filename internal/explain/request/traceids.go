@@ -111,8 +111,7 @@ func (x *identityFinder) addLog(event *timeline.UserEvent, syms *tracefmt.Symbol
 
 // logReader returns the reader of user logs with this key, nil if such logs hold no ids. It caches the result.
 func (x *identityFinder) logReader(key tracefmt.StringID, syms *tracefmt.Symbols) idReader {
-	read := entry.GetOrMake(x.logReaders, key, func() idReader { return logReaderFor(syms.String(key)) })
-	return read
+	return entry.GetOrMake(x.logReaders, key, func() idReader { return logReaderFor(syms.String(key)) })
 }
 
 // dropOld deletes the identities whose task or log had no event for identityGenerations generations.

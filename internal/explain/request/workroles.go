@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -135,13 +136,9 @@ func (w *workIndex) startRoleOf(c *collector, g *timeline.Gen, id uint64, start 
 // originFor returns the statistics of the work with this kind and name, created on first use with the goroutines' start function
 // root.
 func (w *workIndex) originFor(kind Kind, name, root tracefmt.StringID) *originStats {
-	k := originKey{kind, name}
-	o := w.origins[k]
-	if o == nil {
-		o = &originStats{kind: kind, startFunc: root, starters: make(map[tracefmt.StringID]int)}
-		w.origins[k] = o
-	}
-	return o
+	return entry.GetOrMake(w.origins, originKey{kind, name}, func() *originStats {
+		return &originStats{kind: kind, startFunc: root, starters: make(map[tracefmt.StringID]int)}
+	})
 }
 
 // addStarter counts the beginning of a job or iteration: by a handler of requests, or by the start function of the goroutine that
