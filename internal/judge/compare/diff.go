@@ -10,9 +10,11 @@ package compare
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -121,7 +123,21 @@ type Change struct {
 type Episodes struct {
 	Old int `json:"old"`
 	New int `json:"new"`
+	// Chance is the probability that chance divides them at least as unevenly between the recordings, if nothing changed.
+	Chance float64 `json:"chance"`
 }
+
+// String returns the numbers and, where it is small, the chance.
+func (e *Episodes) String() string {
+	text := fmt.Sprintf("slow requests in %s before, %d after", words.Count(e.Old, "episode", "episodes"), e.New)
+	if e.AreProbable() {
+		text += fmt.Sprintf(", which chance alone does once in %.0f", 1/e.Chance)
+	}
+	return text
+}
+
+// AreProbable reports whether chance rarely divides the episodes so unevenly. That is no evidence of a change, but a hint.
+func (e *Episodes) AreProbable() bool { return e != nil && e.Chance <= maxProbableChance }
 
 // A Number is a latency of a group, with its name in a budget.
 type Number struct {

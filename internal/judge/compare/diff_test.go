@@ -74,7 +74,7 @@ func exchangeSides(d *Diff) {
 			c.Old, c.New = c.New, c.Old
 			c.Delta, c.Low, c.High = neg(c.Delta), neg(c.High), neg(c.Low)
 			if c.Episodes != nil {
-				c.Episodes = &Episodes{Old: c.Episodes.New, New: c.Episodes.Old}
+				c.Episodes = &Episodes{Old: c.Episodes.New, New: c.Episodes.Old, Chance: c.Episodes.Chance}
 			}
 		}
 		for _, rows := range [][]Row{g.Causes, g.Tail} {
@@ -181,8 +181,21 @@ func TestEpisodes(t *testing.T) {
 	}
 	g := &Reports(reportOf("a", stopped(true).group(1)), reportOf("b", stopped(false).group(1))).Groups[0]
 	must.True(t, !g.P99.Evidence && g.P99.Episodes != nil, "p99 %+v", g.P99)
-	check.Equal(t, *g.P99.Episodes, Episodes{Old: 2}, "episodes")
+	check.Equal(t, *g.P99.Episodes, Episodes{Old: 2, Chance: 0.5}, "episodes")
 	check.True(t, g.P50.Episodes == nil && g.Mean.Episodes == nil, "p50 %+v, mean %+v", g.P50, g.Mean)
+}
+
+// TestChance compares the sign test with tables of the binomial distribution: 0 of 7 is 2/128, 1 of 6 is 14/64; a part of a third has 2 of 2
+// once in nine times.
+func TestChance(t *testing.T) {
+	for _, c := range []struct {
+		old, new     int
+		part, chance float64
+	}{{7, 0, 0.5, 2. / 128}, {0, 4, 0.5, 1. / 8}, {5, 1, 0.5, 14. / 64}, {2, 2, 0.5, 1}, {0, 0, 0.5, 1}, {2, 0, 1. / 3, 2. / 9}} {
+		got := chance(c.old, c.new, c.part)
+		check.True(t, math.Abs(got-c.chance) < 1e-9, "%d and %d: %v, want %v", c.old, c.new, got, c.chance)
+	}
+	check.True(t, (&Episodes{0, 4, chance(0, 4, 0.5)}).AreProbable() && !(&Episodes{5, 1, chance(5, 1, 0.5)}).AreProbable(), "the limit is four to none")
 }
 
 func TestGroupsAreMatched(t *testing.T) {

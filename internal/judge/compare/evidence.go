@@ -20,6 +20,8 @@ const (
 	quietPressure = 0.05
 	// minEpisodeRatio is the smallest ratio of two percentiles that a reader takes for a change.
 	minEpisodeRatio = 1.5
+	// maxProbableChance is a little more than 1/8, the chance of four episodes on one side and none on the other: few recordings are as long as another.
+	maxProbableChance = 0.15
 )
 
 // isQuiet reports whether the kernel's counters show that threads rarely waited for a CPU, in the process and on the machine.
@@ -76,8 +78,7 @@ func compareGroups(old, new *report.Group, t test) Group {
 		c.Evidence = (low > 0 || high < 0) && math.Abs(float64(delta)) > t.minChange(c.Name)*float64(max(*oldLatencies[i], *newLatencies[i]))
 		old, new := float64(*oldLatencies[i]), float64(*newLatencies[i])
 		if c.Name != "mean" && !c.Evidence && max(old, new) >= minEpisodeRatio*min(old, new) {
-			middle := math.Sqrt(old * new)
-			c.Episodes = &Episodes{Old: pair.old.episodesAbove(middle), New: pair.new.episodesAbove(middle)}
+			c.Episodes = pair.episodesAbove(math.Sqrt(old * new))
 		}
 		g.Changed = g.Changed || c.Evidence
 	}

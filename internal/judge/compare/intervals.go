@@ -50,6 +50,8 @@ type side struct {
 	n      float64 // requests
 	meanNS float64
 	lags   int
+	// durationNS is the time from its first block to its last.
+	durationNS float64
 	// variancePerRequest is the variance of single requests.
 	variancePerRequest float64
 }
@@ -84,7 +86,7 @@ func sideOf(g *report.Group) *side {
 	}
 	s := &side{}
 	index := map[int64]int{}
-	last := int64(-1)
+	start, last := int64(0), int64(-1)
 	for i := range g.Blocks {
 		b := &g.Blocks[i]
 		if b.Count <= 0 {
@@ -97,6 +99,10 @@ func sideOf(g *report.Group) *side {
 			}
 		}
 		last = b.StartNS + b.DurationNS
+		if len(s.blocks) == 0 {
+			start = b.StartNS
+		}
+		s.durationNS = float64(last - start)
 		s.n += float64(b.Count)
 		s.meanNS += float64(b.TotalNS)
 		s.blocks = append(s.blocks, sideBlock{count: float64(b.Count), total: float64(b.TotalNS), causes: b.Causes})
@@ -235,6 +241,29 @@ func (p *sidePair) studentFactor(alpha float64) float64 {
 // the variance smallest.
 func (p *sidePair) pooledVariance(oldVariance, newVariance, smallest float64) float64 {
 	return max((p.old.n*oldVariance+p.new.n*newVariance)/(p.old.n+p.new.n), smallest)
+}
+
+// episodesAbove returns the episodes of both sides above a threshold.
+func (p *sidePair) episodesAbove(threshold float64) *Episodes {
+	old, new := p.old.episodesAbove(threshold), p.new.episodesAbove(threshold)
+	return &Episodes{old, new, chance(old, new, p.old.durationNS/(p.old.durationNS+p.new.durationNS))}
+}
+
+// chance returns the probability that old+new events, each of which is in the old recording with probability part, are divided at least as
+// unevenly: the two-sided sign test.
+func chance(old, new int, part float64) float64 {
+	n := old + new
+	atMost, atLeast := 0.0, 0.0 // the probabilities of so many in the old recording
+	for i, probability := 0, math.Pow(1-part, float64(n)); i <= n; i++ {
+		if i <= old {
+			atMost += probability
+		}
+		if i >= old {
+			atLeast += probability
+		}
+		probability *= part / (1 - part) * float64(n-i) / float64(i+1)
+	}
+	return min(1, 2*min(atMost, atLeast))
 }
 
 // meanInterval returns the bounds of the difference (new less old) of the mean latencies, in ns; delta is the measured difference.

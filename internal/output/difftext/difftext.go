@@ -51,7 +51,7 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 	for _, note := range d.Warnings {
 		p.wrapText("note  ", note.Text)
 	}
-	var unchanged, unknown, moved []string
+	var unchanged, faster, slower, unknown, moved []string
 	shown, hiddenGroups, isRare := 0, 0, false
 	for _, g := range d.Populations() {
 		switch {
@@ -59,13 +59,18 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 			moved = append(moved, fmt.Sprintf("%s (%d → %d %s)", groupName(g.Kind, g.Name, opts.Width), g.OldCount, g.NewCount, nounOf(g.Kind, g.Unit)))
 		case !g.Changed && !opts.Full:
 			list := &unchanged
-			if g.Mean.Low == nil {
+			switch e := g.P99.Episodes; {
+			case g.Mean.Low == nil:
 				list = &unknown
+			case e.AreProbable() && e.Old > e.New:
+				list = &faster
+			case e.AreProbable():
+				list = &slower
 			}
 			text := groupName(g.Kind, g.Name, opts.Width)
 			if len(*list) < screenValues {
 				text += latencyValues(g)
-				isRare = isRare || g.P99.Episodes != nil
+				isRare = isRare || list == &unchanged && g.P99.Episodes != nil
 			}
 			*list = append(*list, text)
 		case shown == screenGroups && !opts.Full:
@@ -91,6 +96,15 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 	if len(d.Groups) == 0 {
 		p.line("")
 		p.line("The two recordings have no group of requests in common.")
+	}
+	for _, probable := range []struct {
+		change string
+		groups []string
+	}{{"faster", faster}, {"slower", slower}} {
+		if len(probable.groups) > 0 {
+			p.line("")
+			p.wrapText("", fmt.Sprintf("Probably %s, but too few episodes for evidence: %s. Record for 30 s or more to be sure.", probable.change, listNames(probable.groups)))
+		}
 	}
 	if len(unchanged) > 0 {
 		p.line("")
@@ -131,7 +145,7 @@ func latencyValues(g *compare.Group) string {
 		}
 	}
 	if e := g.P99.Episodes; e != nil {
-		texts[1] += fmt.Sprintf(": slow requests in %s before, %d after", words.Count(e.Old, "episode", "episodes"), e.New)
+		texts[1] += ": " + e.String()
 	}
 	if len(texts) == 0 {
 		return ""
