@@ -341,6 +341,7 @@ func (r *reading) ruleInput(joined *report.Report, table *groupTable, sums detai
 		ConnOpens:     byGroup(table, func(g path.GroupID) queues.ConnOpens { return sums.queues.ConnOpens(sp, g) }),
 		SyscallCounts: byGroup(table, sums.queues.SyscallCount), FindHolder: lockHolderFinder(&r.pass.Window, sp),
 		BackgroundCalls:   sums.queues.BackgroundCalls(sp),
+		HasFunction:       sp.Syms.HasPrefix,
 		NoSelfConnections: r.peers.IsRefuted(),
 		// Groups and start functions.
 		OutlierMoments: outlierIntervals(table, sums.moments), HerdOverlap: herdOverlap(table, sums.moments, stats, r.pass), BacklogShares: table.queuedShares,

@@ -251,17 +251,22 @@ func (w *peerWait) rewriteForUnevenCalls(v *Verdict) bool {
 	return true
 }
 
-// rewriteForCacheLoads rewrites a verdict on calls that load what a cache does not hold, if at least half of all requests make them. It
-// returns false, and changes nothing, for others. A request that the cache answers does not wait, so nothing may show its handler: requests
-// without a name count as answered.
-func (w *peerWait) rewriteForCacheLoads(v *Verdict) bool {
-	top, all := &w.cand.routes[0], w.group.Count
+// callersOfAll returns how many requests have n of the sampled calls, and the number of all requests that may be of the same handler: a request that does
+// not wait, such as one that a cache answers, shows none.
+func (w *peerWait) callersOfAll(n int64) (callers, all int) {
+	all = w.group.Count
 	for g := range each(w.in.Report.Groups) {
 		if g.ID != w.group.ID && !g.Named && g.Kind == w.group.Kind {
 			all += g.Count
 		}
 	}
-	loads := int(math.Round(float64(top.Requests) * float64(w.calls.CacheLoads) / float64(max(1, w.calls.Requests))))
+	return int(math.Round(float64(w.cand.routes[0].Requests) * float64(n) / float64(max(1, w.calls.Requests)))), all
+}
+
+// rewriteForCacheLoads rewrites a verdict on calls that load what a cache does not hold, if at least half of all requests make them. It
+// returns false, and changes nothing, for others.
+func (w *peerWait) rewriteForCacheLoads(v *Verdict) bool {
+	loads, all := w.callersOfAll(w.calls.CacheLoads)
 	share := float64(loads) / float64(all)
 	if loads < threshold.MedianSample || share < threshold.HalfShare {
 		return false

@@ -117,6 +117,8 @@ type Input struct {
 	MessageLoops []MessageLoop
 	// Hubs are goroutines that ran late while requests waited for them, those that delayed requests for the longest time first.
 	Hubs []queues.Hub
+	// HasFunction reports whether a stack of the trace has a function whose name begins with prefix. The field may be nil.
+	HasFunction func(prefix string) bool
 	// Allocs is the allocation profile of the recording's time; nil if none was recorded.
 	Allocs *allocs.Profile
 	// Thresholds are the thresholds of the severities, the highest severity first; nil means Thresholds().

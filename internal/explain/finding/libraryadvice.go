@@ -40,6 +40,7 @@ type library struct {
 	shareAdvice  string  // how to avoid waits for a call of another request
 	orderAdvice  string  // how to avoid waits for the answers to earlier calls, for other streams, or for other receivers
 	stmtAdvice   string  // how to avoid a round trip that prepares each statement
+	keepAdvice   string  // why it may not keep an entry
 	drainAdvice  string  // how to avoid that requests do the work of others
 	loopAdvice   string  // how to take work off its goroutine that serves all requests
 	largeAdvice  string  // how to ask for less, where answers are large
@@ -87,7 +88,7 @@ var libraries = sync.OnceValue(func() (out []library) {
 	for _, s := range sections {
 		l := library{name: s.Title}
 		fields := map[string]*string{
-			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "slot": &l.slotNoun, "peer": &l.peerAdvice, "answer": &l.answerAdvice, "series": &l.seriesAdvice, "fan-out": &l.fanOutAdvice, "batches": &l.batchCalls, "pause": &l.pauseAdvice, "retry": &l.retryAdvice, "errors": &l.retryFilter, "pause length": &l.pauseLength, "server": &l.server, "burst": &l.burstOption, "rate": &l.rateOption, "set-up": &l.setUpAdvice, "purpose": &l.purpose, "lock": &l.lockAdvice, "repeated": &l.repeatAdvice, "share": &l.shareAdvice, "order": &l.orderAdvice, "prepare": &l.stmtAdvice, "drain": &l.drainAdvice, "loop": &l.loopAdvice, "tick": &l.tickAdvice, "large": &l.largeAdvice, "window": &l.windowAdvice, "less": &l.lessAdvice, "input": &l.inputNote, "cost": &l.costAdvice, "work": &l.costlyWork, "costly": &l.costlyCalls, "slot function": &l.slotFunc,
+			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "slot": &l.slotNoun, "peer": &l.peerAdvice, "answer": &l.answerAdvice, "series": &l.seriesAdvice, "fan-out": &l.fanOutAdvice, "batches": &l.batchCalls, "pause": &l.pauseAdvice, "retry": &l.retryAdvice, "errors": &l.retryFilter, "pause length": &l.pauseLength, "server": &l.server, "burst": &l.burstOption, "rate": &l.rateOption, "set-up": &l.setUpAdvice, "purpose": &l.purpose, "lock": &l.lockAdvice, "repeated": &l.repeatAdvice, "share": &l.shareAdvice, "order": &l.orderAdvice, "prepare": &l.stmtAdvice, "keeps": &l.keepAdvice, "drain": &l.drainAdvice, "loop": &l.loopAdvice, "tick": &l.tickAdvice, "large": &l.largeAdvice, "window": &l.windowAdvice, "less": &l.lessAdvice, "input": &l.inputNote, "cost": &l.costAdvice, "work": &l.costlyWork, "costly": &l.costlyCalls, "slot function": &l.slotFunc,
 			"slot wait": &l.slotWait, "pool name": &l.poolName, "size": &l.sizeAdvice, "reuse": &l.reuseAdvice, "expiry": &l.expiryAdvice, "unused": &l.unusedAdvice, "leak": &l.leakAdvice,
 		}
 		for _, line := range strings.Split(strings.ReplaceAll(s.Text, "\n  ", " "), "\n") {

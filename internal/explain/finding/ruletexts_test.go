@@ -160,7 +160,7 @@ func TestTextOf(t *testing.T) {
 // TestLibraryTable: each library has a name, functions, and some advice or the name of its server.
 func TestLibraryTable(t *testing.T) {
 	for _, l := range libraries() {
-		if l.name == "" || l.version == "" || l.functions == "" || l.poolAdvice+l.peerAdvice+l.seriesAdvice+l.fanOutAdvice+l.pauseAdvice+l.retryAdvice+l.lockAdvice+l.shareAdvice+l.orderAdvice+l.drainAdvice+l.loopAdvice+l.tickAdvice+l.burstOption+l.setUpAdvice+l.purpose+l.costAdvice+l.lessAdvice+l.server == "" || (l.slotFunc == "") != (l.poolName == "") {
+		if l.name == "" || l.version == "" || l.functions == "" || l.poolAdvice+l.peerAdvice+l.seriesAdvice+l.fanOutAdvice+l.pauseAdvice+l.retryAdvice+l.lockAdvice+l.shareAdvice+l.orderAdvice+l.keepAdvice+l.drainAdvice+l.loopAdvice+l.tickAdvice+l.burstOption+l.setUpAdvice+l.purpose+l.costAdvice+l.lessAdvice+l.server == "" || (l.slotFunc == "") != (l.poolName == "") {
 			t.Errorf("incomplete: %+v", l)
 		}
 	}

@@ -290,11 +290,25 @@ func raiseSecondAnswers(all []Verdict) {
 	}
 }
 
+// cachedFix returns the advice on waits for a peer that most requests ask once: fix, and what to check in a cache, if one ran.
+// No event shows that a cache refuses or drops an entry.
+func (w *peerWait) cachedFix(fix string) string {
+	callers, all := w.callersOfAll(w.calls.Requests)
+	share := float64(callers) / float64(max(1, all))
+	cache := firstMatch(libraries(), func(l *library) bool {
+		return l.keepAdvice != "" && w.in.HasFunction != nil && w.in.HasFunction(l.functions)
+	})
+	if cache == nil || share < threshold.HalfShare {
+		return fix
+	}
+	return textOf("fix maybe-cached", "library", cache.name, "share", words.Percent(share), "advice", cache.keepAdvice, "fix", fix)
+}
+
 // peerFix returns the advice on waits for a peer: fewer calls, unless requests make only one (callsOnce), or what its library offers.
 func (w *peerWait) peerFix() string {
 	peer, times := w.in.peerText(w.top), w.answerTimes(w.top)
 	if l := peerAdviceOf(w.top); l != nil && w.callsOnce {
-		return l.fix(cmp.Or(l.answerAdvice, l.peerAdvice))
+		return w.cachedFix(l.fix(cmp.Or(l.answerAdvice, l.peerAdvice)))
 	} else if l != nil {
 		return l.fix(l.peerAdvice)
 	}
@@ -306,7 +320,7 @@ func (w *peerWait) peerFix() string {
 	} else if n := w.parallelCallsNextTo(w.calls); n > 0 {
 		return textOf("fix asked-beside-parallel", "peer", peer, "times", times, "n", math.Round(n))
 	}
-	return textOf("fix asked-once", "peer", peer, "times", times)
+	return w.cachedFix(textOf("fix asked-once", "peer", peer, "times", times))
 }
 
 // answerNS returns the mean time that requests of a band wait for answers at a route's site; 0 if they do not.

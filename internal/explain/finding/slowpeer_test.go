@@ -545,6 +545,30 @@ func TestAcquireTimeout(t *testing.T) {
 	}
 }
 
+// TestMaybeCached: of requests that each ask a peer once, more or less than half of all, a cache ran or not. It fails if the advice
+// names a cache that is not there, or one that most requests may well find their answer in.
+func TestMaybeCached(t *testing.T) {
+	line := siteOf("main.ask")
+	for name, tt := range map[string]struct {
+		function string
+		unnamed  int
+		isCached bool
+	}{
+		"a cache":                   {"github.com/coocood/freecache.(*Cache).Get", 0, true},
+		"a cache, major version":    {"github.com/dgraph-io/ristretto/v2.(*Cache[...]).SetWithTTL", 0, true},
+		"another library":           {"github.com/dgraph-io/badger/v4.(*DB).View", 0, false},
+		"a cache that answers most": {"github.com/coocood/freecache.(*Cache).Get", 150, false},
+	} {
+		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.gateway", Named: true, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
+			Causes: []report.Cause{{Cause: report.CauseNetwork, Kind: "outbound", Site: line, TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}, {ID: "b", Count: tt.unnamed, TotalNS: 1e6}}}
+		got := findAll(t, &Input{
+			Report: r, PeerCalls: map[string][]queues.PeerCalls{"a": {{Site: line, Requests: 100, Calls: 100, AnswerNS: 2e9, TotalNS: 2e9}}},
+			HasFunction: func(prefix string) bool { return strings.HasPrefix(tt.function, prefix) },
+		}, rulesByCode(report.RuleSlowPeer))
+		check.True(t, len(got) == 1 && strings.Contains(got[0].Fix, "should keep these answers, look at its hits: 100% of the requests") == tt.isCached, "%s: %+v", name, got)
+	}
+}
+
 // TestAdviceForCalls checks that requests which make one call are not advised to make fewer or parallel ones, and that those
 // which make a second one elsewhere are.
 func TestAdviceForCalls(t *testing.T) {

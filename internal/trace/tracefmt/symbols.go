@@ -178,6 +178,11 @@ func (s *Symbols) Lookup(text string) StringID {
 	return 0
 }
 
+// HasPrefix reports whether a text of the trace, such as the name of a function, begins with prefix.
+func (s *Symbols) HasPrefix(prefix string) bool {
+	return slices.ContainsFunc(s.strings, func(text string) bool { return strings.HasPrefix(text, prefix) })
+}
+
 // internBytes is Intern for bytes; it allocates no string if the table has it.
 func (s *Symbols) internBytes(b []byte) StringID {
 	s.mu.RLock()
