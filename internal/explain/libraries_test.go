@@ -411,3 +411,88 @@ func TestConnectionQueue(t *testing.T) {
 		}), isQueue, "%+v", found)
 	}
 }
+
+// TestLimitInsideGoroutines: the goroutines of requests take one of two slots before they call a peer, on a connection that another goroutine reads.
+// If each request has its own slots, it cannot run all at once; else requests queue for the slots of all. Connections that several goroutines of a
+// request use one after the other do not make their calls wait for each other.
+func TestLimitInsideGoroutines(t *testing.T) {
+	const slots = 2
+	goroutine := []string{"main.gather.func1@/src/main.go:21"}
+	for _, c := range []struct {
+		perRequest int // calls
+		conns      []uint64
+		title, fix string
+		atMost     int64 // predicted p50, in ns
+	}{
+		{6, []uint64{firstConn}, "requests cannot run all their goroutines at once: their limiter admits too few", "raise the limit from 2 to the number that a request starts", 12 * ms},
+		{3, []uint64{firstConn, otherConn}, "requests queue for one of 2 slots at main.gather.func1 (main.go:20)", "raise the capacity (main.go:20) from 2 to ", 15 * ms},
+	} {
+		s := newServer()
+		peer, readers := s.builder.Thread(), []uint64{9, 10}
+		for i, g := range readers {
+			s.builder.Waiting(g)
+			s.poller.Unblock(int64(210+10*i)*us, g)
+			peer.Start(int64(211+10*i)*us, g)
+			peer.Block(int64(212+10*i)*us, "network", "internal/poll.(*FD).Read", "net.(*conn).Read", "example.com/rpc.(*conn).loop@/mod/example.com/rpc@v1.0.0/rpc.go:9")
+		}
+		ask := func(clock int64) {
+			s.thread.Syscall(clock, append([]string{"syscall.write", "internal/poll.(*FD).Write", "net.(*netFD).Write", "net.(*conn).Write", "main.ask@/src/main.go:30"}, goroutine...)...)
+			s.thread.SyscallEnd(clock + 3*us)
+			s.thread.Block(clock+4*us, "select", append([]string{"runtime.selectgo", "main.ask@/src/main.go:31"}, goroutine...)...)
+		}
+		for clock := int64(10 * ms); clock < 3000*ms; clock += 50 * ms {
+			type call struct{ g, conn uint64 }
+			var calls []call
+			for k, conn := range c.conns {
+				began := clock + int64(k)*ms
+				s.wake(began, conn)
+				s.thread.Create(began+2*us, uint64(began), "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", connFunc)
+				for i := range uint64(c.perRequest) {
+					calls = append(calls, call{uint64(began) + 1 + i, conn})
+					s.thread.Create(began+int64(3+i)*us, uint64(began)+1+i, "main.gather.func1@/src/main.go:18", "main.gather@/src/main.go:17", "net/http.HandlerFunc.ServeHTTP", connFunc)
+				}
+				s.thread.Block(began+20*us, "sync", "sync.(*WaitGroup).Wait", "main.gather@/src/main.go:25", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", connFunc)
+				for i := range c.perRequest {
+					n := k*c.perRequest + i
+					s.thread.Start(began+int64(30+10*i)*us, calls[n].g)
+					if n < slots {
+						ask(began + int64(31+10*i)*us)
+					} else {
+						s.thread.Block(began+int64(31+10*i)*us, "chan send", "runtime.chansend1", "main.gather.func1@/src/main.go:20")
+					}
+				}
+			}
+			for n, done := range calls {
+				end, reader := clock+int64(n/slots+1)*10*ms+int64(n%slots)*2*ms, readers[n%slots]
+				s.poller.Unblock(end, reader)
+				peer.Start(end+us, reader)
+				peer.Unblock(end+2*us, done.g, "runtime.chansend1", "example.com/rpc.(*conn).loop@/mod/example.com/rpc@v1.0.0/rpc.go:12")
+				peer.Block(end+3*us, "select", "runtime.selectgo", "example.com/rpc.(*conn).loop@/mod/example.com/rpc@v1.0.0/rpc.go:13")
+				s.thread.Start(end+4*us, done.g)
+				s.thread.Unblock(end+4*us+100, reader, "runtime.chansend1", "main.ask@/src/main.go:32", "main.gather.func1@/src/main.go:21")
+				peer.Start(end+4*us+200, reader)
+				peer.Block(end+5*us, "network", "internal/poll.(*FD).Read", "net.(*conn).Read", "example.com/rpc.(*conn).loop@/mod/example.com/rpc@v1.0.0/rpc.go:9")
+				if n+slots < len(calls) {
+					s.thread.Unblock(end+6*us, calls[n+slots].g, "runtime.chanrecv1", "main.gather.func1@/src/main.go:19")
+				}
+				isLast := !slices.ContainsFunc(calls[n+1:], func(o call) bool { return o.conn == done.conn })
+				if isLast {
+					s.thread.Unblock(end+7*us, done.conn, "sync.(*WaitGroup).Done", "main.gather.func1@/src/main.go:19")
+				}
+				s.thread.Destroy(end + 8*us)
+				if isLast {
+					s.thread.Start(end+10*us, done.conn)
+					s.awaitRequest(end+30*us, done.conn)
+				}
+				if n+slots < len(calls) {
+					s.thread.Start(end+40*us, calls[n+slots].g)
+					ask(end + 41*us)
+				}
+			}
+		}
+		found := s.explain(t).Findings
+		must.True(t, len(found) > 0, "no finding")
+		check.True(t, strings.HasPrefix(found[0].Title, c.title) && strings.Contains(found[0].Fix, c.fix), "%s; %s", found[0].Title, found[0].Fix)
+		check.True(t, found[0].Predicted != nil && found[0].Predicted.P50NS.Est <= c.atMost, "%+v", found[0].Predicted)
+	}
+}

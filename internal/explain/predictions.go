@@ -9,6 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
@@ -142,7 +143,7 @@ func addPredictionFacts(model *predict.Model, in *finding.Input) {
 			}
 			sum := predict.CallSum{
 				Site: c.Site, Via: c.Via, PerRequest: float64(c.Calls) / float64(c.Requests),
-				LineShare: c.SequentialShare(), LongestShare: float64(c.LongestNS) / float64(max(c.TotalNS, c.AnswerNS)), SiteShare: 1,
+				LineShare: c.SequentialShare(), LongestShare: longestShare(list, c, in.Report.Group(id)), SiteShare: 1,
 			}
 			if c.Via != nil { // the reader of a shared connection waits for the calls of all lines
 				sum.SiteShare = callerShare(in.Report.Group(id), c.Site)
@@ -151,6 +152,22 @@ func addPredictionFacts(model *predict.Model, in *finding.Input) {
 		}
 	}
 	model.SetCalls(calls)
+}
+
+// longestShare returns the share of the longest call at a site in the time of all calls there, in whichever wait of the request they are.
+func longestShare(list []queues.PeerCalls, at *queues.PeerCalls, g *report.Group) float64 {
+	var requests, totalNS int64
+	longestNS := 0.0 // in one request
+	for i := range list {
+		if c := &list[i]; c.Site.Equal(at.Site) && c.Requests > 0 {
+			requests, totalNS = requests+c.Requests, totalNS+max(c.TotalNS, c.AnswerNS)
+			longestNS = max(longestNS, float64(c.LongestNS)/float64(c.Requests))
+		}
+	}
+	if g != nil {
+		requests = max(at.Requests, min(requests, int64(g.Count))) // which may make calls in several of these waits
+	}
+	return longestNS * float64(requests) / float64(totalNS)
 }
 
 // callerShare returns the share of a service's line s in a group's network waits at the line of a dependency; 1 if that is not

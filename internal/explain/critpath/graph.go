@@ -71,7 +71,7 @@ type GraphStep struct {
 
 // Bounds of one graph. A request that exceeds them has no graph.
 const (
-	maxParts          = 64
+	maxParts          = 192
 	maxItems          = 1500
 	maxSiblings       = 32
 	maxOriginSearches = 24  // searches for the origin of a goroutine's work

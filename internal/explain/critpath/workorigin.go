@@ -79,7 +79,7 @@ func (b *graphBuilder) findOrigin(g uint64, part *graphPart, kind WaitKind, wait
 	}
 	searchStart := max(b.start, waitStart-originSearchWaits*(waitEnd-waitStart)-minOriginSearchNS, latest)
 	wakeTime, waker := b.lastWake(g, searchStart, waitEnd)
-	if latest >= 0 {
+	if latest >= 0 || waker != part.g && b.isMember(waker, wakeTime) {
 		// Its work for others in between ended before the request was sent.
 		if sentAt, ok := b.requestSentAt(g, part, max(latest, wakeTime), waitStart); ok {
 			b.addLink(part.g, g, sentAt)

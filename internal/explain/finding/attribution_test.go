@@ -303,7 +303,7 @@ func TestFindingTextsOfWaits(t *testing.T) {
 		{"a semaphore without a number of slots", report.Cause{Cause: "network", Site: site("ask@4"), Via: via("select golang.org/x/sync/semaphore.(*Weighted).Acquire@80", "select ask@4"), TotalNS: ms(3000)},
 			"requests queue for a golang.org/x/sync/semaphore", "return it before the work at main.ask"},
 		{"an errgroup", report.Cause{Cause: "sleep", Site: site("fetch@5"), Call: "time.Sleep", Via: via("chan send golang.org/x/sync/errgroup.(*Group).Go@74"), TotalNS: ms(3000)},
-			"requests cannot start all their goroutines at once: an errgroup admits too few, while one sleeps at main.fetch", "SetLimit"},
+			"requests cannot run all their goroutines at once: an errgroup admits too few, while one sleeps at main.fetch", "SetLimit"},
 	} {
 		found := findAll(t, &Input{Report: oneGroup(c.cause), Process: &process.Stats{}}, rulesWithPrefix("WL2"))
 		check.True(t, len(found) == 1 && strings.Contains(found[0].Title, c.title) && strings.Contains(found[0].Fix, c.fix),

@@ -117,7 +117,7 @@ func isUnevenlyDivided(service *queues.ServiceStats) bool {
 // isFanOutLimit reports whether a request waits because a limit bounds the number of goroutines that it may start itself, as
 // errgroup.SetLimit does. Each of these goroutines serves only this request.
 func isFanOutLimit(wait waitKey, slots *queues.SlotWaits) bool {
-	return wait.kind == report.WaitChanSend &&
+	return isSlotPool(slots) && slots.IsWithinRequests || wait.kind == report.WaitChanSend &&
 		(knowledge.Has(wait.site.Func, knowledge.FanOutLimiter) || isEndedByChildren(slots) && slots.Slots > 1 && slots.WaitsPerChild < 2)
 }
 
@@ -144,7 +144,7 @@ func isSlotPool(slots *queues.SlotWaits) bool {
 // isConnectionQueue reports whether requests wait, before they send a call, until the one before is answered: their connection has one at
 // a time.
 func isConnectionQueue(slots *queues.SlotWaits) bool {
-	return slots != nil && slots.Waits >= threshold.SmallSample && slots.BeforeCallShare > 0.5 && slots.BatchSize <= 1.5
+	return !isSlotPool(slots) && slots != nil && slots.Waits >= threshold.SmallSample && slots.BeforeCallShare > 0.5 && slots.BatchSize <= 1.5
 }
 
 // isWorkerPool reports whether requests wait until a free worker takes the work that they hand over. It is needed where the

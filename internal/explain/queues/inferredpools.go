@@ -64,6 +64,7 @@ type handover struct {
 	route          tracefmt.FrameID // of a wait for a connection of net/http, see routeSite
 	holders        *holderSample    // who held connections during the wait; nil: not sampled
 	isBeforeCall   bool             // see isBeforeCall
+	isWithin       bool             // the request itself started the waker
 }
 
 // maxRequestWaits bounds the waits of one request that are recorded.
@@ -76,7 +77,7 @@ func (p *workerSum) addHandovers(w *path.WalkResult) {
 	if w.Req.Kind == request.Loop && !w.Req.AnswersClient || w.Req.Kind == request.Run {
 		return // the stages of a pipeline wait one after the other, at one line, and hold no slots
 	}
-	count := 0
+	count, before := 0, len(p.handovers)
 	waits := w.FollowedWaits()
 	var readers []uint64
 	for i := range waits {
@@ -92,42 +93,69 @@ func (p *workerSum) addHandovers(w *path.WalkResult) {
 		if !p.stage.IsOnBehalf(w.Req, wait.G, wait.End) {
 			continue
 		}
-		handover := handover{
-			key: slotKey{wait.Kind, p.stage.Sites.SiteOf(wait.Stack), p.stage.Sites.CallOf(wait.Stack)}, waiter: wait.G, waitStart: wait.Start, waitEnd: wait.End,
-			requestEnd: w.Req.End, requestStart: w.Start, requestG: w.Req.G, waker: wait.Waker,
-		}
 		if readers == nil {
 			readers = p.answerReaders(w)
 		}
-		handover.isBeforeCall = p.isBeforeCall(w, readers, i)
-		handover.line = p.stage.Syms.Line(handover.key.site)
-		handover.isUnordered = wait.Kind == critpath.WaitCond || p.stage.Sites.HasRole(wait.Stack, knowledge.UnorderedPool)
-		p.findAcquisition(&handover)
-		if p.stage.Sites.HasRole(wait.Stack, knowledge.ConnectionWait) {
-			handover.route = p.routeSite(wait.Stack)
+		first := len(p.handovers)
+		p.addHandover(w, wait)
+		p.handovers[first].isBeforeCall = p.isBeforeCall(w, readers, i)
+		if h := &p.handovers[first]; wait.G != w.Req.G && wait.Waker != w.Req.G && !slices.ContainsFunc(p.handovers[before:first], func(o handover) bool { return o.key == h.key }) {
+			p.addOtherWaits(w, wait, &count)
 		}
-		if p.stage.Syms.Frame(handover.key.site).Caller != 0 || handover.route != 0 { // in a library
-			handover.holders = p.sampleHolders(wait, handover.line)
-		}
-		p.stage.Win.EachWoken(wait.Waker, wait.End, wait.End+1, func(_ uint64, stack tracefmt.StackID) bool {
-			handover.wakerSite = p.stage.Sites.SiteOf(stack)
-			handover.isSend = wait.Kind == critpath.WaitSend || wait.Kind == critpath.WaitSelect && p.stage.Sites.HasRole(stack, knowledge.ReceiveWait)
-			return false
-		})
-		if p.stage.Sites.HasRole(wait.Stack, knowledge.SemaphoreAcquire) {
-			handover.release = handover.wakerSite
-		}
-		if b, ok := p.stage.Win.BirthBefore(wait.Waker, wait.End); ok {
-			handover.wakerCreator, handover.wakerCreated = b.Creator, b.Time
-		}
-		for k := range waits[:min(len(waits), 4*maxRequestWaits)] {
-			if o := &waits[k]; o.G == wait.G && o.Waker == wait.Waker && o.Start >= wait.End && o.Waker != 0 &&
-				(handover.serviceEnd == 0 || o.End < handover.serviceEnd) && p.stage.Sites.SiteOf(o.Stack) != handover.key.site {
-				handover.serviceEnd = o.End
-			}
-		}
-		p.handovers = append(p.handovers, handover)
 	}
+}
+
+// addOtherWaits records the waits of a request's other goroutines with the stack of a wait on its path: the path has those of the last one
+// only, and not all holders of the slots.
+func (p *workerSum) addOtherWaits(w *path.WalkResult, onPath *critpath.FollowedWait, count *int) {
+	p.stage.Win.Children(w.Req.G, w.Req.Start, onPath.End, func(child timeline.Birth) bool {
+		for _, span := range p.stage.Win.SpansCoarse(child.G, child.Time, w.Req.End, nil) {
+			if span.State != timeline.Waiting || span.Stack != onPath.Stack || span.Waker == 0 || span.Waker == w.Req.G || span.End > w.Req.End ||
+				slices.ContainsFunc(w.FollowedWaits(), func(o critpath.FollowedWait) bool { return o.G == child.G && o.End == span.End }) {
+				continue
+			}
+			*count++
+			p.addHandover(w, &critpath.FollowedWait{Kind: onPath.Kind, Stack: span.Stack, WakerStack: span.WakerStack, G: child.G, Waker: span.Waker, Start: span.Start, End: span.End})
+		}
+		return *count < maxRequestWaits
+	})
+}
+
+// addHandover records a wait of a request's goroutine, or of one that works for it.
+func (p *workerSum) addHandover(w *path.WalkResult, wait *critpath.FollowedWait) {
+	handover := handover{
+		key: slotKey{wait.Kind, p.stage.Sites.SiteOf(wait.Stack), p.stage.Sites.CallOf(wait.Stack)}, waiter: wait.G, waitStart: wait.Start, waitEnd: wait.End,
+		requestEnd: w.Req.End, requestStart: w.Start, requestG: w.Req.G, waker: wait.Waker,
+		isWithin: wait.Waker != w.Req.G && p.isStartedBy(w.Req, wait.Waker, wait.End),
+	}
+	handover.line = p.stage.Syms.Line(handover.key.site)
+	handover.isUnordered = wait.Kind == critpath.WaitCond || p.stage.Sites.HasRole(wait.Stack, knowledge.UnorderedPool)
+	p.findAcquisition(&handover)
+	if p.stage.Sites.HasRole(wait.Stack, knowledge.ConnectionWait) {
+		handover.route = p.routeSite(wait.Stack)
+	}
+	if p.stage.Syms.Frame(handover.key.site).Caller != 0 || handover.route != 0 { // in a library
+		handover.holders = p.sampleHolders(wait, handover.line)
+	}
+	p.stage.Win.EachWoken(wait.Waker, wait.End, wait.End+1, func(_ uint64, stack tracefmt.StackID) bool {
+		handover.wakerSite = p.stage.Sites.SiteOf(stack)
+		handover.isSend = wait.Kind == critpath.WaitSend || wait.Kind == critpath.WaitSelect && p.stage.Sites.HasRole(stack, knowledge.ReceiveWait)
+		return false
+	})
+	if p.stage.Sites.HasRole(wait.Stack, knowledge.SemaphoreAcquire) {
+		handover.release = handover.wakerSite
+	}
+	if b, ok := p.stage.Win.BirthBefore(wait.Waker, wait.End); ok {
+		handover.wakerCreator, handover.wakerCreated = b.Creator, b.Time
+	}
+	waits := w.FollowedWaits()
+	for k := range waits[:min(len(waits), 4*maxRequestWaits)] {
+		if o := &waits[k]; o.G == wait.G && o.Waker == wait.Waker && o.Start >= wait.End && o.Waker != 0 &&
+			(handover.serviceEnd == 0 || o.End < handover.serviceEnd) && p.stage.Sites.SiteOf(o.Stack) != handover.key.site {
+			handover.serviceEnd = o.End
+		}
+	}
+	p.handovers = append(p.handovers, handover)
 }
 
 // holderSearchFactor is for how many times the length of a wait its waker is searched for an acquisition of the slot.
@@ -167,6 +195,7 @@ type slotWaitSum struct {
 	sends                int64 // part of waits: to send something to the goroutine that ended the wait
 	childWakers          int64 // number of the goroutines of byChild
 	byOtherRequest       int64 // part of waits: ended by a goroutine that was serving another request
+	byOwnRequest         int64 // part of waits: ended by a goroutine that the same request had started
 	beforeCalls          int64 // part of waits: before a call on a connection that has one at a time
 	slots                int   // number of slots that were held at once; 0 if perhaps not all were observed
 	maxWaiters           int   // largest number of simultaneous waits
@@ -225,6 +254,9 @@ func (s *Sum) addPool(list []*handover) {
 	for atSite := range entry.EqualRuns(list, func(a, b *handover) bool { return a.key == b.key }) {
 		sum := new(slotWaitSum)
 		sum.inferHolds(atSite, s.requestGoroutines)
+		if sum.isWithinRequests() {
+			sum = sumOfRequests(atSite, s.requestGoroutines)
+		}
 		sums[atSite[0].key], byFormerWaiter = sum, byFormerWaiter+sum.byFormerWaiter
 	}
 	if len(sums) > 1 {
@@ -242,6 +274,26 @@ func (s *Sum) addPool(list []*handover) {
 	for k, sum := range sums {
 		entry.GetOrAdd(s.slotWaits, k).merge(sum)
 	}
+}
+
+// isWithinRequests reports whether goroutines of the same request end most of the waits: each request has its own slots.
+func (s *slotWaitSum) isWithinRequests() bool {
+	return float64(s.byOwnRequest) >= threshold.MostShare*float64(s.waits)
+}
+
+// sumOfRequests returns the sum of waits at one site with a queue in each request.
+func sumOfRequests(list []*handover, requests goroutineSet) *slotWaitSum {
+	sum := new(slotWaitSum)
+	slices.SortStableFunc(list, func(a, b *handover) int {
+		return cmp.Or(cmp.Compare(a.requestG, b.requestG), cmp.Compare(a.requestEnd, b.requestEnd))
+	})
+	for ofRequest := range entry.EqualRuns(list, func(a, b *handover) bool { return a.requestG == b.requestG && a.requestEnd == b.requestEnd }) {
+		addend := new(slotWaitSum)
+		addend.inferHolds(ofRequest, requests)
+		sum.merge(addend)
+		sum.holds = append(sum.holds, addend.holds...)
+	}
+	return sum
 }
 
 // compareByWaitEnd orders handovers by the ends of the waits, and then by all other fields: several requests may record the
@@ -336,9 +388,13 @@ func (s *slotWaitSum) inferHolds(list []*handover, requests goroutineSet) {
 	periodStarts, queuedNS := queuePeriodStarts(list)
 	workers := findWorkers(list)
 	s.queuedNS += queuedNS
-	addHold := func(hold interval, list *[]interval, holder uint64, site tracefmt.FrameID) {
+	waiters := goroutineSet{}
+	for _, h := range list {
+		waiters.add(h.waiter)
+	}
+	addHold := func(hold interval, list *[]interval, holder, creator uint64, site tracefmt.FrameID) {
 		*list = append(*list, hold)
-		isBackground := !requests.contains(holder)
+		isBackground := !requests.contains(holder) && !waiters.contains(holder) && !requests.contains(creator)
 		s.holds = append(s.holds, Hold{interval: hold, holder: holder, site: site, isBackground: isBackground, isPartial: list == &partialHolds})
 		if isBackground {
 			backgroundHolds = append(backgroundHolds, hold)
@@ -355,6 +411,9 @@ func (s *slotWaitSum) inferHolds(list []*handover, requests goroutineSet) {
 		}
 		if h.isBeforeCall {
 			s.beforeCalls++
+		}
+		if h.isWithin {
+			s.byOwnRequest++
 		}
 		released := releaseSum{waits: 1}
 		if lastWake == 0 || h.waitEnd-lastWake > threshold.IdleCheckNS {
@@ -403,17 +462,17 @@ func (s *slotWaitSum) inferHolds(list []*handover, requests goroutineSet) {
 				s.byWorker++
 				s.workNS += h.serviceEnd - h.waitEnd
 				s.idleNS += h.waitEnd - h.prevServiceEnd
-				addHold(interval{h.waitEnd, h.serviceEnd}, &holds, h.waiter, h.key.site)
+				addHold(interval{h.waitEnd, h.serviceEnd}, &holds, h.waiter, 0, h.key.site)
 			}
 			workerFreeAt[h.waker] = max(workerFreeAt[h.waker], h.serviceEnd)
 		case releasedHold != nil && releasedHold.acquired >= period:
 			if !releasedHold.released {
-				addHold(interval{releasedHold.acquired, h.waitEnd}, &holds, releasedHold.holder, releasedHold.site)
+				addHold(interval{releasedHold.acquired, h.waitEnd}, &holds, releasedHold.holder, 0, releasedHold.site)
 			}
 		case releasedHold == nil && h.wakerAcquired > max(period, lastWake):
-			addHold(interval{h.wakerAcquired, h.waitEnd}, &holds, h.waker, h.wakerSite)
+			addHold(interval{h.wakerAcquired, h.waitEnd}, &holds, h.waker, h.wakerCreator, h.wakerSite)
 		case lastWake <= period:
-			addHold(interval{max(period, h.wakerSeenSince), h.waitEnd}, &partialHolds, h.waker, h.wakerSite)
+			addHold(interval{max(period, h.wakerSeenSince), h.waitEnd}, &partialHolds, h.waker, h.wakerCreator, h.wakerSite)
 		}
 		if releasedHold != nil {
 			releasedHold.released = true
@@ -458,10 +517,10 @@ func totalLength(intervals []interval) (ns int64) {
 }
 
 // counters returns the numbers and times that are added up.
-func (s *slotWaitSum) counters() [19]*int64 {
-	return [19]*int64{
+func (s *slotWaitSum) counters() [20]*int64 {
+	return [20]*int64{
 		&s.waits, &s.wakeInstants, &s.byFormerWaiter, &s.byLaterWaiter, &s.byChild, &s.sends, &s.childWakers, &s.byOtherRequest, &s.holdNS,
-		&s.holdCount, &s.queuedNS, &s.partialNS, &s.partialHolds, &s.backgroundNS, &s.byWorker, &s.byInterleavingWorker, &s.workNS, &s.idleNS, &s.beforeCalls,
+		&s.holdCount, &s.queuedNS, &s.partialNS, &s.partialHolds, &s.backgroundNS, &s.byWorker, &s.byInterleavingWorker, &s.workNS, &s.idleNS, &s.beforeCalls, &s.byOwnRequest,
 	}
 }
 
@@ -493,6 +552,8 @@ type SlotWaits struct {
 	// waits such a goroutine ended on average. OtherRequestShare is the share ended by a goroutine that was serving another
 	// request.
 	FormerWaiterShare, ChildShare, WaitsPerChild, OtherRequestShare float64
+	// IsWithinRequests says that goroutines which the same request had started ended nearly all: each request has its own slots.
+	IsWithinRequests bool
 	// BeforeCallShare is the share ended by the answer to a call of another, before the waiter sent its own on that connection.
 	BeforeCallShare float64
 	// SendShare is the share of waits to send something to the goroutine that ended them, which works for the waiter only afterwards.
@@ -532,7 +593,7 @@ func (s *Sum) SlotWaits(sp *spell.Speller) []SlotWaits {
 			BatchSize: float64(sum.waits) / float64(max(sum.wakeInstants, 1)), Slots: sum.slots, MaxWaiters: sum.maxWaiters,
 			QueuedShare: min(1, float64(sum.queuedNS)/float64(max(s.sliceNS, 1))), BackgroundHolders: sum.backgroundHolders,
 			BackgroundShare: float64(sum.backgroundNS) / float64(max(sum.holdNS+sum.partialNS, 1)),
-			ChildShare:      float64(sum.byChild) / float64(sum.waits), SendShare: float64(sum.sends) / float64(sum.waits), OtherRequestShare: float64(sum.byOtherRequest) / float64(sum.waits), BeforeCallShare: float64(sum.beforeCalls) / float64(sum.waits)}
+			ChildShare:      float64(sum.byChild) / float64(sum.waits), SendShare: float64(sum.sends) / float64(sum.waits), OtherRequestShare: float64(sum.byOtherRequest) / float64(sum.waits), BeforeCallShare: float64(sum.beforeCalls) / float64(sum.waits), IsWithinRequests: sum.isWithinRequests()}
 		if background := &sum.sampled; background.isMajority() {
 			stats.Slots, stats.BackgroundHolders = max(stats.Slots, background.maxHolders), max(stats.BackgroundHolders, background.maxBackground)
 			stats.BackgroundShare, stats.BackgroundSite = float64(background.background)/float64(background.all), background.site(sp)

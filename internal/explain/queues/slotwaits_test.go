@@ -183,6 +183,29 @@ func TestSlotWaits(t *testing.T) {
 	}
 }
 
+// TestBackgroundHolders: a holder that a request has started, or that has itself waited for a request, is none in the background. If goroutines
+// of the same request end its waits, each request has its own slots: of two at the same time, each has two.
+func TestBackgroundHolders(t *testing.T) {
+	const ms = 1_000_000
+	for creator, wantBackground := range map[uint64]float64{1: 0, 99: 0.5} {
+		for _, isWithin := range []bool{false, true} {
+			var list []handover
+			for i := range int64(40) {
+				for request := range uint64(2) {
+					for k := range uint64(4) { // two others had taken the slots before
+						waiter, waker, end := uint64(i)*100+request*10+k+1000, uint64(i)*100+request*10+k+998, i*100*ms+int64(1+k/2)*20*ms+int64(k%2)*ms
+						list = append(list, handover{key: slotKey{wait: critpath.WaitSend}, waiter: waiter, waitStart: i*100*ms + 1, waitEnd: end, requestG: request + 1, requestEnd: i*100*ms + 60*ms, waker: waker, wakerCreator: creator, wakerCreated: i * 100 * ms, wakerSeenSince: i * 100 * ms, isWithin: isWithin})
+					}
+				}
+			}
+			got := slotWaitsOf(2, list, 1, 2)
+			must.Equal(t, len(got), 1, "rows")
+			check.Equal(t, got[0].BackgroundShare > 0, wantBackground > 0, "background, creator %d: %+v", creator, got[0])
+			check.True(t, got[0].IsWithinRequests == isWithin && got[0].Slots == map[bool]int{false: 4, true: 2}[isWithin], "within %t: %+v", isWithin, got[0])
+		}
+	}
+}
+
 // TestWideReleases: holders of many units release them at the line at which those of one unit do. Each ends many waits at once; a
 // release of two units is no wide one. Where no waiter's release ends a wait, all that do are of many units, however few then wait.
 func TestWideReleases(t *testing.T) {
