@@ -150,16 +150,23 @@ type graphBuilder struct {
 	cost           int // number of spans read so far, weighted; bounded by maxItems
 	originSearches int
 	failed         bool
-	graph          *Graph
+	graph          Graph
 	spanBuffer     []timeline.Span
+	// Memory that all graphs use.
+	edgesByNode [][]Edge
+	positions   []int32
+	sorted      []Node
+	times       []int64
 }
 
 // Graph returns the dependency graph of what goroutine g did in [from, to). It returns nil if the graph would be too large, or
-// if it does not reproduce the trace's times (isConsistent). Later calls do not change it.
+// if it does not reproduce the trace's times (isConsistent). It is valid until the next call.
 func (w *Walker) Graph(g uint64, from, to int64) *Graph {
 	w.steps, w.spans, w.frames, w.FollowedWaits, w.gapEnd = w.steps[:0], w.spans[:0], w.frames[:0], w.FollowedWaits[:0], 0
-	builder := &graphBuilder{walker: w, rootG: g, start: from, end: to}
-	builder.parts = append(builder.parts, &graphPart{g: g, start: from, end: to, hasOrigin: true, scannedUntil: from, answers: w.findAnswers(g, from)})
+	builder := &w.graphBuilder
+	builder.walker, builder.rootG, builder.start, builder.end, builder.parts, builder.links = w, g, from, to, builder.parts[:0], builder.links[:0]
+	builder.cost, builder.originSearches, builder.failed = 0, 0, false
+	builder.addPart(&graphPart{g: g, start: from, end: to, hasOrigin: true, answers: w.findAnswers(g, from)})
 	for i := 0; i < len(builder.parts) && !builder.failed; i++ {
 		for part := builder.parts[i]; part.scannedUntil < part.end && !builder.failed; {
 			builder.scanPart(part)
@@ -435,6 +442,11 @@ func (b *graphBuilder) addPart(part *graphPart) {
 		return
 	}
 	part.scannedUntil = part.start
+	if n := len(b.parts); n < cap(b.parts) {
+		if earlier := b.parts[:n+1][n]; earlier != nil { // of another graph
+			part.items, part.cuts = earlier.items[:0], earlier.cuts[:0]
+		}
+	}
 	b.parts = append(b.parts, part)
 }
 

@@ -32,7 +32,7 @@ func TestGraphsAreConsistent(t *testing.T) {
 			if last := g.Nodes[len(g.Nodes)-1]; last.Time != to || last.G != 1 {
 				t.Errorf("the last node is goroutine %d's at %d", last.G, last.Time)
 			}
-			check.True(t, g.isConsistent(), "the graph is inconsistent")
+			check.True(t, g.isConsistent(make([]int64, len(g.Nodes))), "the graph is inconsistent")
 		})
 	}
 }

@@ -3,6 +3,8 @@ package critpath
 import (
 	"cmp"
 	"slices"
+
+	"github.com/whylate/whylate/internal/explain/entry"
 )
 
 // assemble converts the parts and links to a graph with nodes in topological order. It returns nil if that is not possible, or
@@ -23,12 +25,15 @@ func (b *graphBuilder) assemble() *Graph {
 		return cmp.Or(x.to.compare(y.to), x.from.compare(y.from), cmp.Compare(rank(x), rank(y)))
 	})
 	b.links = slices.CompactFunc(b.links, func(x, y link) bool { return x.to == y.to && x.from == y.from })
-	b.graph = &Graph{}
+	b.graph = Graph{b.graph.Nodes[:0], b.graph.Edges[:0], b.graph.Steps[:0]}
 	b.collectCuts()
-	if !b.buildNodes() || !b.buildEdges() || !b.sortNodes() || !b.graph.isConsistent() {
+	if !b.buildNodes() || !b.buildEdges() || !b.sortNodes() {
 		return nil
 	}
-	return b.graph
+	if b.times = entry.Resize(b.times, len(b.graph.Nodes)); !b.graph.isConsistent(b.times) {
+		return nil
+	}
+	return &b.graph
 }
 
 // collectCuts sets the cuts of each part: the times that need a node, because links and anchors refer to them.
@@ -101,7 +106,11 @@ func (b *graphBuilder) nodeAt(point instant) int32 {
 // buildEdges converts links (dependencies between goroutines) and anchors (waits with which other work is assumed to begin) to
 // edges between nodes. It returns false if an anchor has no node.
 func (b *graphBuilder) buildEdges() bool {
-	edgesByNode := make([][]Edge, len(b.graph.Nodes))
+	b.edgesByNode = entry.Resize(b.edgesByNode, len(b.graph.Nodes))
+	edgesByNode := b.edgesByNode
+	for i := range edgesByNode {
+		edgesByNode[i] = edgesByNode[i][:0]
+	}
 	for _, l := range b.links {
 		from := b.nodeAt(l.from)
 		if from < 0 {
@@ -150,8 +159,9 @@ func (b *graphBuilder) buildEdges() bool {
 func (b *graphBuilder) sortNodes() bool {
 	end := b.parts[0].node(b.parts[0].end)
 	const onStack, done = -2, -1
-	position := make([]int32, len(b.graph.Nodes)) // by node: 0 if not visited, onStack, or the position in sorted plus one
-	var sorted []Node
+	b.positions = entry.Resize(b.positions, len(b.graph.Nodes))
+	position, sorted := b.positions, b.sorted[:0] // by node: 0 if not visited, onStack, or the position in sorted plus one
+	clear(position)
 	type visit struct {
 		n    int32
 		next int32
@@ -195,13 +205,13 @@ func (b *graphBuilder) sortNodes() bool {
 			e.From = position[e.From] - 1
 		}
 	}
-	b.graph.Nodes = sorted
+	b.graph.Nodes, b.sorted = sorted, b.graph.Nodes
 	return true
 }
 
-// isConsistent reports whether computing the graph with unchanged steps gives every node its time in the trace.
-func (g *Graph) isConsistent() bool {
-	computed := make([]int64, len(g.Nodes))
+// isConsistent reports whether computing the graph with unchanged steps gives every node its time in the trace. It uses the memory of
+// computed, which has an element for each node.
+func (g *Graph) isConsistent(computed []int64) bool {
 	for i := range g.Nodes {
 		n := &g.Nodes[i]
 		t := int64(-1 << 62)

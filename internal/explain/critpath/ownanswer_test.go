@@ -147,7 +147,7 @@ func TestAnswers(t *testing.T) {
 			checkPartition(t, steps, from, to)
 			check.Equal(t, "\n"+spellSteps(w, syms, steps), c.want, "the walk")
 			g := w.Graph(1, from, to)
-			must.True(t, g != nil && g.isConsistent(), "there is no consistent graph")
+			must.True(t, g != nil && g.isConsistent(make([]int64, len(g.Nodes))), "there is no consistent graph")
 			// Work for the request is not OtherWork: more workers would not shorten it.
 			for _, s := range g.Steps {
 				check.False(t, s.G == 3 && s.OtherWork,

@@ -86,6 +86,7 @@ type Walker struct {
 	steps         []Step
 	reasonClasses []waitReason // by string
 	gapEnd, gap   int64        // of the last poll gap in the walk
+	graphBuilder  graphBuilder
 }
 
 // A walkFrame is one goroutine on the stack of goroutines through which the walk went. The innermost frame, where the walk is,

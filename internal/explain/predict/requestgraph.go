@@ -5,6 +5,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
@@ -131,6 +132,7 @@ type Builder struct {
 	sharedWaitsLeft int
 	stepScratch     []critpath.Step
 	shareScratch    []runShare
+	endedWaits      []endedWaits               // by node
 	opensByCall     map[tracefmt.StringID]bool // memo of connects
 }
 
@@ -213,15 +215,19 @@ func (b *Builder) endsDial(out *Graph, src *critpath.Graph, n *critpath.Node) bo
 	return found
 }
 
+// endedWaits are the waits that the work before a node ended.
+type endedWaits struct {
+	stacks  waitStacks
+	isKnown bool
+}
+
 // setWaits sets the waits of each interval on other goroutines: those that its work ended, and those that ended because it
 // handed work to another goroutine, or started one, even for others. It goes backwards from the end of the request. Work of the
 // holder of a lock or slot is marked with unknownWait, because a holder does not work for its waiters.
 func (b *Builder) setWaits(out *Graph, src *critpath.Graph) {
-	type endedWaits struct {
-		stacks  waitStacks
-		isKnown bool
-	}
-	waits := make([]endedWaits, len(out.nodes))
+	b.endedWaits = entry.Resize(b.endedWaits, len(out.nodes))
+	waits := b.endedWaits
+	clear(waits)
 	for i := len(out.nodes) - 1; i >= 0; i-- {
 		n, wait := &out.nodes[i], tracefmt.StackID(0)
 		for _, edge := range out.edges[n.firstEdge:n.endEdge] {
