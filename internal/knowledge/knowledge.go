@@ -41,41 +41,42 @@ import (
 //go:embed functions.tsv
 var functionsText string
 
-// functions returns the table, and the part of it that mentions each role. A line that cannot be read is a fault of the
-// program, which its tests find.
-var functions = sync.OnceValues(func() (all *table, byRole [roleCount]*table) {
+// functions returns the table. A line that cannot be read is a fault of the program, which its tests find.
+var functions = sync.OnceValue(func() *table {
 	lines, err := parseLines(functionsText)
 	if err != nil {
 		panic(err)
 	}
-	for role := range roleCount {
-		var mentions []line
-		for i := range lines {
-			if lines[i].add.Has(role) || lines[i].remove.Has(role) {
-				mentions = append(mentions, lines[i])
-			}
-		}
-		byRole[role] = newTable(mentions)
-	}
-	return newTable(lines), byRole
+	return newTable(lines)
 })
 
-// Of returns the roles of a function, by its name as in stacks. It takes about a microsecond; an Index caches the result.
-func Of(fn string) Roles {
-	all, _ := functions()
-	return all.applyTo(fn, formRoles(fn))
+// rolesByFunction has the roles of functions that were looked up, at most maxFunctions.
+var rolesByFunction struct {
+	sync.RWMutex
+	roles map[string]Roles
 }
 
-// Has reports whether a function, named as in stacks, has a role. It is faster than Of, because it searches only the lines of
-// that role.
-func Has(fn string, role Role) bool {
-	_, byRole := functions()
-	var found Roles
-	if formed.Has(role) {
-		found = formRoles(fn)
+const maxFunctions = 1 << 16
+
+// Of returns the roles of a function, by its name as in stacks. To search the table takes about a microsecond, so the roles are kept; an
+// Index needs no name to find them.
+func Of(fn string) Roles {
+	rolesByFunction.RLock()
+	found, ok := rolesByFunction.roles[fn]
+	if rolesByFunction.RUnlock(); !ok {
+		found = functions().applyTo(fn, formRoles(fn))
+		rolesByFunction.Lock()
+		if len(rolesByFunction.roles)%maxFunctions == 0 {
+			rolesByFunction.roles = make(map[string]Roles)
+		}
+		rolesByFunction.roles[strings.Clone(fn)] = found
+		rolesByFunction.Unlock()
 	}
-	return byRole[role].applyTo(fn, found).Has(role)
+	return found
 }
+
+// Has reports whether a function, named as in stacks, has a role.
+func Has(fn string, role Role) bool { return Of(fn).Has(role) }
 
 // OpensConnection reports whether a function is part of opening a connection: it looks a name up, dials or makes a handshake.
 func OpensConnection(fn string) bool {
@@ -84,8 +85,7 @@ func OpensConnection(fn string) bool {
 
 // Named returns, sorted, the functions to which the table gives a role by their full name, not by a pattern with "…".
 func Named(role Role) (list []string) {
-	_, byRole := functions()
-	for fn, l := range byRole[role].exact {
+	for fn, l := range functions().exact {
 		if l.add.Has(role) {
 			list = append(list, fn)
 		}

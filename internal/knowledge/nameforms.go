@@ -7,9 +7,6 @@ import (
 	"github.com/whylate/whylate/internal/trace/stdlib"
 )
 
-// formed are the roles that formRoles may return.
-var formed = SetOf(Stdlib, NonStdlib, GRPCMethod, Fetch, Connecting, Pause, Constructor, DataCopy)
-
 // formRoles returns the roles that follow from a function's package and the form of its name, without the table.
 func formRoles(fn string) Roles {
 	found := SetOf(resolved, NonStdlib)
