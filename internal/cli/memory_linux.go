@@ -19,6 +19,7 @@ var useHugePages = sync.OnceFunc(func() {
 	if err != nil || syscall.Munmap(probe) != nil {
 		return
 	}
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // else the place starts a collection before it is dropped
 	if place := make([]byte, hugeHeap); syscall.Madvise(place, hugePage) == nil {
 		debug.FreeOSMemory()
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -234,10 +235,12 @@ func (p *causeRoute) sites() []*report.Site {
 func (c *candidate) sharingLibrary() *library {
 	var sharedNS, totalNS int64
 	var sharing *library
+	byFunc := map[string]*library{} // hundreds of routes wait in few functions
 	for route := range each(c.routes) {
 		totalNS += route.routeNS
 		for k := range route.via {
-			if l := libraryOfFunc(route.via[k].Site); l != nil && l.shareAdvice != "" {
+			site := cmp.Or(route.via[k].Site, &report.Site{})
+			if l := entry.GetOrMake(byFunc, site.Func, func() *library { return libraryOfFunc(site) }); l != nil && l.shareAdvice != "" {
 				sharing, sharedNS = l, sharedNS+route.routeNS
 				break
 			}

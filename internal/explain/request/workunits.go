@@ -191,8 +191,12 @@ func (l *loopSource) emitUnclassified(c *collector) {
 			t.loopFunc.reading.separateRepeats += len(t.repeatedWaits(true))
 		}
 	}
+	last, isWorkless := &endedIteration{}, false // most iterations have the waker of the one before
 	for t := range l.unclassified.elements(0, l.unclassified.length) {
-		if t.hasWorked || !t.loopFunc.isWorklessWaker(t.wakerFunc) && !c.stackInfo(t.idleWait).isFDReadLock {
+		if t.loopFunc != last.loopFunc || t.wakerFunc != last.wakerFunc {
+			last, isWorkless = t, t.loopFunc.isWorklessWaker(t.wakerFunc)
+		}
+		if t.hasWorked || !isWorkless && !c.stackInfo(t.idleWait).isFDReadLock {
 			l.emitWorkUnits(c, t)
 		}
 	}
