@@ -42,15 +42,19 @@ func checkBacklog(in *Input, group *report.Group) []Verdict {
 	case backlog.From == "":
 		title, fix = "title backlog-read", "fix backlog-read"
 	}
+	l, server := adviserAt(func(l *library) string { return l.loopAdvice }, backlog.Site), "goroutine"
+	if l != nil {
+		server = cmp.Or(l.slotNoun, server)
+	}
 	canRun := work.Cause != report.CauseCPU || in.Report.Runtime.Sched.PsIdle >= 0.5
 	if backlog.Site != nil && sufficient > backlog.Consumers && canRun {
 		v.Changes = append(v.Changes, predict.Slots(predict.SiteText(backlog.Site, ""), sufficient))
-		v.ChangeText = textOf("phrase change-servers", "n", sufficient)
+		v.ChangeText = textOf("phrase change-servers", "n", sufficient, "server", server)
 	}
 	v.Title = textOf(title, "messages", words.FuncName(backlog.From), "time", words.Brief(gain.Slow.NS), "group", words.FuncName(group.Name),
-		"n", backlog.Consumers, "activity", activityAt(work, nil))
+		"n", backlog.Consumers, "server", server, "activity", activityAt(work, nil))
 	v.Fix = textOf(fix, "site", work.Site, "loop", backlog.Site, "n", sufficient, "now", backlog.Consumers)
-	if l := adviserAt(func(l *library) string { return l.loopAdvice }, backlog.Site); l != nil {
+	if l != nil {
 		v.Fix = textOf("fix backlog-loop", "site", work.Site, "advice", l.fix(l.loopAdvice))
 	}
 	longWaitNS := gain.Slow.NS

@@ -399,7 +399,7 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 	case facts.isUneven:
 		return changes, textOf("phrase change-shared", "n", facts.sufficient)
 	case facts.hasServers:
-		return changes, textOf("phrase change-servers", "n", facts.sufficient)
+		return changes, textOf("phrase change-servers", "n", facts.sufficient, "server", "goroutine")
 	}
 	return changes, textOf("phrase change-slots", "n", facts.sufficient)
 }
