@@ -235,10 +235,11 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix lock-computes", "site", attr.movableWork(cand, top).OwnLine(), "lock", lockWithLine(cand, top))
 	case top.Cause.Cause == report.CauseNetwork && knowledge.Has(top.Cause.Call, knowledge.FileWrite):
 		v.Fix = textOf("fix lock-writes-pipe", "site", v.Site)
+	case top.Cause.Cause == report.CauseNetwork && knowledge.Has(top.Cause.Call, knowledge.ConnectionWrite) && (top.Cause.Kind == "inbound" || attr.in.AcceptsConnections):
+		v.Fix = textOf("fix lock-move-write", "lock", lockWithLine(cand, top), "site", attr.movableWork(cand, top))
+		v.ChangeText = textOf("phrase change-unlock-write")
 	case top.Cause.Cause == report.CauseNetwork && top.Cause.Kind != "inbound":
 		v.Fix = textOf("fix lock-move-call", "lock", lockWithLine(cand, top), "site", attr.movableWork(cand, top))
-	case top.Cause.Cause == report.CauseNetwork && knowledge.Has(top.Cause.Call, knowledge.ConnectionWrite):
-		v.Fix = textOf("fix lock-move-write", "lock", lockWithLine(cand, top), "site", attr.movableWork(cand, top))
 	case top.Cause.Cause == report.CauseSleep && knowledge.Has(top.Cause.Call, knowledge.SleepWait):
 		v.Fix = textOf("fix lock-sleeps", "lock", lockWithLine(cand, top), "site", attr.movableWork(cand, top))
 	default:

@@ -142,11 +142,13 @@ func TestAdviceForHolders(t *testing.T) {
 		{token, report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Site: token}, 0.1, "in x/oauth2: renew the token before", predict.Remove("", token.Func+":9")},
 		{pausing, report.Cause{Cause: report.CauseSleep, Call: "time.Sleep", Site: pausing}, 0.9, "call the library less often at main.use (main.go:3), such as once for all items", predict.Remove("", pausing.Func+":9")},
 		{own, report.Cause{Cause: report.CauseCPU, Site: next}, 0.9, "in goleveldb's iterators: begin the iterator behind what is deleted", predict.Change{Cause: report.CauseCPU, Site: predict.PackageText(next.Func, "main.use"), Relative: true, Scale: 0.05}},
+		{own, report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Call: "net.(*conn).Write", Site: site("show@4")}, 0.9, "give each client a queue and a goroutine that writes", predict.Unlock("main.show:4")},
+		{own, report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Call: "net.(*conn).Read", Site: site("ask@4")}, 0.9, "copy under the lock taken at main.go:2 what the call needs", predict.Unlock("main.ask:4")},
 		{own, report.Cause{Cause: report.CauseCPU, Site: site("work@4")}, 0.9, "do not compute at main.work", predict.Unlock("main.work")},
 	} {
 		c.holder.Via, c.holder.TotalNS = []report.Via{{Wait: report.WaitLock, Call: "sync.(*Mutex).Lock", Site: c.lock}}, ms(3000)
 		input := &Input{
-			Report: oneGroup(c.holder), RepeatShare: func(string, predict.Change) (float64, bool) { return c.repeatShare, true },
+			Report: oneGroup(c.holder), AcceptsConnections: true, RepeatShare: func(string, predict.Change) (float64, bool) { return c.repeatShare, true },
 			Predict: func(string, []predict.Change) *report.Predicted { return new(report.Predicted) },
 		}
 		got := rulesByCode(report.RuleLockConvoy)[0].Run(input)
