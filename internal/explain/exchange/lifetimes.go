@@ -39,10 +39,10 @@ func (f *AnswerFinder) lifetimeOf(r *request.Request) (out lifetime) {
 	if !ok {
 		return out
 	}
-	f.spanScratch = f.window.Spans(r.G, wake-1, wake, f.spanScratch[:0])
+	f.spanScratch = f.window.Spans(r.G, wake.Time-1, wake.Time, f.spanScratch[:0])
 	for i := range f.spanScratch {
-		if s := &f.spanScratch[i]; s.State == timeline.Waiting && s.End == wake && s.Waker == 0 && f.stacks.rolesOf(s.Stack).Has(knowledge.RequestPeek) {
-			out.closed = wake
+		if s := &f.spanScratch[i]; s.State == timeline.Waiting && s.End == wake.Time && s.Waker == 0 && f.stacks.rolesOf(s.Stack).Has(knowledge.RequestPeek) {
+			out.closed = wake.Time
 		}
 	}
 	return out

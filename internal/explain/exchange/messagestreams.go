@@ -49,9 +49,9 @@ func (c *Clients) readableSince(s *timeline.Span, from int64) int64 {
 	if !ok {
 		return s.End
 	}
-	pollTime, ok := c.window.Gens[c.window.GenIndex(wake)].LastPoll(wake)
-	if !ok || float64(wake-pollTime) > threshold.NoticeableShare*float64(wake-from) {
-		return wake
+	pollTime, ok := c.window.Gens[c.window.GenIndex(wake.Time)].LastPoll(wake.Time)
+	if !ok || float64(wake.Time-pollTime) > threshold.NoticeableShare*float64(wake.Time-from) {
+		return wake.Time
 	}
 	return pollTime
 }

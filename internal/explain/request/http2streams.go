@@ -12,7 +12,6 @@ type streamSource struct {
 	sourceStubs
 	streams map[uint64]*stream // open ones
 	// Buffers of one generation.
-	births      []timeline.Birth
 	newStreams  []newStream
 	workerSpans [][]timeline.Span
 }
@@ -20,10 +19,9 @@ type streamSource struct {
 // add emits the streams that ended in a generation: each is the life of the goroutine that serves it.
 func (ss *streamSource) add(c *collector, g *timeline.Gen) {
 	ss.newStreams = ss.newStreams[:0]
-	ss.births = g.Births(func(start tracefmt.StackID) bool { return c.stackInfo(start).streamKind != 0 }, ss.births[:0])
-	for _, b := range ss.births {
+	g.EachBirth(func(start tracefmt.StackID) bool { return c.stackInfo(start).streamKind != 0 }, func(_ uint32, b timeline.Birth) {
 		ss.newStreams = append(ss.newStreams, newStream{birth: b, stream: stream{kind: c.stackInfo(b.Start).streamKind}})
-	}
+	})
 	// Most streams begin and end in one generation. They are independent, so workers process them in parallel.
 	runParallel(&ss.workerSpans, c.workers, ss.newStreams, streamBatch, func(spans *[]timeline.Span, list []newStream) {
 		for i := range list {
@@ -75,20 +73,27 @@ func (n *newStream) setArrival(c *collector, spans *[]timeline.Span) {
 	if !ok {
 		return
 	}
-	isNetwork := c.reasonOf(wait.Reason) == reasonNetwork
 	// A wait without a reason that no goroutine ended was probably for the network poller: a status event does not say. A
 	// timer that woke the creator proves nothing: its earlier work may belong to other streams.
-	if !isNetwork && wait.Waker == 0 && wait.Origin != timeline.OriginStatus {
+	if !wait.isNetwork && wait.waker == 0 && !wait.isFromStatus {
 		return
 	}
-	if !isNetwork && wait.Waker != 0 {
-		if readerWait, ok := lastWait(c, wait.Waker, wait.End, spans); ok {
-			wait, isNetwork = readerWait, c.reasonOf(readerWait.Reason) == reasonNetwork
+	if !wait.isNetwork && wait.waker != 0 {
+		if readerWait, ok := lastWait(c, wait.waker, wait.end, spans); ok {
+			wait = readerWait
 		}
 	}
-	if n.openRequest = openAt(wait.End); isNetwork {
-		n.wokenAt = wait.End
+	if n.openRequest = openAt(wait.end); wait.isNetwork {
+		n.wokenAt = wait.end
 	}
+}
+
+// An endedWait is a wait that has ended.
+type endedWait struct {
+	end          int64
+	waker        uint64
+	isNetwork    bool
+	isFromStatus bool // it began before the trace
 }
 
 // lookback bounds the search for a goroutine's last wait. No goroutine stays runnable for longer on a working machine.
@@ -96,22 +101,22 @@ const lookback = 2e9
 
 // lastWait returns the last wait of goroutine id that ended before t, at most lookback before t; false if there is none. spans is
 // a buffer.
-func lastWait(c *collector, id uint64, t int64, spans *[]timeline.Span) (wait timeline.Span, found bool) {
-	wakeTime, ok := c.window.LastWake(id, t-lookback, t)
-	if !ok {
-		return timeline.Span{}, false
+func lastWait(c *collector, id uint64, t int64, spans *[]timeline.Span) (wait endedWait, found bool) {
+	wake, ok := c.window.LastWake(id, t-lookback, t)
+	if !ok || wake.EndsNetworkWait || wake.EndsOtherWait {
+		return endedWait{wake.Time, wake.Waker, wake.EndsNetworkWait, false}, ok
 	}
 	// If a part of the trace is missing, the goroutine may not have waited before this wake.
-	from, to := wakeTime-1, min(wakeTime+1, t)
+	from, to := wake.Time-1, min(wake.Time+1, t)
 	for back := int64(20e3); ; back *= 10 {
 		*spans = c.window.SpansCoarse(id, from, to, (*spans)[:0])
 		for _, s := range slices.Backward(*spans) {
 			if s.State == timeline.Waiting && s.Woken && s.End <= t {
-				return s, true
+				return endedWait{s.End, s.Waker, c.reasonOf(s.Reason) == reasonNetwork, s.Origin == timeline.OriginStatus}, true
 			}
 		}
-		if from < wakeTime-1 && (len(*spans) == 0 || (*spans)[0].Start < t-lookback) || back > lookback {
-			return timeline.Span{}, false
+		if from < wake.Time-1 && (len(*spans) == 0 || (*spans)[0].Start < t-lookback) || back > lookback {
+			return endedWait{}, false
 		}
 		from, to = t-back, t
 	}

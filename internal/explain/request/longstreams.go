@@ -65,10 +65,10 @@ func (ls *longStreamSource) add(c *collector, g *timeline.Gen) {
 // time since the message before.
 func (ls *longStreamSource) begin(c *collector, s *longStream, wait *timeline.Span) {
 	s.isActive, s.openRequest, s.wokenAt = true, openAt(wait.End), wait.End
-	if arrival, ok := lastWait(c, wait.Waker, wait.End, &ls.waits); ok && c.reasonOf(arrival.Reason) == reasonNetwork {
-		s.openRequest, s.wokenAt = openAt(max(arrival.End, wait.Start)), 0
-		if arrival.End >= wait.Start {
-			s.wokenAt = arrival.End
+	if arrival, ok := lastWait(c, wait.Waker, wait.End, &ls.waits); ok && arrival.isNetwork {
+		s.openRequest, s.wokenAt = openAt(max(arrival.end, wait.Start)), 0
+		if arrival.end >= wait.Start {
+			s.wokenAt = arrival.end
 		}
 	}
 }

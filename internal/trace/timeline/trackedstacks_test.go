@@ -60,18 +60,16 @@ func checkTrackedAndWakes(t *testing.T, in *decoded) {
 					}
 				}
 			}
-			var want int64
+			var want Span
 			for _, s := range spans {
-				if s.State == Waiting && s.Woken && s.End <= to {
-					want = s.End
+				if s.State == Waiting && s.Woken && s.End <= to && s.End > from-1e6 {
+					want = s
 				}
 			}
-			wakeTime, ok := win.LastWake(id, from-1e6, to)
-			if want == 0 || want <= from-1e6 {
-				want = 0
-			}
-			if ok != (want != 0) || ok && wakeTime != want {
-				t.Errorf("goroutine %d: LastWake until %d is %d, %v; want %d", id, to, wakeTime, ok, want)
+			wake, ok := win.LastWake(id, from-1e6, to)
+			isKnown, isNetwork := wake.EndsNetworkWait || wake.EndsOtherWait, in.d.Symbols.String(want.Reason) == "network"
+			if ok != (want.End != 0) || wake.Time != want.End || isKnown && (wake.EndsNetworkWait != isNetwork || wake.Waker != want.Waker) {
+				t.Errorf("goroutine %d: LastWake until %d is %v, %v; want the end of %v", id, to, wake, ok, want)
 				return
 			}
 		}

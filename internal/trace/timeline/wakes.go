@@ -65,11 +65,19 @@ func (c *Wakes) slotAfter(t int64) uint32 {
 	return c.g.slotAfter(c.lo, c.hi, t)
 }
 
-// LastWake returns the last time in (from, to] at which a goroutine was woken, or another one switched to it; false if there is
-// none.
-func (w *Window) LastWake(id uint64, from, to int64) (wakeTime int64, ok bool) {
+// A Wake is the end of a goroutine's wait.
+type Wake struct {
+	Time  int64
+	Waker uint64 // 0 if no goroutine woke it, or it is not known which
+	// EndsNetworkWait reports that the wait was for the network, EndsOtherWait that it was for something else. If neither is set, only
+	// spans show that, and the waker.
+	EndsNetworkWait, EndsOtherWait bool
+}
+
+// LastWake returns when, in (from, to], a goroutine was last woken, or another one switched to it; false if there is none.
+func (w *Window) LastWake(id uint64, from, to int64) (wake Wake, ok bool) {
 	if len(w.Gens) == 0 {
-		return 0, false
+		return Wake{}, false
 	}
 	for i := w.genAt(to); i >= 0; i-- {
 		g := w.Gens[i]
@@ -89,17 +97,24 @@ func (w *Window) LastWake(id uint64, from, to int64) (wakeTime int64, ok bool) {
 			r := g.record(s.rec)
 			t := g.Base + r.time()
 			if t <= from {
-				return 0, false
+				return Wake{}, false
 			}
-			if k := r.kind(); k == kind(tracefmt.EvGoUnblock) || k == kindSwitched {
-				return t, true
+			switch r.kind() {
+			case kind(tracefmt.EvGoUnblock):
+				if k > lo+1 && g.slots[k-2].endedInWait() && !g.isIrregular(d) {
+					before := &g.slots[k-2]
+					return Wake{t, g.ids.ids[s.creatorOrWaker()], before.endedInNetwork(), before.endedInOtherWait()}, true
+				}
+				return Wake{Time: t}, true
+			case kindSwitched:
+				return Wake{Time: t}, true
 			}
 		}
 		if g.Base+overlap <= from {
 			break
 		}
 	}
-	return 0, false
+	return Wake{}, false
 }
 
 // maxEventsWoken bounds the events of a goroutine that EachWoken visits.
