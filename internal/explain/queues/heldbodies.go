@@ -85,13 +85,16 @@ func (p *workerSum) hasSentAnswer(wait *critpath.FollowedWait, before int64) (se
 		return true
 	}
 	p.stage.Win.Children(wait.Waker, wait.Start-maxHandoverNS, before, func(child timeline.Birth) bool {
-		if p.stage.Sites.HasRole(child.Start, knowledge.ClientWait) {
-			p.spans = p.stage.Win.SpansCoarse(child.G, child.Time, wait.End, p.spans[:0])
-			isAlive := slices.ContainsFunc(p.spans, func(s timeline.Span) bool { return s.State != timeline.NotAlive && s.End > wait.Start })
-			sent = isAlive && slices.ContainsFunc(p.spans, func(s timeline.Span) bool {
-				return s.State == timeline.Syscall && p.stage.Sites.HasRole(s.Stack, knowledge.FrameWrite)
-			})
+		if !p.stage.Sites.HasRole(child.Start, knowledge.ClientWait) {
+			return true
 		}
+		if death, isDead := p.stage.Win.Death(child.G, child.Time); isDead && death <= wait.Start {
+			return true
+		}
+		p.spans = p.stage.Win.SpansCoarse(child.G, child.Time, wait.End, p.spans[:0])
+		sent = slices.ContainsFunc(p.spans, func(s timeline.Span) bool {
+			return s.State == timeline.Syscall && p.stage.Sites.HasRole(s.Stack, knowledge.FrameWrite)
+		})
 		return !sent
 	})
 	return sent
