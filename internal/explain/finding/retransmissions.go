@@ -3,9 +3,11 @@ package finding
 import (
 	"math"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/report"
 )
 
@@ -18,8 +20,9 @@ func checkRetransmissions(in *Input, g *report.Group) []Verdict {
 	}
 	var waits []*report.HostWait
 	requests := map[string]bool{}
+	usualNS := usualNetworkWaitNS(g, host.Network.Requests)
 	for w := range each(host.Network.Requests) {
-		if w.Group == g.ID {
+		if w.Group == g.ID && 2*w.DurationNS > 3*usualNS {
 			waits = append(waits, w)
 			requests[w.Request] = true
 		}
@@ -28,6 +31,28 @@ func checkRetransmissions(in *Input, g *report.Group) []Verdict {
 		return nil
 	}
 	return []Verdict{retransmitVerdict(g, host, waits, min(1, float64(len(requests))/float64(len(g.Slowest))))}
+}
+
+// usualNetworkWaitNS returns the median of the slowest requests' waits at the sites of waits that met no retransmission; 0 if there are few. A
+// lost segment makes a wait longer than these are: one that is no longer met the retransmission of another connection by accident.
+func usualNetworkWaitNS(g *report.Group, waits []report.HostWait) int64 {
+	var usual []int64
+	for r := range each(g.Slowest) {
+		for s := range each(r.Segments) {
+			isSite := func(w report.HostWait) bool { return s.Site.Equal(w.Site) }
+			isDelayed := func(w report.HostWait) bool {
+				return w.StartNS < s.StartNS+s.DurationNS && s.StartNS < w.StartNS+w.DurationNS
+			}
+			if s.Cause == report.CauseNetwork && s.Site != nil && slices.ContainsFunc(waits, isSite) && !slices.ContainsFunc(waits, isDelayed) {
+				usual = append(usual, s.DurationNS)
+			}
+		}
+	}
+	if len(usual) < threshold.Repeats {
+		return 0
+	}
+	slices.Sort(usual)
+	return usual[len(usual)/2]
 }
 
 // retransmitVerdict returns the verdict on a group whose network waits in waits include a retransmission; affectedShare is the

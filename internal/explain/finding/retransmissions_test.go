@@ -102,3 +102,20 @@ func TestAffectedShare(t *testing.T) {
 			"%v: %+v, %v of slow requests", c.requests, vs[0].Finding.Evidence, vs[0].Gain.Slow.Share)
 	}
 }
+
+// TestLossMakesWaitsLonger: four waits of 25 ms met no retransmission, a fifth of this or another length did. It fails if a wait that is as long
+// as the others is said to be that of a lost segment.
+func TestLossMakesWaitsLonger(t *testing.T) {
+	for durationNS, want := range map[int64]int{24e6: 0, 37e6: 0, 230e6: 1} {
+		site := siteOf("main.receive")
+		cause := []report.Cause{{Cause: report.CauseNetwork, Site: site, TotalNS: 4e9, Share: 1, Requests: 1}}
+		g := report.Group{ID: "g", Count: 4, TotalNS: 4e9, Bands: []report.Band{{Band: report.BandAll, Count: 4, Causes: cause}, {Band: report.Band99, Count: 4, Causes: cause}}}
+		for i := range int64(4) {
+			g.Slowest = append(g.Slowest, report.Request{Segments: []report.Segment{{Cause: report.CauseNetwork, Site: site, StartNS: i * 1e9, DurationNS: 25e6}}})
+		}
+		g.Slowest = append(g.Slowest, report.Request{ID: "r", Segments: []report.Segment{{Cause: report.CauseNetwork, Site: site, StartNS: 5e9, DurationNS: durationNS}}})
+		h := &report.Host{IntervalNS: 1e6, ToNS: 10e9, Network: report.HostNetwork{Verdict: report.NetworkLost, Retransmitted: 1, Requests: []report.HostWait{{Group: "g", Request: "r", StartNS: 5e9, DurationNS: durationNS, Site: site}}}}
+		verdicts := checkRetransmissions(&Input{Report: &report.Report{Groups: []report.Group{g}, Host: h}}, &g)
+		check.Equal(t, len(verdicts), want, "verdicts on a wait of %d ns", durationNS)
+	}
+}
