@@ -153,9 +153,10 @@ func waitLengthAt(text []byte, line int) string {
 		return ""
 	}
 	var lengths []string
+	addLength := func(e ast.Expr) { lengths = append(lengths, exprText(set, settableExpr(fn, e))) }
 	add := func(call *ast.CallExpr) {
 		if e := timerLength(call); e != nil {
-			lengths = append(lengths, exprText(set, settableExpr(fn, e)))
+			addLength(e)
 		}
 	}
 	channels := map[string]bool{} // x of <-x.C
@@ -178,15 +179,22 @@ func waitLengthAt(text []byte, line int) string {
 	ast.Inspect(statement, visit)
 	delete(channels, "") // of other expressions
 	ast.Inspect(fn, func(n ast.Node) bool {
-		if a, ok := n.(*ast.AssignStmt); ok && len(a.Lhs) == len(a.Rhs) {
-			for i := range a.Rhs {
-				if call, ok := a.Rhs[i].(*ast.CallExpr); ok && channels[exprText(set, a.Lhs[i])] {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			for i := range n.Rhs {
+				if call, ok := n.Rhs[i].(*ast.CallExpr); ok && len(n.Lhs) == len(n.Rhs) && channels[exprText(set, n.Lhs[i])] {
 					add(call)
 				}
+			}
+		case *ast.CallExpr: // x.Reset(d)
+			if method, ok := n.Fun.(*ast.SelectorExpr); ok && method.Sel.Name == "Reset" && len(n.Args) == 1 && channels[exprText(set, method.X)] {
+				addLength(n.Args[0])
 			}
 		}
 		return true
 	})
+	slices.Sort(lengths)
+	lengths = slices.Compact(lengths)
 	if len(lengths) != 1 || lengths[0] == "" || len(lengths[0]) > maxExpressionLen ||
 		strings.ContainsFunc(lengths[0], unicode.IsControl) {
 		return "" // none, or not unique

@@ -60,6 +60,17 @@ func (c *C) made() {
 	time.Sleep(s.pause)
 	time.Sleep(c.Pause(pause))
 }
+
+func (c *C) again() {
+	t := time.NewTimer(0)
+	u := time.NewTimer(c.first)
+	for {
+		<-t.C
+		t.Reset(c.backoffs[c.tries])
+		<-u.C
+		u.Reset(c.first)
+	}
+}
 `
 
 // TestWaitLength finds the option that a wait reads, in the source of the report's version and in no other file. It
@@ -79,7 +90,7 @@ func TestWaitLength(t *testing.T) {
 		return &report.Site{File: "github.com/Big/x@v1.0.0/sub/x.go", Line: line, Module: "github.com/Big/x", Version: "v1.0.0"}
 	}
 	for line, want := range map[int]string{
-		6: "c.config.Consumer.MaxProcessingTime * 2", 7: "c.conf.Interval", 9: "c.conf.Interval", 11: "time.Hour", 19: "", 23: "", 24: "backoff(c.tries)", 33: "c.Backoff(c.WaitMin, c.WaitMax)", 34: "", 37: "", 45: "", 47: "", 48: "c.Pause(pause)", 1: "", 99: "",
+		6: "c.config.Consumer.MaxProcessingTime * 2", 7: "c.conf.Interval", 9: "c.conf.Interval", 11: "time.Hour", 19: "", 23: "", 24: "backoff(c.tries)", 33: "c.Backoff(c.WaitMin, c.WaitMax)", 34: "", 37: "", 45: "", 47: "", 48: "c.Pause(pause)", 55: "", 57: "c.first", 1: "", 99: "",
 	} {
 		check.Equal(t, cache.WaitLength(site(line)), want, "line %d", line)
 	}
