@@ -202,6 +202,10 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix lock-paused-in-dependency", "site", lock.OwnLine(), "module", lock.Module)
 	case isInDependency(top.nonStdSite(), lock) && top.nonStdSite().CalledFrom == nil: // on a goroutine of the library
 		v.Fix = textOf("fix lock-in-library-goroutine", "module", lock.Module, "function", words.FuncName(top.nonStdSite().Func))
+	case attr.haveSeparateCalls(cand, top, v.Site) && isClientWait(top.Cause):
+		v.Fix = textOf("fix lock-reads-client", "site", v.Site.OwnLine())
+	case attr.haveSeparateCalls(cand, top, v.Site):
+		v.Fix = textOf("fix lock-in-dependency-of-all", "module", lock.Module)
 	case isInDependency(top.nonStdSite(), lock):
 		v.Fix = textOf("fix lock-in-dependency", "module", lock.Module)
 	case lock != nil && attr.holderLine(cand, top) != nil: // the service's function holds it between two calls of the library
@@ -257,7 +261,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 
 // setConvoyChanges sets the changes of a verdict about a lock. Usually the change is that the holder's work happens outside of
 // the lock; the first of its lines for which that changes a prediction is taken, with the prediction. Where waiters need the
-// result of the work, or the lock is a dependency's, the change is that no request waits for the work.
+// result of the work, or the lock is a dependency's and waiters do not do the same work, the change is that no request waits for the work.
 func (a *attribution) setConvoyChanges(v *Verdict, cand *candidate, top *causeRoute, held lockHold) {
 	isAll := func(cause report.CauseName, site *report.Site, condition textKey) {
 		v.Changes, v.ChangeText = []predict.Change{predict.Remove(cause, predict.SiteText(site, ""))}, textOf(condition)
@@ -268,7 +272,8 @@ func (a *attribution) setConvoyChanges(v *Verdict, cand *candidate, top *causeRo
 		isAll("", cand.wait.site.Site(), "phrase change-earlier")
 	case held.isReceiver:
 		isAll(top.Cause.Cause, top.Site, "phrase change-not-awaited")
-	case dependencyLock(cand) != nil && a.holderLine(cand, top) == nil: // its callers share the lock; with the call, all that it takes goes
+	case dependencyLock(cand) != nil && a.holderLine(cand, top) == nil && !a.haveSeparateCalls(cand, top, v.Site):
+		// Its callers share the lock; with the call, all that it takes goes.
 		isAll("", v.Site.LineKey().Site(), "phrase change-not-awaited")
 	case work != nil:
 		isAll("", work, "phrase change-ahead")
@@ -316,6 +321,13 @@ func (a *attribution) repeatShare(line *report.Site) (share float64, ok bool) {
 func (a *attribution) areRepeating(line *report.Site) bool {
 	share, ok := a.repeatShare(line)
 	return ok && share >= threshold.HalfShare
+}
+
+// haveSeparateCalls reports whether requests share a lock of a dependency, and nothing else, when they call it at a site: a waiter then
+// makes the same call, or the holder waits for its client. The dependency has no advice for its lock.
+func (a *attribution) haveSeparateCalls(cand *candidate, top *causeRoute, site *report.Site) bool {
+	return lockAdviserOf(cand, top) == nil && top.Cause.Cause != report.CauseSleep && isInDependency(top.nonStdSite(), dependencyLock(cand)) &&
+		(isClientWait(top.Cause) || a.areRepeating(site))
 }
 
 // costlyHolders returns the library in whose needless work (costlyLibrary) the holders of a candidate's lock compute, and which causes are

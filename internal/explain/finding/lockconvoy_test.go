@@ -130,6 +130,7 @@ func TestAdviceForHolders(t *testing.T) {
 	}
 	token, own := in("golang.org/x/oauth2.(*reuseTokenSource).Token", "golang.org/x/oauth2"), site("use@2")
 	next := in("github.com/syndtr/goleveldb/leveldb.(*dbIter).Next", "github.com/syndtr/goleveldb")
+	edit := in("example.org/chat.(*Client).Edit", "example.org/chat")
 	pausing := in("example.org/ids.(*Source).Next", "example.org/ids")
 	for _, c := range []struct {
 		lock        *report.Site
@@ -141,6 +142,9 @@ func TestAdviceForHolders(t *testing.T) {
 		{token, report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Site: token}, 0.9, "in x/oauth2: make the early expiry", predict.Remove("", token.Func+":9")},
 		{token, report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Site: token}, 0.1, "in x/oauth2: renew the token before", predict.Remove("", token.Func+":9")},
 		{pausing, report.Cause{Cause: report.CauseSleep, Call: "time.Sleep", Site: pausing}, 0.9, "call the library less often at main.use (main.go:3), such as once for all items", predict.Remove("", pausing.Func+":9")},
+		{edit, report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Site: edit}, 0.9, "let requests share no lock of example.org/chat", predict.Unlock("example.org/chat.(*Client).Edit:9 from main.use:3")},
+		{edit, report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Site: edit}, 0.1, "have the library do that in the background", predict.Remove("", edit.Func+":9")},
+		{edit, report.Cause{Cause: report.CauseNetwork, Kind: "inbound", Site: edit}, 0.1, "read at main.use (main.go:3) what the client sends before", predict.Unlock("example.org/chat.(*Client).Edit:9 from main.use:3")},
 		{own, report.Cause{Cause: report.CauseCPU, Site: next}, 0.9, "in goleveldb's iterators: begin the iterator behind what is deleted", predict.Change{Cause: report.CauseCPU, Site: predict.PackageText(next.Func, "main.use"), Relative: true, Scale: 0.05}},
 		{own, report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Call: "net.(*conn).Write", Site: site("show@4")}, 0.9, "give each client a queue and a goroutine that writes", predict.Unlock("main.show:4")},
 		{own, report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Call: "net.(*conn).Read", Site: site("ask@4")}, 0.9, "copy under the lock taken at main.go:2 what the call needs", predict.Unlock("main.ask:4")},
