@@ -214,7 +214,7 @@ func (w *peerWait) rewriteForOneAnswer(v *Verdict) bool {
 		}
 		return true
 	}
-	if w.cand.gain.Slow.NS < 2*w.cand.usualNS(w.group) {
+	if w.cand.gain.Slow.NS < 2*w.cand.usualNS(w.group) || w.waitAsLong() || w.haveUsualCalls() {
 		v.MaxSeverity = report.SeverityLow // the peer's times differ, but none is out of the ordinary
 	} else if v.MaxSeverity == "" && v.Share >= threshold.MostShare && w.hasOwnTimes() {
 		v.MaxSeverity = report.SeverityMedium
@@ -225,6 +225,20 @@ func (w *peerWait) rewriteForOneAnswer(v *Verdict) bool {
 	v.isOneAnswer = true
 	v.MaxSeverityByAll = report.SeverityLow // slow requests wait as long as others: no evidence that the peer can be faster
 	return true
+}
+
+// waitAsLong reports whether slow requests wait for peers, at all lines together, less than twice as long as requests do on average: at one line for
+// the beginning of an answer, and at another for its rest.
+func (a *attribution) waitAsLong() bool {
+	_, wait := gainWithout(a.group, isPeerWait)
+	return wait.Slow.NS < 2*wait.All.NS
+}
+
+// haveUsualCalls reports whether fewer than half of all requests make the call, and each of them waits as long for its answer: they ask for what the
+// others have no need of, as in front of a cache.
+func (w *peerWait) haveUsualCalls() bool {
+	callers, all := w.callersOfAll(w.calls.Requests)
+	return w.callsOnce && callers > 0 && 2*callers < all && 2*w.cand.gain.Slow.NS*w.calls.Requests < 3*w.calls.AnswerNS
 }
 
 // hasOwnTimes reports whether slow requests, which mostly wait for a peer and for whose lateness this process has no other reason, are the
@@ -353,7 +367,7 @@ func (w *peerWait) setUsualAnswer(v *Verdict) {
 	if usualNS == 0 || len(v.Changes) != 1 {
 		return
 	}
-	if w.cand.gain.Slow.NS < threshold.FarFactor*usualNS {
+	if w.cand.gain.Slow.NS < threshold.FarFactor*usualNS || w.waitAsLong() {
 		return
 	}
 	change := v.Changes[0]

@@ -589,3 +589,43 @@ func TestAdviceForCalls(t *testing.T) {
 		check.True(t, len(got) == 1 && strings.Contains(got[0].Fix, tt.want), "%s: %+v", name, got)
 	}
 }
+
+// TestUsualPeerTimes: requests wait for the beginning of an answer or for its rest, equally long; or a fifth of them asks for what the others have,
+// and each waits as long or not. It fails if times that are the peer's usual ones are said to be late, or if late ones are not.
+func TestUsualPeerTimes(t *testing.T) {
+	head, rest := siteOf("main.ask"), siteOf("main.copyAnswer")
+	cause := func(site *report.Site, requests int, ns int64) report.Cause {
+		return report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Site: site, TotalNS: ns, Share: 0.9, Requests: requests}
+	}
+	for name, tt := range map[string]struct {
+		all, usual, slow []report.Cause
+		calls            queues.PeerCalls
+		isLate           bool
+	}{
+		"another part of the answer": {
+			[]report.Cause{cause(head, 100, 5e9), cause(rest, 50, 5e9)}, []report.Cause{cause(head, 40, 2e8), cause(rest, 40, 36e8)}, []report.Cause{cause(head, 10, 12e8)},
+			queues.PeerCalls{Site: head, Requests: 100, Calls: 100, AnswerNS: 5e9, TotalNS: 10e9}, false,
+		},
+		"late answers": {
+			[]report.Cause{cause(head, 100, 5e9)}, []report.Cause{cause(head, 40, 2e8)}, []report.Cause{cause(head, 10, 48e8)},
+			queues.PeerCalls{Site: head, Requests: 100, Calls: 100, AnswerNS: 5e9, TotalNS: 5e9}, true,
+		},
+		"few calls": {
+			[]report.Cause{cause(head, 20, 24e8)}, nil, []report.Cause{cause(head, 10, 12e8)},
+			queues.PeerCalls{Site: head, Requests: 20, Calls: 20, AnswerNS: 24e8, TotalNS: 24e8}, false,
+		},
+		"few calls, some late": {
+			[]report.Cause{cause(head, 20, 24e8)}, nil, []report.Cause{cause(head, 10, 23e8)},
+			queues.PeerCalls{Site: head, Requests: 20, Calls: 20, AnswerNS: 24e8, TotalNS: 24e8}, true,
+		},
+	} {
+		g := report.Group{ID: "a", Name: "main.gateway", Named: true, Count: 100, TotalNS: 11e9, Bands: []report.Band{
+			{Band: report.BandAll, Count: 100, Causes: tt.all}, {Band: report.Band5090, Count: 40, Causes: tt.usual}, {Band: report.Band9099, Count: 10, Causes: tt.slow},
+		}}
+		got := findAll(t, &Input{
+			Report: &report.Report{Groups: []report.Group{g}}, PeerCalls: map[string][]queues.PeerCalls{"a": {tt.calls}},
+			Predict: func(string, []predict.Change) *report.Predicted { return new(report.Predicted) },
+		}, rulesByCode(report.RuleSlowPeer))
+		check.True(t, len(got) > 0 && got[0].Severity.IsMajor() == tt.isLate && strings.Contains(got[0].Fix, "far longer") == (name == "late answers"), "%s: %+v", name, got)
+	}
+}
