@@ -151,6 +151,8 @@ func TestWaitingRules(t *testing.T) {
 	asker.ServerWroteShare = 1
 	lookup := service("network", "lookup@5", 0, 2, 1.5)
 	lookup.ServerWroteShare, lookup.AlreadyRunningShare, lookup.Servers, lookup.Requests = 1, 0.5, 66, 100
+	groupCommit := service("syscall", "sync@5", 0, 1.6, 1.1)
+	groupCommit.IsBatcher = true
 	for _, c := range []struct {
 		name     string
 		causes   []report.Cause
@@ -193,6 +195,8 @@ func TestWaitingRules(t *testing.T) {
 			[]queues.ServiceStats{service("sleep", "work@5", 0, 1, 1)}, []string{"WL2001 work@5 1.00"}},
 		{"one goroutine serves many requests at once", []report.Cause{{Cause: "sleep", Site: site("load@5"), Via: via("chan get@4"), TotalNS: ms(3000)}},
 			[]queues.ServiceStats{service("sleep", "load@5", 0, 3, 3)}, []string{"WL2001 load@5 1.00"}},
+		{"a batcher that mostly has one request to serve", []report.Cause{{Cause: "syscall", Site: site("sync@5"), Call: "syscall.Fsync", Via: via("chan put@4"), TotalNS: ms(3000)}},
+			[]queues.ServiceStats{groupCommit}, []string{"WL2007 sync@5 1.00"}},
 		{"a connection that many requests share", []report.Cause{{Cause: "network", Site: site("read@5"), Via: via("select call@4"), TotalNS: ms(3000)}},
 			[]queues.ServiceStats{service("network", "read@5", 0, 3, 1)}, []string{"WL2005 read@5 1.00"}},
 		{"workers that ask a peer, one answer at a time", []report.Cause{{Cause: "network", Site: site("read@5"), Via: via("chan call@4"), TotalNS: ms(3000)}},

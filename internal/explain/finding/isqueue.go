@@ -64,7 +64,7 @@ func (a *attribution) isOwnWork(c *report.Cause, via []report.Via) bool {
 
 // isQueue reports whether requests that wait at v queue for the goroutines in service, whose activity is cause. They do if these
 // are goroutines of other requests, or serve one request at a time while others wait. They do not if a goroutine serves all
-// waiters at once, or only reads the answers of a shared connection without sending the queries.
+// waiters at once, also if few wait, or only reads the answers of a shared connection without sending the queries.
 func isQueue(service *queues.ServiceStats, cause *report.Cause, v *report.Via) bool {
 	if service.Requests < threshold.SmallSample || isSharedCall(service) {
 		return false
@@ -72,7 +72,7 @@ func isQueue(service *queues.ServiceStats, cause *report.Cause, v *report.Via) b
 	if isSerialCaller(service, cause) {
 		return true
 	}
-	if service.BatchSize > 1.5 {
+	if service.BatchSize > 1.5 || service.IsBatcher {
 		return false
 	}
 	if service.OtherRequestShare > 0.5 && !isClientRead(cause) { // see isBehindOtherClient

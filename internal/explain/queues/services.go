@@ -37,15 +37,15 @@ type serviceKey struct {
 
 // A service is an interval that a request waited for the work of another goroutine, its server.
 type service struct {
-	key            serviceKey
-	server         uint64 // goroutine id
-	start, end     int64
-	isLast         bool // the request's last service with this key
-	weight         int64
-	serverWrote    bool // the server itself sent the call that the peer answers in this interval
-	behindLock     bool // reached through a lock, before any hand-over of work
-	alreadyRunning bool // the server had started this work before the request started to wait
-	continuesWait  bool // an earlier service with this key is in the same wait of the request
+	key           serviceKey
+	server        uint64 // goroutine id
+	start, end    int64
+	isLast        bool // the request's last service with this key
+	weight        int64
+	serverWrote   bool  // the server itself sent the call that the peer answers in this interval
+	behindLock    bool  // reached through a lock, before any hand-over of work
+	waitStart     int64 // of the request's own wait
+	continuesWait bool  // an earlier service with this key is in the same wait of the request
 }
 
 // A serviceSum adds up the services of one key. Times are in ns.
@@ -59,6 +59,9 @@ type serviceSum struct {
 	serverWrites   int64 // part of unlocked: the server itself sent the call to the peer
 	alreadyRunning int64 // part of unlocked: the server was already at this work, for another request
 	waits          int64 // waits of requests with such services
+	jointRounds    int   // rounds of a server that answered several requests which had waited through the end of the one before
+	jointNS        int64 // time for which those waited until that end
+	otherNS        int64 // the same of requests that waited through further rounds; of those that came during their round, the time since its beginning
 	endInstants    int64 // instants at which last services ended; fewer than requests if several end together
 	servers        goroutineSet
 	maxServers     int // largest number of servers at the same time, each counted from its first service to its last
@@ -118,10 +121,10 @@ func (p *workerSum) addServices(w *path.WalkResult) {
 		if server == r.G {
 			continue // on a request's own goroutine, that request is the one that gets the service
 		}
-		alreadyRunning := segment.Start <= waits[outermostWait(waits, segment.FollowedWait)].Start
+		waitStart := waits[outermostWait(waits, segment.FollowedWait)].Start
 		if n := len(p.services); n > first && p.services[n-1].server == server && p.services[n-1].key == keyOf(segment) &&
 			p.services[n-1].start == segment.End {
-			p.services[n-1].start, p.services[n-1].alreadyRunning = segment.Start, alreadyRunning
+			p.services[n-1].start, p.services[n-1].waitStart = segment.Start, waitStart
 			continue
 		}
 		if recorded, c := len(p.services)-first, segment.Code.Cause(); recorded >= maxRequestWaiting {
@@ -132,11 +135,11 @@ func (p *workerSum) addServices(w *path.WalkResult) {
 		isLast := !slices.ContainsFunc(p.services[first:], func(later service) bool { return later.key == keyOf(segment) })
 		p.services = append(p.services, service{
 			key: keyOf(segment), server: server, start: segment.Start, end: segment.End, weight: w.CountedRequests(),
-			serverWrote:    isCall && isHandedWork(waits, segment.FollowedWait),
-			alreadyRunning: alreadyRunning, behindLock: isBehindLock(waits, segment.FollowedWait),
+			serverWrote: isCall && isHandedWork(waits, segment.FollowedWait),
+			waitStart:   waitStart, behindLock: isBehindLock(waits, segment.FollowedWait),
 		})
 		if isLast {
-			p.addAnswerWait(&p.services[len(p.services)-1], waits[outermostWait(waits, segment.FollowedWait)].Start)
+			p.addAnswerWait(&p.services[len(p.services)-1], waitStart)
 		}
 	}
 	services := p.services[first:]
@@ -323,6 +326,7 @@ func (s *serviceSum) add(list []*service, requests goroutineSet) (lastEnd int64)
 		}
 	}
 	slices.SortFunc(lastServices, func(a, b *service) int { return cmp.Compare(a.end, b.end) })
+	var previousEnds [2]int64 // of rounds, the last one first
 	for i := 0; i < len(lastServices); {
 		unlocked, serverWrote, end := int64(0), false, i
 		for ; end < len(lastServices) && (end == i || lastServices[end].end-lastServices[end-1].end <= threshold.IdleCheckNS); end++ {
@@ -333,7 +337,7 @@ func (s *serviceSum) add(list []*service, requests goroutineSet) (lastEnd int64)
 			}
 			unlocked += a.weight
 			serverWrote = serverWrote || a.serverWrote // requests that arrived later did not observe the write
-			if a.alreadyRunning {
+			if a.start <= a.waitStart {
 				s.alreadyRunning += a.weight
 			}
 		}
@@ -344,9 +348,30 @@ func (s *serviceSum) add(list []*service, requests goroutineSet) (lastEnd int64)
 		if len(s.endMarks) < maxEndMarks {
 			s.endMarks = append(s.endMarks, endMark{list[0].server, lastServices[i].end})
 		}
-		i = end
+		s.addRound(lastServices[i:end], previousEnds)
+		previousEnds[0], previousEnds[1], i = lastServices[end-1].end, previousEnds[0], end
 	}
 	return lastEnd
+}
+
+// addRound adds the requests that a server answered at one instant, given its last two such instants, the later one first. A batcher answers
+// all that came during the round before, and none that came later.
+func (s *serviceSum) addRound(answered []*service, previousEnds [2]int64) {
+	first := slices.MinFunc(answered, func(a, b *service) int { return cmp.Compare(a.waitStart, b.waitStart) }).waitStart
+	queued, queuedNS := 0, int64(0)
+	for _, a := range answered {
+		switch t := a.waitStart; {
+		case t < previousEnds[1]:
+			s.otherNS += previousEnds[0] - t
+		case t < previousEnds[0]:
+			queued, queuedNS = queued+1, queuedNS+previousEnds[0]-t
+		default:
+			s.otherNS += t - max(first, previousEnds[0])
+		}
+	}
+	if queued > 1 {
+		s.jointRounds, s.jointNS = s.jointRounds+1, s.jointNS+queuedNS
+	}
 }
 
 // ServiceStats describes the servers (goroutines) that requests waited for, with one cause at one site, in the sampled slices
@@ -359,6 +384,8 @@ type ServiceStats struct {
 	WaitersPerServer float64
 	// BatchSize is the mean number of requests that a server finished at one instant.
 	BatchSize float64
+	// IsBatcher reports that the rounds of a server mostly answer all requests that arrived before them.
+	IsBatcher bool
 	// OtherRequestShare is the share of the waiting time on goroutines that were serving other requests.
 	OtherRequestShare float64
 	// WaitsPerRequest is the mean number of a request's own waits that contain such services.
@@ -413,6 +440,7 @@ func (s *Sum) Services(sp *spell.Speller, kinds func(request.Kind) bool) []Servi
 			Servers: len(sum.servers), MaxServers: sum.maxServers,
 			WaitersPerServer:    float64(sum.waitNS) / float64(max(sum.busyNS, 1)),
 			BatchSize:           float64(sum.requests) / float64(sum.endInstants),
+			IsBatcher:           sum.jointRounds >= threshold.Repeats && float64(sum.jointNS) > threshold.FarFactor*float64(sum.otherNS),
 			OtherRequestShare:   float64(sum.otherRequestNS) / float64(sum.waitNS),
 			WaitsPerRequest:     float64(sum.waits) / float64(max(sum.requests, 1)),
 			BehindLockShare:     float64(sum.behindLockNS) / float64(sum.waitNS),

@@ -39,29 +39,38 @@ func serviceStatsOf(workers int, services []service, requestGoroutines ...uint64
 func TestServices(t *testing.T) {
 	key := serviceKey{kind: request.HTTP1, cause: cause.Sleep}
 	const ms = 1_000_000
-	var worker, batch, ownServer, slotHolders, replacedServers, lockHolder, stateOwner, askingHolder []service
+	var worker, batch, quietBatch, ownServer, slotHolders, replacedServers, lockHolder, stateOwner, askingHolder []service
 	for i := range int64(20) {
 		start := i * 10 * ms
 		// One worker, 10 ms for each request: each waits through the service of two others, then through its own.
 		worker = append(worker,
-			service{key, 7, start, start + 20*ms, false, 1, false, false, false, false},
-			service{key, 7, start + 20*ms, start + 30*ms, true, 1, false, false, false, true})
+			service{key, 7, start, start + 20*ms, false, 1, false, false, start, false},
+			service{key, 7, start + 20*ms, start + 30*ms, true, 1, false, false, start, true})
 		// A batcher that answers three at once.
-		batch = append(batch, service{key, 7, i / 3 * 30 * ms, i/3*30*ms + 30*ms, true, 1, false, false, false, false})
+		batch = append(batch, service{key, 7, i / 3 * 30 * ms, i/3*30*ms + 30*ms, true, 1, false, false, i/3*30*ms - 1, false})
+		// A batcher that mostly answers one; four times, two requests arrive during a long round and are answered by the next one.
+		if i < 4 {
+			late := start + 9*ms
+			quietBatch = append(quietBatch,
+				service{key, 7, start, start + ms, true, 1, false, false, start - 1, false},
+				service{key, 7, start + 2*ms, late, true, 1, false, false, start + 2*ms - 1, false},
+				service{key, 7, start + 3*ms, late + ms, true, 1, false, false, start + 3*ms, false},
+				service{key, 7, start + 5*ms, late + ms, true, 1, false, false, start + 5*ms, false})
+		}
 		// One goroutine for each request.
-		ownServer = append(ownServer, service{key, 100 + uint64(i), start, start + 30*ms, true, 1, false, false, false, false})
+		ownServer = append(ownServer, service{key, 100 + uint64(i), start, start + 30*ms, true, 1, false, false, start - 1, false})
 		// Two workers at a time: each ends after a service, and a new one replaces it.
-		replacedServers = append(replacedServers, service{key, 200 + uint64(i), start, start + 20*ms, true, 1, false, false, false, false})
+		replacedServers = append(replacedServers, service{key, 200 + uint64(i), start, start + 20*ms, true, 1, false, false, start - 1, false})
 		// The owner of a state calls a peer for one of three requests, and then answers the others, too.
-		stateOwner = append(stateOwner, service{key, 7, start, i/3*30*ms + 30*ms, true, 1, i%3 == 0, false, i%3 > 0, false})
+		stateOwner = append(stateOwner, service{key, 7, start, i/3*30*ms + 30*ms, true, 1, i%3 == 0, false, start - 1 + i%3, false})
 		// The holder of a lock waits for this goroutine, and two other requests wait for the lock.
 		lockHolder = append(lockHolder,
-			service{key, 7, start, start + 20*ms, false, 1, false, true, false, false},
-			service{key, 7, start + 20*ms, start + 30*ms, true, 1, false, false, false, true})
+			service{key, 7, start, start + 20*ms, false, 1, false, true, start, false},
+			service{key, 7, start + 20*ms, start + 30*ms, true, 1, false, false, start, true})
 		// The holder of a lock calls a peer, on another goroutine; a dozen requests wait for the lock.
-		askingHolder = append(askingHolder, service{key, 7, start, i/3*30*ms + 30*ms, true, 1, i%3 > 0, i%3 > 0, i%3 > 0, false})
+		askingHolder = append(askingHolder, service{key, 7, start, i/3*30*ms + 30*ms, true, 1, i%3 > 0, i%3 > 0, start - 1 + i%3, false})
 		// A slot of a pool: another request holds it.
-		slotHolders = append(slotHolders, service{key, uint64(i%4 + 1), start, start + 10*ms, true, 1, false, false, false, false})
+		slotHolders = append(slotHolders, service{key, uint64(i%4 + 1), start, start + 10*ms, true, 1, false, false, start - 1, false})
 	}
 	for _, c := range []struct {
 		name                                  string
@@ -76,6 +85,7 @@ func TestServices(t *testing.T) {
 		{"worker", worker, nil, 600.0 / 220, 1, 0, 1, 1, 220 * ms / 20, 10 * ms, 0},
 		{"lock holder", lockHolder, nil, 600.0 / 220, 1, 0, 1, 1, 220 * ms / 20, 10 * ms, 2.0 / 3},
 		{"batch", batch, nil, 600.0 / 210, 20.0 / 7, 0, 1, 1, 30 * ms, 30 * ms, 0},
+		{"quiet batch", quietBatch, nil, 80.0 / 36, 16.0 / 12, 0, 1, 1, 3 * ms, ms, 0},
 		{"state owner", stateOwner, nil, 410.0 / 210, 20.0 / 7, 0, 1, 1, 30 * ms, 30 * ms, 0},
 		{"holder that asks", askingHolder, nil, 410.0 / 210, 20.0 / 7, 0, 1, 1, 30 * ms, 30 * ms, 200.0 / 410},
 		{"own server", ownServer, nil, 1, 1, 0, 20, 3, 30 * ms, 0, 0},
@@ -85,6 +95,9 @@ func TestServices(t *testing.T) {
 		got := serviceStatsOf(1, c.services, c.requestGoroutines...)
 		must.Equal(t, len(got), 1, "%s: rows", c.name)
 		stats := got[0]
+		if stats.IsBatcher != (c.name == "batch" || c.name == "quiet batch") {
+			t.Errorf("%s: it is a batcher: %v", c.name, stats.IsBatcher)
+		}
 		isNear := func(a, b float64) bool { return a > b*0.999-1e-9 && a < b*1.001+1e-9 }
 		if !isNear(stats.WaitersPerServer, c.waiters) || !isNear(stats.BatchSize, c.batchSize) ||
 			stats.OtherRequestShare != c.otherRequestShare || stats.WaitsPerRequest != 1 || stats.Servers != c.servers || stats.MaxServers != c.maxServers ||
@@ -173,7 +186,7 @@ func TestOwnWorker(t *testing.T) {
 		key := serviceKey{request.HTTP1, cause.Network, 0}
 		for i := range int64(40) {
 			end := (i+2)*25*ms + c.delayNS
-			p.services = append(p.services, service{key, 9, end - 24*ms, end - c.delayNS + ms/2, true, 1, false, false, false, false})
+			p.services = append(p.services, service{key, 9, end - 24*ms, end - c.delayNS + ms/2, true, 1, false, false, end - 25*ms, false})
 			p.addAnswerWait(&p.services[i], end-c.delayNS-40*ms)
 			p.workRuns = append(p.workRuns, workRun{loop, 0, uint64(i % 16), interval{end - c.length - c.overlap, end}})
 		}
