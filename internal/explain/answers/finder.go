@@ -4,12 +4,11 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/workers"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -67,26 +66,17 @@ const requestsPerChunk = 64
 // Add matches the requests of another generation, before they are walked.
 func (f *Finder) Add(reqs []request.Request) {
 	f.dropExpired()
-	var next atomic.Int64
-	var wg sync.WaitGroup
 	for _, s := range f.waitFinders {
 		s.stage.BeginGeneration(0, 0)
 		s.waits, s.requests = make(map[int32][]Span), make(map[int32][]Span)
-		wg.Go(func() {
-			for {
-				i := int(next.Add(requestsPerChunk)) - requestsPerChunk
-				if i >= len(reqs) {
-					return
-				}
-				for k := i; k < min(i+requestsPerChunk, len(reqs)); k++ {
-					if r := &reqs[k]; r.Piece == request.WholeRequest && !r.Open && !r.CutAtStart {
-						f.inspect(s, r)
-					}
-				}
-			}
-		})
 	}
-	wg.Wait()
+	workers.Share(len(f.waitFinders), len(reqs), requestsPerChunk, func(worker, from, to int) {
+		for k := from; k < to; k++ {
+			if r := &reqs[k]; r.Piece == request.WholeRequest && !r.Open && !r.CutAtStart {
+				f.inspect(f.waitFinders[worker], r)
+			}
+		}
+	})
 	waits := make(map[int32][]Span)
 	for _, s := range f.waitFinders {
 		for g, list := range s.waits {

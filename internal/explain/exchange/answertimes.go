@@ -21,14 +21,13 @@ func NewAnswerFinder(window *timeline.Window, symbols *tracefmt.Symbols) *Answer
 
 // stackRoles are the roles of the functions of stacks.
 type stackRoles struct {
-	symbols   *tracefmt.Symbols
-	functions knowledge.Index[tracefmt.StringID]
-	memo      map[tracefmt.StackID]knowledge.Roles
+	symbols *tracefmt.Symbols
+	memo    map[tracefmt.StackID]knowledge.Roles
 }
 
 // newStackRoles returns the roles of stacks in a table of symbols.
 func newStackRoles(symbols *tracefmt.Symbols) stackRoles {
-	return stackRoles{symbols, knowledge.NewIndex(symbols.String), make(map[tracefmt.StackID]knowledge.Roles)}
+	return stackRoles{symbols, make(map[tracefmt.StackID]knowledge.Roles)}
 }
 
 // rolesOf returns the union of the roles of all functions of a stack. It caches the result.
@@ -36,7 +35,7 @@ func (s *stackRoles) rolesOf(stack tracefmt.StackID) knowledge.Roles {
 	roles, ok := s.memo[stack]
 	if !ok {
 		for _, frame := range s.symbols.Stack(stack) {
-			roles = roles.Union(s.functions.Of(s.symbols.Frame(frame).Func))
+			roles = roles.Union(knowledge.Of(s.symbols.String(s.symbols.Frame(frame).Func)))
 		}
 		s.memo[stack] = roles
 	}
@@ -52,7 +51,7 @@ func (s *stackRoles) hasBoth(stack tracefmt.StackID, outer, inner knowledge.Role
 // ofStart returns the roles of the outermost function of a stack, none if it is empty.
 func (s *stackRoles) ofStart(stack tracefmt.StackID) (roles knowledge.Roles) {
 	if frames := s.symbols.Stack(stack); len(frames) > 0 {
-		roles = s.functions.Of(s.symbols.Frame(frames[len(frames)-1]).Func)
+		roles = knowledge.Of(s.symbols.String(s.symbols.Frame(frames[len(frames)-1]).Func))
 	}
 	return roles
 }

@@ -83,7 +83,7 @@ func (c *Clients) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, _ bool)
 	if c.stacks.memo == nil {
 		c.from, c.stacks = g.Base, newStackRoles(syms)
 	}
-	c.stacks.symbols, c.stacks.functions, c.to = syms, knowledge.NewIndex(syms.String), g.End
+	c.stacks.symbols, c.to = syms, g.End
 	g.EachStart(func(id uint64, start tracefmt.StackID, _ int) {
 		if start == 0 && c.isSeen[id] {
 			return

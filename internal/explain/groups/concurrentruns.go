@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/loglinear"
@@ -13,6 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/explain/workers"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -147,25 +147,18 @@ func addSlowPWaits(tables []*table) {
 		all = append(all, list[:min(len(list), max(maxSlow/len(byGroup), 4))]...)
 	}
 	// All workers share them. A key is valid in the table of the worker that walked the request.
-	var next atomic.Int64
 	var adding sync.Mutex
-	var wg sync.WaitGroup
-	for _, t := range tables {
-		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(all)); i = next.Add(1) - 1 {
-				s, runs := all[i], concurrentRuns{}
-				for k := range s.waits {
-					runs.add(t.stage, &s.waits[k], s.key, s.weight)
-				}
-				adding.Lock()
-				for key, ns := range runs {
-					s.table.concurrentRuns[key] += ns
-				}
-				adding.Unlock()
-			}
-		})
-	}
-	wg.Wait()
+	workers.Share(len(tables), len(all), 1, func(worker, i, _ int) {
+		s, runs := all[i], concurrentRuns{}
+		for k := range s.waits {
+			runs.add(tables[worker].stage, &s.waits[k], s.key, s.weight)
+		}
+		adding.Lock()
+		defer adding.Unlock()
+		for key, ns := range runs {
+			s.table.concurrentRuns[key] += ns
+		}
+	})
 }
 
 // mainLines returns, by function that ran concurrently, its line with the most time. A report shows this line wherever the

@@ -4,14 +4,13 @@ import (
 	"cmp"
 	"regexp"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/loglinear"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/workers"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -68,19 +67,12 @@ func (s *Sum) Rows(sp *spell.Speller, sel Selection) []Row {
 		g.id = path.GroupID(id)
 		out = append(out, Row{PathGroup: g.id, MedianNS: g.latencies.quantile(0.5), kind: g.key.Kind})
 	}
-	var next atomic.Int64
-	var workers sync.WaitGroup
-	for range min(len(s.tables), len(out)) {
-		workers.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(out)); i = next.Add(1) - 1 {
-				row := &out[i]
-				g := w.groups[row.PathGroup]
-				row.Group, row.AllBands = w.row(g), w.bands(g)
-				row.Bands = withMaxRoutes(row.AllBands)
-			}
-		})
-	}
-	workers.Wait()
+	workers.Share(len(s.tables), len(out), 1, func(_, i, _ int) {
+		row := &out[i]
+		g := w.groups[row.PathGroup]
+		row.Group, row.AllBands = w.row(g), w.bands(g)
+		row.Bands = withMaxRoutes(row.AllBands)
+	})
 	slices.SortFunc(out, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(b.TotalNS, a.TotalNS), cmp.Compare(a.ID, b.ID))
 	})

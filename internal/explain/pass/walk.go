@@ -10,6 +10,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/sample"
+	"github.com/whylate/whylate/internal/explain/workers"
 )
 
 // requestsPerChunk is how many requests a worker fetches at a time.
@@ -195,21 +196,13 @@ func (p *Pass) walkListed(reqs []request.Request, order []int32, pieceCount int)
 }
 
 // walkUnlisted walks pieces that walkListed returned, which the workers share.
-func (p *Pass) walkUnlisted(unlisted []*request.Request, workers []worker) {
+func (p *Pass) walkUnlisted(unlisted []*request.Request, walkers []worker) {
 	represented := p.representedTimes(unlisted)
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for k := range workers {
-		wg.Go(func() {
-			w := &workers[k]
-			for i := next.Add(1) - 1; i < int64(len(unlisted)); i = next.Add(1) - 1 {
-				if represented[i] > 0 {
-					w.add(w.stage.WalkUnlisted(unlisted[i], represented[i]))
-				}
-			}
-		})
-	}
-	wg.Wait()
+	workers.Share(len(walkers), len(unlisted), 1, func(k, i, _ int) {
+		if w := &walkers[k]; represented[i] > 0 {
+			w.add(w.stage.WalkUnlisted(unlisted[i], represented[i]))
+		}
+	})
 }
 
 // Bounds of the sample of a long request's pieces in one generation: one in piecesPerSampled, but at least minSampledPieces; fewer if

@@ -11,6 +11,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/loglinear"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/workers"
 	"github.com/whylate/whylate/internal/trace/timeline"
 )
 
@@ -199,15 +200,7 @@ func (pl *plan) findUnits(p *Pass, needs func(*request.Request) bool) {
 
 // shareChunks calls f for each chunk of the plan, on all workers.
 func (p *Pass) shareChunks(f func(w *worker, chunk *plannedChunk)) {
-	var wg sync.WaitGroup
-	for i := range p.workers {
-		wg.Go(func() {
-			for k := i; k < len(p.plan.chunks); k += len(p.workers) {
-				f(&p.workers[i], &p.plan.chunks[k])
-			}
-		})
-	}
-	wg.Wait()
+	workers.Share(len(p.workers), len(p.plan.chunks), 1, func(k, i, _ int) { f(&p.workers[k], &p.plan.chunks[i]) })
 }
 
 // An interval is [from, to) in ns of the trace.

@@ -132,8 +132,7 @@ type Builder struct {
 	sharedWaitsLeft int
 	stepScratch     []critpath.Step
 	shareScratch    []runShare
-	endedWaits      []endedWaits               // by node
-	opensByCall     map[tracefmt.StringID]bool // memo of connects
+	endedWaits      []endedWaits // by node
 }
 
 // NewBuilder returns a Builder for the window of a stage.
@@ -141,7 +140,6 @@ func NewBuilder(stage *path.Stage) *Builder {
 	b := &Builder{
 		stage: stage, win: stage.Win, syms: stage.Syms, classifier: cause.New(stage.Win, stage.Syms),
 		computationByG: make(map[uint64]int32), stepScratch: make([]critpath.Step, 1),
-		opensByCall: make(map[tracefmt.StringID]bool),
 	}
 	b.split = func(segs []cause.Segment) []cause.Segment { return stage.Split(&b.splitScratch, segs) }
 	return b
@@ -331,15 +329,8 @@ func (b *Builder) addInterval(out *Graph, seg *cause.Segment, src *critpath.Grap
 
 // opensConnection reports whether a segment is a network wait or system call in a function that opens connections, by its role.
 func (b *Builder) opensConnection(seg *cause.Segment) bool {
-	if x := seg.Code.Cause(); seg.Call == 0 || x != cause.Network && x != cause.Syscall {
-		return false
-	}
-	opens, ok := b.opensByCall[seg.Call]
-	if !ok {
-		opens = knowledge.OpensConnection(b.syms.String(seg.Call))
-		b.opensByCall[seg.Call] = opens
-	}
-	return opens
+	x := seg.Code.Cause()
+	return seg.Call != 0 && (x == cause.Network || x == cause.Syscall) && knowledge.OpensConnection(b.syms.String(seg.Call))
 }
 
 // addPauseSequences finds sequences of sleeps (see pauseSequence) among the intervals that lead to node n, and adds them to

@@ -3,9 +3,8 @@ package request
 import (
 	"maps"
 	"slices"
-	"sync"
-	"sync/atomic"
 
+	"github.com/whylate/whylate/internal/explain/workers"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -163,27 +162,15 @@ func removeUnknown[V any](byGoroutine map[uint64]V, g *timeline.Gen) {
 	maps.DeleteFunc(byGoroutine, func(id uint64, _ V) bool { return !g.Knows(id) })
 }
 
-// runParallel calls process for consecutive parts of a list, of batch elements each, on up to workers goroutines. Each worker has
+// runParallel calls process for consecutive parts of a list, of batch elements each, on up to count goroutines. Each worker has
 // its own state in states, which grows as needed.
-func runParallel[S, T any](states *[]S, workers int, list []T, batch int, process func(states *S, part []T)) {
-	workers = max(min(workers, (len(list)+batch-1)/batch), 1)
-	for len(*states) < workers {
+func runParallel[S, T any](states *[]S, count int, list []T, batch int, process func(states *S, part []T)) {
+	for count = max(count, 1); len(*states) < count; {
 		*states = append(*states, *new(S))
 	}
-	if workers == 1 {
-		process(&(*states)[0], list)
-		return
-	}
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for k := range workers {
-		wg.Go(func() {
-			state := (*states)[k] // a copy avoids false sharing of cache lines
-			for from := int(next.Add(int64(batch))) - batch; from < len(list); from = int(next.Add(int64(batch))) - batch {
-				process(&state, list[from:min(from+batch, len(list))])
-			}
-			(*states)[k] = state
-		})
-	}
-	wg.Wait()
+	workers.Share(count, len(list), batch, func(worker, from, to int) {
+		state := (*states)[worker] // a copy avoids false sharing of cache lines
+		process(&state, list[from:to])
+		(*states)[worker] = state
+	})
 }

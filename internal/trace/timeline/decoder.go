@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/whylate/whylate/internal/explain/entry"
+	"github.com/whylate/whylate/internal/explain/workers"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
@@ -338,15 +338,5 @@ func groupByThread(src *tracefmt.Generation) []thread {
 
 // onEachWorker calls f for each worker, concurrently, and waits for all calls.
 func (d *Decoder) onEachWorker(f func(*worker)) {
-	if len(d.workers) == 1 {
-		f(d.workers[0])
-		return
-	}
-	var wg sync.WaitGroup
-	for _, w := range d.workers {
-		wg.Go(func() {
-			f(w)
-		})
-	}
-	wg.Wait()
+	workers.Share(len(d.workers), len(d.workers), 1, func(_, i, _ int) { f(d.workers[i]) })
 }
