@@ -124,11 +124,13 @@ func TestFalseAlarms(t *testing.T) {
 	for i := range processes {
 		p := &processes[i]
 		for _, c := range cases {
-			alarms, detected, changed := 0, 0, min(pairs, 200)
+			alarms, hints, detected, changed := 0, 0, 0, min(pairs, 200)
 			for k := range uint64(pairs) {
 				old := p.simulated(c[0], c[1], 1, 2*k)
-				if Reports(old, p.simulated(c[0], c[1], 1, 2*k+1)).Groups[0].Changed {
+				if g := &Reports(old, p.simulated(c[0], c[1], 1, 2*k+1)).Groups[0]; g.Changed {
 					alarms++
+				} else if slices.ContainsFunc(g.Numbers(), func(n Number) bool { return n.Probable }) {
+					hints++
 				}
 				if int(k) < changed && Reports(old, p.simulated(c[0], c[1], 0.6, 2*k+1)).Groups[0].Changed {
 					detected++
@@ -138,6 +140,7 @@ func TestFalseAlarms(t *testing.T) {
 			// Of a recording of a few seconds, nothing can say whether a level of a second is usual.
 			check.False(t, c[0] >= 10 && alarms > max(2, pairs*p.percent/100),
 				"%s, %v: %d of %d pairs of equal services differ", p.name, c, alarms, pairs)
+			check.False(t, c[0] >= 10 && hints > max(3, pairs/6), "%s, %v: hints for %d of %d pairs of equal services", p.name, c, hints, pairs)
 			check.False(t, p.isClear && c[0] >= 10 && detected < changed*9/10,
 				"%s, %v: a change of 40 %% was seen in %d of %d pairs", p.name, c, detected, changed)
 		}

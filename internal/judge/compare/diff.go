@@ -116,6 +116,9 @@ type Change struct {
 	Evidence bool   `json:"evidence"`
 	// Episodes is set for a percentile that is half as long again on one side, without evidence.
 	Episodes *Episodes `json:"episodes,omitempty"`
+	// Probable says of a number that is half as long again on one side, without evidence, that a narrower interval of its change does not contain
+	// 0, or that chance rarely divides its episodes so unevenly. That is a hint, which a longer recording may make evidence.
+	Probable bool `json:"probable,omitempty"`
 }
 
 // Episodes are numbers of times, each of one or more of a report's blocks in turn, in which some requests were slower than the middle
@@ -130,14 +133,11 @@ type Episodes struct {
 // String returns the numbers and, where it is small, the chance.
 func (e *Episodes) String() string {
 	text := fmt.Sprintf("slow requests in %s before, %d after", words.Count(e.Old, "episode", "episodes"), e.New)
-	if e.AreProbable() {
+	if e.Chance <= maxHintChance {
 		text += fmt.Sprintf(", which chance alone does once in %.0f", 1/e.Chance)
 	}
 	return text
 }
-
-// AreProbable reports whether chance rarely divides the episodes so unevenly. That is no evidence of a change, but a hint.
-func (e *Episodes) AreProbable() bool { return e != nil && e.Chance <= maxProbableChance }
 
 // A Number is a latency of a group, with its name in a budget.
 type Number struct {

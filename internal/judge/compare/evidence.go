@@ -18,10 +18,12 @@ const (
 	minNoisyTail        = 0.20
 	// quietPressure is the largest share of time in which a thread of any process waits for a CPU of a quiet machine.
 	quietPressure = 0.05
-	// minEpisodeRatio is the smallest ratio of two percentiles that a reader takes for a change.
-	minEpisodeRatio = 1.5
-	// maxProbableChance is a little more than 1/8, the chance of four episodes on one side and none on the other: few recordings are as long as another.
-	maxProbableChance = 0.15
+	// minHintRatio is the smallest ratio of two latencies that a reader takes for a change.
+	minHintRatio = 1.5
+	// hintAlpha is the probability that the interval of a hint does not contain the true difference.
+	hintAlpha = 0.1
+	// maxHintChance is a little more than 1/8, the chance of four episodes on one side and none on the other: few recordings are as long as another.
+	maxHintChance = 0.15
 )
 
 // isQuiet reports whether the kernel's counters show that threads rarely waited for a CPU, in the process and on the machine.
@@ -56,7 +58,7 @@ func compareGroups(old, new *report.Group, t test) Group {
 		ID: new.ID, Name: new.Name, Kind: new.Kind, Unit: new.Unit, OldCount: old.Count, NewCount: new.Count, OldOpen: old.Open.Count, NewOpen: new.Open.Count,
 		Confidence: 1 - t.alpha, Causes: []Row{}, Tail: []Row{},
 	}
-	pair := pairOf(old, new, t.alpha)
+	pair, hintPair := pairOf(old, new, t.alpha), pairOf(old, new, hintAlpha)
 	oldLatencies, newLatencies := latencies(old), latencies(new)
 	for i, c := range g.Numbers() {
 		*c.Change = Change{Old: oldLatencies[i], New: newLatencies[i]}
@@ -68,17 +70,23 @@ func compareGroups(old, new *report.Group, t test) Group {
 		if pair == nil {
 			continue
 		}
-		var low, high float64
-		if c.Name == "mean" {
-			low, high = pair.meanInterval(float64(delta))
-		} else {
-			low, high = pair.percentileInterval(quantiles[i-1], *oldLatencies[i], *newLatencies[i])
+		interval := func(p *sidePair) (low, high float64) {
+			if c.Name == "mean" {
+				return p.meanInterval(float64(delta))
+			}
+			return p.percentileInterval(quantiles[i-1], *oldLatencies[i], *newLatencies[i])
 		}
+		low, high := interval(pair)
 		c.Low, c.High = roundBound(low), roundBound(high)
 		c.Evidence = (low > 0 || high < 0) && math.Abs(float64(delta)) > t.minChange(c.Name)*float64(max(*oldLatencies[i], *newLatencies[i]))
 		old, new := float64(*oldLatencies[i]), float64(*newLatencies[i])
-		if c.Name != "mean" && !c.Evidence && max(old, new) >= minEpisodeRatio*min(old, new) {
-			c.Episodes = pair.episodesAbove(math.Sqrt(old * new))
+		if !c.Evidence && max(old, new) >= minHintRatio*min(old, new) {
+			low, high = interval(hintPair)
+			c.Probable = low > 0 || high < 0
+			if c.Name != "mean" {
+				c.Episodes = pair.episodesAbove(math.Sqrt(old * new))
+				c.Probable = c.Probable || c.Episodes.Chance <= maxHintChance
+			}
 		}
 		g.Changed = g.Changed || c.Evidence
 	}

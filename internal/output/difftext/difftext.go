@@ -59,12 +59,14 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 			moved = append(moved, fmt.Sprintf("%s (%d → %d %s)", groupName(g.Kind, g.Name, opts.Width), g.OldCount, g.NewCount, nounOf(g.Kind, g.Unit)))
 		case !g.Changed && !opts.Full:
 			list := &unchanged
-			switch e := g.P99.Episodes; {
+			numbers := g.Numbers()
+			hint := slices.IndexFunc(numbers, func(n compare.Number) bool { return n.Probable })
+			switch {
 			case g.Mean.Low == nil:
 				list = &unknown
-			case e.AreProbable() && e.Old > e.New:
+			case hint >= 0 && *numbers[hint].Delta < 0:
 				list = &faster
-			case e.AreProbable():
+			case hint >= 0:
 				list = &slower
 			}
 			text := groupName(g.Kind, g.Name, opts.Width)
@@ -103,7 +105,7 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 	}{{"faster", faster}, {"slower", slower}} {
 		if len(probable.groups) > 0 {
 			p.line("")
-			p.wrapText("", fmt.Sprintf("Probably %s, but too few episodes for evidence: %s. Record for 30 s or more to be sure.", probable.change, listNames(probable.groups)))
+			p.wrapText("", fmt.Sprintf("Probably %s, but no evidence: %s. Record for 30 s or more to be sure.", probable.change, listNames(probable.groups)))
 		}
 	}
 	if len(unchanged) > 0 {
@@ -249,14 +251,18 @@ func (p *page) writeGroup(g *compare.Group, first bool) {
 	}
 	p.line("  " + termtext.Pad("", 4) + termtext.PadLeft("old", valueColumn) + termtext.PadLeft("new", valueColumn) + termtext.PadLeft("change", changeColumn) +
 		"  " + confidenceText(g.Confidence) + " interval of the change")
+	hasHint := false
 	for _, l := range g.Numbers() {
 		if l.Old == nil && l.New == nil {
 			continue
 		}
 		s := "  " + termtext.Pad(l.Name, 4) + termtext.PadLeft(words.DurationOrUnknown(l.Old), valueColumn) + termtext.PadLeft(words.DurationOrUnknown(l.New), valueColumn)
 		change := noEvidence
-		if l.Evidence {
+		switch {
+		case l.Evidence:
 			change = words.Change(l.Ratio())
+		case l.Probable:
+			change, hasHint = words.Change(l.Ratio())+"?", true
 		}
 		s += p.colourChange(termtext.PadLeft(change, changeColumn), l.Evidence, l.Delta)
 		switch {
@@ -268,6 +274,9 @@ func (p *page) writeGroup(g *compare.Group, first bool) {
 			s += "  " + signedDuration(*l.Low) + " to " + signedDuration(*l.High)
 		}
 		p.line(s)
+	}
+	if hasHint {
+		p.line("  ?: probable, but no evidence: record for 30 s or more to be sure")
 	}
 	if slices.ContainsFunc(g.Members, func(m compare.Member) bool { return m.Moved }) {
 		var texts []string
@@ -295,7 +304,7 @@ func confidenceText(confidence float64) string {
 }
 
 // writeRows writes the rows of which a change of subject ("the mean") consists: with Options.Full all, else at most limit that have a notable part of
-// it. isSignificant says that a row has evidence; evidence, that the change has. Then rows with a large part are shown even without their own
+// it. isSignificant says that a row has evidence; evidence, that the change has. Then rows with a large part, and those before a row with evidence, are shown even without their own
 // evidence. Without such rows it writes nothing.
 func (p *page) writeRows(subject string, rows []compare.Row, limit int, evidence bool, isSignificant func(*compare.Row) bool) {
 	var totalDelta float64
@@ -310,7 +319,9 @@ func (p *page) writeRows(subject string, rows []compare.Row, limit int, evidence
 	for i := range rows {
 		r := &rows[i]
 		part := math.Abs(float64(r.DeltaNS)) / math.Abs(totalDelta)
-		if p.opts.Full || len(shown) < limit && (hasEvidence(r) && part >= minRowPart || evidence && part >= largePart) {
+		// Rows that are larger than one with evidence may say the opposite.
+		isLarge := evidence && part >= largePart || slices.ContainsFunc(rows[i:], func(r compare.Row) bool { return hasEvidence(&r) })
+		if p.opts.Full || len(shown) < limit && (hasEvidence(r) && part >= minRowPart || isLarge && part >= largePart) {
 			shown = append(shown, r)
 		}
 	}

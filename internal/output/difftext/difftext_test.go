@@ -136,12 +136,12 @@ func TestTooFew(t *testing.T) {
 	rare := sure
 	rare.Episodes = &compare.Episodes{Old: 1, Chance: 1}
 	probable := sure
-	probable.Episodes = &compare.Episodes{Old: 1, New: 7, Chance: 0.07}
+	probable.Episodes, probable.Probable, probable.Delta = &compare.Episodes{Old: 1, New: 7, Chance: 0.07}, true, new(int64(390e6))
 	d := &compare.Diff{Groups: []compare.Group{{Name: "few", Mean: moved, P50: moved}, {Name: "same", Mean: sure, P50: sure, P99: rare}, {Name: "often", Mean: sure, P50: sure, P99: probable}}}
 	var out bytes.Buffer
 	must.Do(t, Write(&out, d, Options{}))
 	for _, want := range []string{"No evidence of a change in 1 group: same (", "p99 482ms → 92.0ms: slow requests in 1 episode before, 0 after). A few episodes", "Too few requests to judge 1 group: few (p50 482ms",
-		"Probably slower, but too few episodes for evidence: often (p50 482ms → 92.0ms, p99 482ms → 92.0ms: slow requests in 1 episode before, 7 after, which chance alone does once in 14). Record for 30 s"} {
+		"Probably slower, but no evidence: often (p50 482ms → 92.0ms, p99 482ms → 92.0ms: slow requests in 1 episode before, 7 after, which chance alone does once in 14). Record for 30 s"} {
 		check.True(t, strings.Contains(strings.ReplaceAll(out.String(), "\n", " "), want), "%q is missing:\n%s", want, out.String())
 	}
 }

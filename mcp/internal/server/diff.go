@@ -96,8 +96,8 @@ func changeText(c *compare.Change) string {
 	switch {
 	case c.Low == nil || c.High == nil:
 		return text + " (too few requests to tell)"
-	case c.Episodes != nil:
-		return text + " (no evidence of a change, but a hint: " + c.Episodes.String() + ")"
+	case c.Probable:
+		return text + " (probable, but no evidence: record for 30 s or more)"
 	case !c.Evidence:
 		return text + " (no evidence of a change)"
 	}
