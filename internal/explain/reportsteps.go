@@ -347,7 +347,7 @@ func (r *reading) ruleInput(joined *report.Report, table *groupTable, sums detai
 		OutlierMoments: outlierIntervals(table, sums.moments), HerdOverlap: herdOverlap(table, sums.moments, stats, r.pass), BacklogShares: table.queuedShares,
 		UnawaitedGroups: table.unawaited, AllGroups: joined.Groups, MessageLoops: work.messageLoops(sp),
 		WorksForServer: work.servesRequests(sp), AcceptsConnections: r.pass.Finder.IsUnknownServer(),
-		Predict: model.WhatIf, AddPool: model.AddPool, Pauses: model.PausesOf, RepeatShare: model.RepeatShare,
+		Predict: model.WhatIf, AddPool: model.AddPool, Pauses: model.PausesOf, WorkShare: model.WorkShareOf,
 	}
 	addPredictionFacts(model, in)
 	return in

@@ -131,7 +131,7 @@ func TestBounds(t *testing.T) {
 				report.Cause{Cause: "cpu", Site: site("count@6"), TotalNS: ms(1000), Via: locked}, report.Cause{Cause: "lock", Site: site("get@2"), TotalNS: ms(200), Via: locked}),
 			HolderLines: []queues.HolderLine{{WaitSite: site("get@2"), HolderSite: site("fetch@5"), Line: site("get@3"), Work: site("load@4")}},
 			Services:    []queues.ServiceStats{{Cause: "network", Site: site("fetch@5"), WaitersPerServer: 3, Requests: 100, Servers: 1, MaxServers: 1}},
-			RepeatShare: func(string, predict.Change) (float64, bool) { return 0.4, true },
+			WorkShare:   func(string, predict.Change) (predict.WorkShare, bool) { return predict.WorkShare{Repeating: 0.1}, true },
 			Predict:     predicted,
 		},
 		{ // a database that a transaction locks

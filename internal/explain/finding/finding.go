@@ -138,9 +138,8 @@ type Input struct {
 	Predict func(group string, changes []predict.Change) *report.Predicted
 	// AddPool makes a pool known to Predict. The field may be nil.
 	AddPool func(predict.Pool)
-	// RepeatShare returns the share of the requests which wait for work of others that then do the same work, which a change is
-	// about, themselves; false if none wait for it. The field may be nil.
-	RepeatShare func(group string, change predict.Change) (share float64, ok bool)
+	// WorkShare returns which share of the requests do the work that a change is about; false if none wait for it. The field may be nil.
+	WorkShare func(group string, change predict.Change) (share predict.WorkShare, ok bool)
 	// Pauses describes how requests of a group sleep where changes are about; nil if they do not. The field may be nil.
 	Pauses func(group string, changes []predict.Change) *predict.Pauses
 

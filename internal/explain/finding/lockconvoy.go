@@ -191,6 +191,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	}
 	adviser := lockAdviserOf(cand, top)
 	costly, isCost := attr.costlyHolders(top)
+	cached, isOneResult := attr.cacheWork(cand, top)
 	switch {
 	case costly != nil:
 		v.Fix = costly.fix(costly.costAdvice)
@@ -226,8 +227,10 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix lock-reads-client", "site", attr.movableWork(cand, top).OwnLine())
 	case cand.wait.kind == report.WaitOnce:
 		v.Fix = textOf("fix lock-once", "site", top.nonStdSite())
-	case attr.sharedWork(cand, top) != nil:
-		v.Fix = textOf("fix lock-shared-work", "site", attr.sharedWork(cand, top))
+	case isOneResult:
+		v.Fix = textOf("fix lock-shared-work", "site", cached)
+	case cached != nil:
+		v.Fix = textOf("fix lock-cache", "lock", lockWithLine(cand, top), "site", cached)
 	case top.Cause.Cause == report.CauseCPU && knowledge.Has(cand.wait.call, knowledge.WriteLock):
 		// The wait of a writer does not show whether a reader or another writer holds it up.
 		v.Fix = textOf("fix lock-of-writers", "site", v.Site)
@@ -266,7 +269,7 @@ func (a *attribution) setConvoyChanges(v *Verdict, cand *candidate, top *causeRo
 	isAll := func(cause report.CauseName, site *report.Site, condition textKey) {
 		v.Changes, v.ChangeText = []predict.Change{predict.Remove(cause, predict.SiteText(site, ""))}, textOf(condition)
 	}
-	switch work := a.sharedWork(cand, top); {
+	switch cached, isOneResult := a.cacheWork(cand, top); {
 	case top.Site == nil:
 	case cand.wait.kind == report.WaitOnce:
 		isAll("", cand.wait.site.Site(), "phrase change-earlier")
@@ -275,8 +278,8 @@ func (a *attribution) setConvoyChanges(v *Verdict, cand *candidate, top *causeRo
 	case dependencyLock(cand) != nil && a.holderLine(cand, top) == nil && !a.haveSeparateCalls(cand, top, v.Site):
 		// Its callers share the lock; with the call, all that it takes goes.
 		isAll("", v.Site.LineKey().Site(), "phrase change-not-awaited")
-	case work != nil:
-		isAll("", work, "phrase change-ahead")
+	case isOneResult:
+		isAll("", cached, "phrase change-ahead")
 	default:
 		sites := []*report.Site{top.Site}
 		if line := a.movableWork(cand, top); line != nil && top.Cause.Cause != report.CauseCPU {
@@ -293,34 +296,34 @@ func (a *attribution) setConvoyChanges(v *Verdict, cand *candidate, top *causeRo
 	}
 }
 
-// sharedWork returns the line of the work under a lock if waiters need the result of that work, as in a cache that is filled on
-// demand: the function that takes the lock does the work, and fewer than half of the waiters repeat it once they have the lock.
-// It returns nil for other locks, and for work that ends when the holder's client does its part.
-func (a *attribution) sharedWork(cand *candidate, top *causeRoute) *report.Site {
+// cacheWork returns the line of the work under a lock if the lock is that of a cache which requests fill on demand: the function that takes the
+// lock does the work, and most of its waiters do not. If hardly a request repeats the work that it has waited for (isOneResult), waiters need
+// the result of that work; a cache with many keys gives them the result of another key. cacheWork returns nil for other locks, and for work
+// that ends when the holder's client does its part.
+func (a *attribution) cacheWork(cand *candidate, top *causeRoute) (line *report.Site, isOneResult bool) {
 	work := a.holderLine(cand, top)
 	if work == nil || work.Line.Func != cand.wait.site.Func || top.Cause.Cause == report.CauseCPU || isClientWait(top.Cause) {
-		return nil
+		return nil, false
 	}
-	if share, ok := a.repeatShare(work.Line); !ok || share >= threshold.HalfShare {
-		return nil
+	share, ok := a.workShareAt(work.Line)
+	if !ok || a.areRepeating(work.Line) {
+		return nil, false
 	}
-	return work.Line
+	return work.Line, share.Repeating < threshold.MajorShare
 }
 
-// repeatShare returns the share of the requests which wait for others' work at a line that then do the same work; ok is false if that is
-// not known.
-func (a *attribution) repeatShare(line *report.Site) (share float64, ok bool) {
-	if a.in.RepeatShare == nil {
-		return 0, false
-	}
-	return a.in.RepeatShare(a.group.ID, predict.Remove("", predict.SiteText(line, "")))
-}
-
-// areRepeating reports whether half of the requests which wait for others' work at a line, or more, then do the same work: its result
-// serves one request.
+// areRepeating reports whether requests which wait for others' work at a line then do the same work: its result serves one request.
 func (a *attribution) areRepeating(line *report.Site) bool {
-	share, ok := a.repeatShare(line)
-	return ok && share >= threshold.HalfShare
+	share, ok := a.workShareAt(line)
+	return ok && share.Doing >= threshold.HalfShare && share.Repeating >= threshold.MajorShare
+}
+
+// workShareAt returns which share of the group's requests do the work at a line; ok is false if that is not known.
+func (a *attribution) workShareAt(line *report.Site) (share predict.WorkShare, ok bool) {
+	if a.in.WorkShare == nil {
+		return share, false
+	}
+	return a.in.WorkShare(a.group.ID, predict.Remove("", predict.SiteText(line, "")))
 }
 
 // haveSeparateCalls reports whether requests share a lock of a dependency, and nothing else, when they call it at a site: a waiter then

@@ -152,11 +152,38 @@ func TestAdviceForHolders(t *testing.T) {
 	} {
 		c.holder.Via, c.holder.TotalNS = []report.Via{{Wait: report.WaitLock, Call: "sync.(*Mutex).Lock", Site: c.lock}}, ms(3000)
 		input := &Input{
-			Report: oneGroup(c.holder), AcceptsConnections: true, RepeatShare: func(string, predict.Change) (float64, bool) { return c.repeatShare, true },
+			Report: oneGroup(c.holder), AcceptsConnections: true, WorkShare: func(string, predict.Change) (predict.WorkShare, bool) {
+				return predict.WorkShare{Doing: c.repeatShare, Repeating: c.repeatShare}, true
+			},
 			Predict: func(string, []predict.Change) *report.Predicted { return new(report.Predicted) },
 		}
 		got := rulesByCode(report.RuleLockConvoy)[0].Run(input)
 		check.True(t, len(got) == 1 && strings.HasPrefix(got[0].Fix, c.fix) && slices.Equal(got[0].Changes, []predict.Change{c.change}), "%s: %+v", c.fix, got)
+	}
+}
+
+// TestLockOfCache: waiters need the result that the holder of a cache's lock fetches, unless requests that have waited for a fetch then fetch
+// their own: a cache with many keys. It is no cache if most requests fetch.
+func TestLockOfCache(t *testing.T) {
+	fetch := report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Site: site("fetch@7"), TotalNS: ms(3000)}
+	fetch.Via = []report.Via{{Wait: report.WaitLock, Call: "sync.(*Mutex).Lock", Site: site("get@2")}}
+	for _, c := range []struct {
+		share  predict.WorkShare
+		fix    string
+		change predict.Change
+	}{
+		{predict.WorkShare{Doing: 0.1}, "do main.get (main.go:3) ahead of requests", predict.Remove("", "main.get:3")},
+		{predict.WorkShare{Doing: 0.9, Repeating: 0.1}, "do main.get (main.go:3) ahead of requests", predict.Remove("", "main.get:3")},
+		{predict.WorkShare{Doing: 0.1, Repeating: 0.4}, "look up under the lock taken at main.go:2, unlock, and do main.get (main.go:3) without it, once for each key", predict.Unlock("main.get:3")},
+		{predict.WorkShare{Doing: 0.9, Repeating: 0.4}, "copy under the lock taken at main.go:2 what the call needs", predict.Unlock("main.get:3")},
+	} {
+		in := &Input{
+			Report: oneGroup(fetch), HolderLines: []queues.HolderLine{{WaitSite: site("get@2"), HolderSite: fetch.Site, Line: site("get@3")}},
+			WorkShare: func(string, predict.Change) (predict.WorkShare, bool) { return c.share, true },
+			Predict:   func(string, []predict.Change) *report.Predicted { return new(report.Predicted) },
+		}
+		got := rulesByCode(report.RuleLockConvoy)[0].Run(in)
+		check.True(t, len(got) == 1 && strings.HasPrefix(got[0].Fix, c.fix) && slices.Equal(got[0].Changes, []predict.Change{c.change}), "%+v: %+v", c.share, got)
 	}
 }
 

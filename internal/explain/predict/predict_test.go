@@ -709,6 +709,33 @@ func TestQueueWithoutOtherRequests(t *testing.T) {
 	}
 }
 
+// TestWorkShareOf: 2 of 5 requests that work have waited for the work of others before, and 15 only wait for it.
+func TestWorkShareOf(t *testing.T) {
+	_, syms := timelinetest.BuildWindow(t, graphs[0].build)
+	ownWork, foreignWork := interval{target: target{cause: cause.Sleep}, ns: 5000 * us}, interval{target: target{cause: cause.Sleep}, ns: 4000 * us, otherWork: true}
+	shortWork := foreignWork
+	shortWork.ns = 100 * us
+	sample, count := new(Sample), int64(0)
+	addRequests := func(requests int, parts ...interval) {
+		for range requests {
+			graph := chained(count, parts...)
+			sample.Count(graph.Start, graph.Start+graph.Latency, graph.G, 1)
+			sample.Add(graph)
+			count++
+		}
+	}
+	addRequests(2, foreignWork, ownWork)
+	addRequests(2, ownWork)
+	addRequests(1, shortWork, ownWork)
+	addRequests(15, foreignWork)
+	model := NewModel(syms, settled, count*5000*us, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
+	model.AddGroup("g", sample, report.Latency{})
+	share, ok := model.WorkShareOf("g", Remove(report.CauseSleep, ""))
+	check.True(t, ok && math.Abs(share.Doing-0.25) < 1e-9 && math.Abs(share.Repeating-0.4) < 1e-9, "%+v", share)
+	_, ok = model.WorkShareOf("g", Remove(report.CauseNetwork, ""))
+	check.False(t, ok, "no request waits for the network")
+}
+
 // TestDividedService: the last wait of a worker is the request's own service, even if a freeze or a stop of the world divides
 // it; an equal wait before it was for another request. It fails if the part before the division counts as a queue, of which
 // more is saved than of a service.

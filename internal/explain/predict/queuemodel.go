@@ -3,6 +3,8 @@ package predict
 import (
 	"math"
 	"slices"
+
+	"github.com/whylate/whylate/internal/explain/threshold"
 )
 
 // A queue models the work for other requests, ahead of this one's, that a change shrinks.
@@ -136,26 +138,37 @@ func (c *trialChange) workSums(graph *Graph) (otherNS, ownNS float64) {
 	return otherNS, ownNS
 }
 
-// RepeatShare returns the share of those requests of a group that wait while others do some work and then do the same work
-// themselves, such as computing a missing cache entry. The change names the work. ok is false if no request waits for it.
-func (m *Model) RepeatShare(id string, change Change) (share float64, ok bool) {
+// A WorkShare describes some work that requests of a group do and wait for, such as computing a missing cache entry.
+type WorkShare struct {
+	Doing     float64 // share of the requests that do it themselves, of those that do it or wait for it
+	Repeating float64 // share of the former that have waited for the same work of others before: its result was not theirs
+}
+
+// WorkShareOf returns the WorkShare of the work that a change names. ok is false if no request waits for it.
+func (m *Model) WorkShareOf(id string, change Change) (share WorkShare, ok bool) {
 	group := m.groups[id]
 	if group == nil {
-		return 0, false
+		return share, false
 	}
 	m.Prepare()
 	c := &m.compile(id, []Change{change}).changes[0]
-	var repeating, waiting float64
+	var meeting, doing, repeating float64
 	for i := range group.graphs {
 		graph := &group.graphs[i]
-		if c.prepareRequest(graph.Graph); c.meetsOtherWork {
-			waiting += graph.weight
-			if slices.ContainsFunc(graph.intervals, func(iv interval) bool { return c.weights[iv.targetID] > 0 && !iv.otherWork }) {
-				repeating += graph.weight // for however short a time
+		c.prepareRequest(graph.Graph)
+		ok = ok || c.meetsOtherWork
+		otherNS, ownNS := c.workSums(graph.Graph)
+		if otherNS+ownNS > 0 {
+			meeting += graph.weight
+		}
+		if slices.ContainsFunc(graph.intervals, func(iv interval) bool { return c.weights[iv.targetID] > 0 && !iv.otherWork }) { // for however short a time
+			doing += graph.weight
+			if otherNS > threshold.NoticeableShare*ownNS {
+				repeating += graph.weight
 			}
 		}
 	}
-	return repeating / max(waiting, 1e-9), waiting > 0
+	return WorkShare{Doing: doing / max(meeting, 1e-9), Repeating: repeating / max(doing, 1e-9)}, ok
 }
 
 // remainingEncounters returns which share of the requests that meet the changed work by chance would still meet it. An
