@@ -171,6 +171,9 @@ func (l *loopSource) collectObservations(c *collector, g *timeline.Gen) {
 	})
 	// Which of several goroutines waits for data on a socket makes no difference.
 	for _, collector := range l.collectors {
+		if !l.hasReadLocks {
+			break
+		}
 		for state := range collector.states.elements(0, collector.states.length) {
 			if state.state == timeline.Waiting && state.reason == reasonSync && state.stack != 0 && c.stackInfo(state.stack).isFDReadLock {
 				state.reason = reasonNetwork

@@ -36,9 +36,9 @@ type loopSource struct {
 	unclassified chunkedList[endedIteration]
 	spareWaits   []iterationWait // memory for newWaits
 	// isUnknownServer says that the process accepts connections for a protocol that no source knows. scannedStacks is
-	// how many stacks were searched for that.
-	isUnknownServer bool
-	scannedStacks   int
+	// how many stacks were searched for that. hasReadLocks says that a goroutine waited for another one that reads the same socket.
+	isUnknownServer, hasReadLocks bool
+	scannedStacks                 int
 	// readinessWaits are the stacks of system calls in which event loops wait for the next event: idle time, as a wait for the network.
 	readinessWaits map[tracefmt.StackID]bool
 	backlogs       backlogFinder
@@ -70,6 +70,7 @@ func (l *loopSource) scanStacks(c *collector) {
 		for _, fr := range c.syms.Stack(tracefmt.StackID(l.scannedStacks)) {
 			roles = roles.Union(c.namer.frameFunction(fr).Roles)
 		}
+		l.hasReadLocks = l.hasReadLocks || roles.Has(knowledge.FDReadLock)
 		l.isUnknownServer = l.isUnknownServer || roles.Has(knowledge.Accept) && !roles.Has(knowledge.KnownServer)
 		if id := tracefmt.StackID(l.scannedStacks); roles.Has(knowledge.ReadinessWait) && c.stackInfo(id).isReadinessWait {
 			l.readinessWaits[id] = true
