@@ -496,3 +496,52 @@ func TestLimitInsideGoroutines(t *testing.T) {
 		check.True(t, found[0].Predicted != nil && found[0].Predicted.P50NS.Est <= c.atMost, "%+v", found[0].Predicted)
 	}
 }
+
+// TestHubAsksPeer: a library's only goroutine calls the service for each message, and the service asks a peer there. Who sends a message waits for
+// those before it, although the goroutine does something else at each instant.
+func TestHubAsksPeer(t *testing.T) {
+	const hub = uint64(9)
+	loop := "example.com/rooms.(*hub).run@/mod/example.com/rooms@v1.0.0/hub.go:9"
+	member := []string{"example.com/store.(*Client).Has@/mod/example.com/store@v1.0.0/store.go:5", "main.member@/src/main.go:30", loop}
+	s := newServer()
+	th := s.builder.Thread()
+	s.builder.Waiting(hub)
+	rest := func(clock int64) { th.Block(clock, "select", "runtime.selectgo", loop) }
+	s.poller.Unblock(210*us, hub)
+	th.Start(211*us, hub)
+	rest(212 * us)
+	say := func(clock int64, g uint64) {
+		s.wake(clock, g)
+		s.thread.Create(clock+2*us, uint64(clock), "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", connFunc)
+	}
+	filter := func(clock int64) { // two calls
+		for range 2 {
+			th.Syscall(clock, append([]string{"syscall.write", "internal/poll.(*FD).Write", "net.(*netFD).Write", "net.(*conn).Write"}, member...)...)
+			th.SyscallEnd(clock + 40*us)
+			th.Block(clock+41*us, "network", append([]string{"internal/poll.(*FD).Read", "net.(*conn).Read"}, member...)...)
+			clock += 5 * ms
+			s.poller.Unblock(clock, hub)
+			th.Start(clock+us, hub)
+			clock += 2 * us
+		}
+	}
+	for clock := int64(10 * ms); clock < 3000*ms; clock += 40 * ms {
+		say(clock, firstConn)
+		s.thread.Unblock(clock+3*us, hub, "runtime.chansend1", "example.com/rooms.(*Rooms).Broadcast@/mod/example.com/rooms@v1.0.0/rooms.go:20", "main.say@/src/main.go:20", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", connFunc)
+		th.Start(clock+4*us, hub)
+		s.awaitRequest(clock+6*us, firstConn)
+		say(clock+10*us, otherConn)
+		filterStart := clock + 5*us
+		filter(filterStart)
+		s.thread.Block(clock+25*us, "chan send", "runtime.chansend1", "example.com/rooms.(*Rooms).Broadcast@/mod/example.com/rooms@v1.0.0/rooms.go:20", "main.say@/src/main.go:20", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", connFunc)
+		th.Unblock(filterStart+10*ms+10*us, otherConn, "runtime.selectgo", loop)
+		s.thread.Start(filterStart+10*ms+11*us, otherConn)
+		s.awaitRequest(filterStart+10*ms+20*us, otherConn)
+		filter(filterStart + 10*ms + 30*us)
+		rest(filterStart + 20*ms + 50*us)
+	}
+	found := s.explain(t).Findings
+	must.True(t, len(found) > 0, "no finding")
+	check.True(t, strings.HasPrefix(found[0].Title, "requests queue for the one goroutine that serves them") && strings.HasPrefix(found[0].Fix, "make the work at ") && strings.Contains(found[0].Fix, "main.member (main.go:30) shorter, or do it on another goroutine"), "%s; %s", found[0].Title, found[0].Fix)
+	check.True(t, found[0].Predicted != nil && found[0].Predicted.MaxNS.Est < ms, "%+v", found[0].Predicted)
+}

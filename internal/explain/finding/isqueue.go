@@ -69,7 +69,7 @@ func isQueue(service *queues.ServiceStats, cause *report.Cause, v *report.Via) b
 	if service.Requests < threshold.SmallSample || isSharedCall(service) {
 		return false
 	}
-	if isSerialCaller(service, cause) {
+	if isSerialCaller(service, cause) || v.Wait == report.WaitChanSend && isOnlyServer(service, v) { // it receives after the work before
 		return true
 	}
 	if service.BatchSize > 1.5 || service.IsBatcher {
@@ -88,7 +88,8 @@ func isQueue(service *queues.ServiceStats, cause *report.Cause, v *report.Via) b
 // isLibraryLoop reports whether requests wait in a library for its only goroutine, which does the library's own work: it has no number that
 // the service could raise, so the rule of the cause reports the work.
 func isLibraryLoop(service *queues.ServiceStats, cause *report.Cause, via []report.Via, v *report.Via) bool {
-	return isOnlyServer(service, v) && !isOwnCode(nonStdSite(cause, via))
+	work := nonStdSite(cause, via)
+	return isOnlyServer(service, v) && !isOwnCode(work) && (work.CalledFrom == nil || work.CalledFrom.Calls == "")
 }
 
 // isOnlyServer reports whether requests wait in a library for its only server.

@@ -113,7 +113,8 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 		if holdNS = float64(service.ServiceNS); isSerialCaller(service, top.Cause) {
 			holdNS /= service.BatchSize // for each of the requests that it serves after one answer
 		}
-		if facts.isHandover = isSerialCaller(service, top.Cause) && a.isHandover(cand); !facts.isHandover {
+		isHandover := a.isHandover(cand)
+		if facts.isHandover = isSerialCaller(service, top.Cause) && isHandover; !isHandover {
 			facts.serviceNS = int64(holdNS)
 			queuedNS = max(0, queuedNS-int64(holdNS*float64(requests)))
 		}
@@ -366,11 +367,11 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 	if facts.isForeignWork {
 		return a.withoutForeignWork(cand, top), textOf("phrase change-elsewhere")
 	}
-	if facts.isLibraryLoop || facts.holdersCompute && (2*facts.poolAt(nil).Slots > a.in.Report.Input.GOMAXPROCS || a.in.Report.Runtime.Sched.PsIdle < threshold.HalfShare) {
+	if facts.isLibraryLoop && !a.isHandover(cand) || facts.holdersCompute && (2*facts.poolAt(nil).Slots > a.in.Report.Input.GOMAXPROCS || a.in.Report.Runtime.Sched.PsIdle < threshold.HalfShare) {
 		return changes, ""
 	}
 	isOwnPool := facts.otherTask() != nil || isHeldInBackground(facts.slots) && facts.slots.MaxWaiters <= facts.slots.BackgroundHolders // then no request waits
-	isSizeUnknown := isFinalizerWait(top.Cause) || isOwnPool || facts.isBursty || facts.isHandover || !facts.isSizeKnown() || facts.wideHolder() != nil
+	isSizeUnknown := facts.isLibraryLoop || isFinalizerWait(top.Cause) || isOwnPool || facts.isBursty || facts.isHandover || !facts.isSizeKnown() || facts.wideHolder() != nil
 	for wait := range each(queue.Waits) {
 		if a.in.AddPool != nil {
 			a.in.AddPool(facts.poolAt(wait.Site))
@@ -496,7 +497,7 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 		return textOf("fix pool-other-tasks", "task", task)
 	}
 	if facts.isForeignWork || facts.isLibraryLoop {
-		fix := textOf("fix pool-library-loop", "site", top.nonStdSite(), "time", words.Brief(int64(facts.holdNS)))
+		fix := textOf("fix pool-library-loop", "site", top.nonStdSite())
 		if facts.isForeignWork {
 			fix = textOf("fix pool-foreign-work", "site", top.nonStdSite())
 		}
