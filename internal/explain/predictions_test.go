@@ -42,12 +42,12 @@ func TestSubsets(t *testing.T) {
 // TestLongestShare: requests make all their calls in one wait, or some while they hand over work and the others at the end. The longest of all
 // remains. It is that of each request if half of them wait at another line.
 func TestLongestShare(t *testing.T) {
-	line, other := &report.Site{Func: "main.ask", File: "main.go", Line: 7}, &report.Site{Func: "main.other", File: "main.go", Line: 9}
+	line, secondLine := &report.Site{Func: "main.ask", File: "main.go", Line: 7}, &report.Site{Func: "main.other", File: "main.go", Line: 9}
 	for name, c := range map[string]struct {
 		calls []queues.PeerCalls
 		want  float64
 	}{
-		"one wait":      {[]queues.PeerCalls{{Site: line, Requests: 10, TotalNS: 900, LongestNS: 300}, {Site: other, Requests: 10, TotalNS: 100, LongestNS: 100}}, 1. / 3},
+		"one wait":      {[]queues.PeerCalls{{Site: line, Requests: 10, TotalNS: 900, LongestNS: 300}, {Site: secondLine, Requests: 10, TotalNS: 100, LongestNS: 100}}, 1. / 3},
 		"two waits":     {[]queues.PeerCalls{{Site: line, Requests: 10, TotalNS: 600, LongestNS: 280}, {Site: line, Requests: 10, TotalNS: 300, LongestNS: 300}}, 1. / 3},
 		"two halves":    {[]queues.PeerCalls{{Site: line, Requests: 5, TotalNS: 450, LongestNS: 150}, {Site: line, Requests: 5, TotalNS: 450, LongestNS: 150}}, 1. / 3},
 		"one goroutine": {[]queues.PeerCalls{{Site: line, Requests: 10, AnswerNS: 900, LongestNS: 300}}, 1. / 3},

@@ -192,3 +192,34 @@ func TestInnerRequests(t *testing.T) {
 	checkLimit(t, c, report.LimitLock, 1e9/work)
 	check.True(t, len(c.NotJudged) == 1 && len(c.Limits[0].Groups) == 1, "not judged: %+v; the lock is used by %+v", c.NotJudged, c.Limits[0].Groups)
 }
+
+// TestHoldsOfLock: requests take a lock at random times, and some hold it four times as long. Only holds at whose end another one waits are seen,
+// among which the long ones are too many. The demand is nevertheless that of all.
+func TestHoldsOfLock(t *testing.T) {
+	const interarrival, count = 1000 * us, 20_000
+	random := rand.New(rand.NewPCG(3, 4))
+	arrival, free := 0.0, 0.0
+	q, heldNS := &heldQueue{}, 0.0
+	var previous hold // of the latest holder
+	for range count {
+		arrival += random.ExpFloat64() * interarrival
+		length, isQueued := float64(100*us), arrival < free
+		if random.IntN(4) == 0 {
+			length = 400 * us
+		}
+		if isQueued {
+			q.waits = append(q.waits, wait{start: int64(arrival), end: int64(free)})
+			q.holds = append(q.holds, previous)
+		}
+		start := max(arrival, free)
+		free, heldNS = start+length, heldNS+length
+		previous = hold{start: int64(start), end: int64(free)}
+	}
+	a := &analysis{Sum: New(), load: 1. / interarrival}
+	a.sliceNS = int64(arrival)
+	r := new(resource)
+	check.Equal(t, a.measureHolds(r, q), "", "reason")
+	check.True(t, math.Abs(r.busy/(heldNS/arrival)-1) < 0.1 && math.Abs(r.visits-1) < 0.1 && r.servers == 1, "in use %v, want %v; %v uses per request", r.busy, heldNS/arrival, r.visits)
+	q.holds = q.holds[:3]
+	check.Equal(t, a.measureHolds(r, q), "only 3 holds of it were seen from beginning to end", "few holds")
+}

@@ -6,7 +6,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/testing/check"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 const (
@@ -204,5 +206,56 @@ func TestDeadConnection(t *testing.T) {
 		if conn.buildExchanges(); len(conn.exchanges) != 2 {
 			t.Fatalf("%d exchanges, want 2", len(conn.exchanges))
 		}
+	}
+}
+
+// TestLaterAnswers: a connection that was joined in an earlier part of the traces gets the answers of later exchanges, each once, as long as they fit
+// the server's requests.
+func TestLaterAnswers(t *testing.T) {
+	for _, fits := range []bool{true, false} {
+		s := newSimulation(1)
+		reader := s.connect(100, 10*ms, ms, 12*ms, true, true)
+		conn := s.joiner.readers[reader]
+		requests := s.server.Connections[s.partners[reader]]
+		middle := conn.exchanges[60].Sent - 20*us
+		newExchanges := conn.exchanges[60:]
+		conn.exchanges, s.server.Connections[s.partners[reader]] = conn.exchanges[:60:60], requests[:60:60]
+		s.joiner.to, s.server.To = middle, middle
+		joined, wrong := s.join(0)
+		must.True(t, joined == 1 && wrong == 0, "%d joined, %d wrongly", joined, wrong)
+		if !fits {
+			for i := range newExchanges {
+				newExchanges[i].Arrived = newExchanges[i].Sent + 100*us // before the answers
+			}
+		}
+		conn.exchanges = append(conn.exchanges, newExchanges...)
+		for _, r := range requests[60:] {
+			s.server.Add(r)
+		}
+		s.joiner.to, s.server.To = 10_000*ms, 10_000*ms
+		s.joiner.Join()
+		want := 60
+		if fits {
+			want = 100
+		}
+		check.Equal(t, len(s.joiner.joined[reader].answers), want, "answers, later ones fit: %t", fits)
+	}
+}
+
+// TestCausesOfSimilar: a request that was not walked has the causes of the walked one with the nearest latency, in proportion, and none if all
+// latencies are far from its own.
+func TestCausesOfSimilar(t *testing.T) {
+	walked := []Request{
+		{G: 3, Start: 0, End: 10, Parts: []critpath.RemotePart{{End: 10, G: 3, Cause: 1}}},
+		{G: 4, Start: 100, End: 200, Parts: []critpath.RemotePart{{End: 150, G: 4, Cause: 2}, {End: 200, G: 9, Cause: 3}}},
+	}
+	for latency, want := range map[int64][]critpath.RemotePart{
+		12:   {{End: 1012, G: 7, Cause: 1}},
+		120:  {{End: 1060, G: 7, Cause: 2}, {End: 1120, Cause: 3}},
+		1000: nil,
+	} {
+		r := walkedRequest{Request: Request{G: 7, Start: 1000, End: 1000 + latency}}
+		got := r.withCausesOfSimilar(walked, "g")
+		check.True(t, slices.Equal(got.Parts, want) && got.Group == "g", "%d ns: %+v, want %+v", latency, got, want)
 	}
 }
