@@ -388,13 +388,8 @@ func (s *slotWaitSum) inferHolds(list []*handover, requests goroutineSet) {
 	periodStarts, queuedNS := queuePeriodStarts(list)
 	workers := findWorkers(list)
 	s.queuedNS += queuedNS
-	waiters := goroutineSet{}
-	for _, h := range list {
-		waiters.add(h.waiter)
-	}
-	addHold := func(hold interval, list *[]interval, holder, creator uint64, site tracefmt.FrameID) {
+	addHold := func(hold interval, list *[]interval, holder uint64, isBackground bool, site tracefmt.FrameID) {
 		*list = append(*list, hold)
-		isBackground := !requests.contains(holder) && !waiters.contains(holder) && !requests.contains(creator)
 		s.holds = append(s.holds, Hold{interval: hold, holder: holder, site: site, isBackground: isBackground, isPartial: list == &partialHolds})
 		if isBackground {
 			backgroundHolds = append(backgroundHolds, hold)
@@ -403,6 +398,7 @@ func (s *slotWaitSum) inferHolds(list []*handover, requests goroutineSet) {
 	}
 	for i, h := range list {
 		period, lastWake := periodStarts[i], lastWakeByWaker[h.waker]
+		isBackground := !requests.contains(h.waker) && !requests.contains(h.wakerCreator) // a waiter works for a request
 		byChild := h.wakerCreator == h.waiter && !workers[h.waker]
 		waits = append(waits, interval{h.waitStart, h.waitEnd})
 		s.waits++
@@ -462,17 +458,17 @@ func (s *slotWaitSum) inferHolds(list []*handover, requests goroutineSet) {
 				s.byWorker++
 				s.workNS += h.serviceEnd - h.waitEnd
 				s.idleNS += h.waitEnd - h.prevServiceEnd
-				addHold(interval{h.waitEnd, h.serviceEnd}, &holds, h.waiter, 0, h.key.site)
+				addHold(interval{h.waitEnd, h.serviceEnd}, &holds, h.waiter, false, h.key.site)
 			}
 			workerFreeAt[h.waker] = max(workerFreeAt[h.waker], h.serviceEnd)
 		case releasedHold != nil && releasedHold.acquired >= period:
 			if !releasedHold.released {
-				addHold(interval{releasedHold.acquired, h.waitEnd}, &holds, releasedHold.holder, 0, releasedHold.site)
+				addHold(interval{releasedHold.acquired, h.waitEnd}, &holds, releasedHold.holder, false, releasedHold.site)
 			}
 		case releasedHold == nil && h.wakerAcquired > max(period, lastWake):
-			addHold(interval{h.wakerAcquired, h.waitEnd}, &holds, h.waker, h.wakerCreator, h.wakerSite)
+			addHold(interval{h.wakerAcquired, h.waitEnd}, &holds, h.waker, isBackground, h.wakerSite)
 		case lastWake <= period:
-			addHold(interval{max(period, h.wakerSeenSince), h.waitEnd}, &partialHolds, h.waker, h.wakerCreator, h.wakerSite)
+			addHold(interval{max(period, h.wakerSeenSince), h.waitEnd}, &partialHolds, h.waker, isBackground, h.wakerSite)
 		}
 		if releasedHold != nil {
 			releasedHold.released = true
