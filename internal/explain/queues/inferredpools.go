@@ -109,7 +109,8 @@ func (p *workerSum) addHandovers(w *path.WalkResult) {
 // only, and not all holders of the slots.
 func (p *workerSum) addOtherWaits(w *path.WalkResult, onPath *critpath.FollowedWait, count *int) {
 	p.stage.Win.Children(w.Req.G, w.Req.Start, onPath.End, func(child timeline.Birth) bool {
-		for _, span := range p.stage.Win.SpansCoarse(child.G, child.Time, w.Req.End, nil) {
+		p.childSpans = p.stage.Win.SpansCoarse(child.G, child.Time, w.Req.End, p.childSpans[:0])
+		for _, span := range p.childSpans {
 			if span.State != timeline.Waiting || span.Stack != onPath.Stack || span.Waker == 0 || span.Waker == w.Req.G || span.End > w.Req.End ||
 				slices.ContainsFunc(w.FollowedWaits(), func(o critpath.FollowedWait) bool { return o.G == child.G && o.End == span.End }) {
 				continue

@@ -113,6 +113,7 @@ type workerSum struct {
 	divergingPositions map[[2]tracefmt.StackID]holderPosition
 	// Scratch space for one request:
 	spans          []timeline.Span
+	childSpans     []timeline.Span // see addOtherWaits
 	ownWaitScratch []ownWait
 	callScratch    []requestCalls
 	answerScratch  []placedAnswer
