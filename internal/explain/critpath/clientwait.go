@@ -15,7 +15,7 @@ func (w *Walker) rolesOf(id tracefmt.StackID) knowledge.Roles {
 	}
 	var roles knowledge.Roles
 	for _, f := range w.symbols.Stack(id) {
-		function := knowledge.Of(w.symbols.String(w.symbols.Frame(f).Func))
+		function := w.functions.Of(w.symbols.Frame(f).Func)
 		if function.Has(knowledge.Once) && roles.Has(knowledge.NonStdlib) {
 			break // the function passed to Once.Do has its own wait
 		}

@@ -3,7 +3,6 @@ package critpath
 import (
 	"cmp"
 
-	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -38,11 +37,13 @@ var reasonsByText = map[string]waitReason{
 
 // waitReason returns the class of a recorded wait reason, cached by the text's id.
 func (w *Walker) waitReason(id tracefmt.StringID) waitReason {
-	class := entry.GetOrGrow(&w.reasonClasses, id)
-	if *class == reasonUnclassified {
-		*class = cmp.Or(reasonsByText[w.symbols.String(id)], reasonOther)
+	for int(id) >= len(w.reasonClasses) {
+		w.reasonClasses = append(w.reasonClasses, reasonUnclassified)
 	}
-	return *class
+	if w.reasonClasses[id] == reasonUnclassified {
+		w.reasonClasses[id] = cmp.Or(reasonsByText[w.symbols.String(id)], reasonOther)
+	}
+	return w.reasonClasses[id]
 }
 
 // reasonsByRole are the reasons of waits in functions with a role. The first one applies.
@@ -58,7 +59,7 @@ var reasonsByRole = []struct {
 // trace began, because a status event has no reason.
 func (w *Walker) waitReasonByStack(id tracefmt.StackID) waitReason {
 	for _, f := range w.symbols.Stack(id) {
-		roles := knowledge.Of(w.symbols.String(w.symbols.Frame(f).Func))
+		roles := w.functions.Of(w.symbols.Frame(f).Func)
 		for _, row := range reasonsByRole {
 			if roles.Has(row.role) {
 				return row.reason

@@ -78,6 +78,7 @@ type Walker struct {
 
 	window        *timeline.Window
 	symbols       *tracefmt.Symbols
+	functions     knowledge.Index[tracefmt.StringID]
 	stackRoles    []knowledge.Roles // by stack
 	spans         []timeline.Span
 	senderSpans   []timeline.Span // see heldUpSender
@@ -107,7 +108,7 @@ type walkFrame struct {
 
 // New returns a Walker over a window.
 func New(window *timeline.Window, symbols *tracefmt.Symbols) *Walker {
-	return &Walker{window: window, symbols: symbols}
+	return &Walker{window: window, symbols: symbols, functions: knowledge.NewIndex(symbols.String)}
 }
 
 // Walk returns the critical path of what goroutine g did in [from, to): steps in order of time that cover the interval without

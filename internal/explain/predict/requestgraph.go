@@ -132,7 +132,8 @@ type Builder struct {
 	sharedWaitsLeft int
 	stepScratch     []critpath.Step
 	shareScratch    []runShare
-	endedWaits      []endedWaits // by node
+	endedWaits      []endedWaits               // by node
+	opensByCall     map[tracefmt.StringID]bool // memo of opensConnection
 }
 
 // NewBuilder returns a Builder for the window of a stage.
@@ -140,6 +141,7 @@ func NewBuilder(stage *path.Stage) *Builder {
 	b := &Builder{
 		stage: stage, win: stage.Win, syms: stage.Syms, classifier: cause.New(stage.Win, stage.Syms),
 		computationByG: make(map[uint64]int32), stepScratch: make([]critpath.Step, 1),
+		opensByCall: make(map[tracefmt.StringID]bool),
 	}
 	b.split = func(segs []cause.Segment) []cause.Segment { return stage.Split(&b.splitScratch, segs) }
 	return b
@@ -330,7 +332,8 @@ func (b *Builder) addInterval(out *Graph, seg *cause.Segment, src *critpath.Grap
 // opensConnection reports whether a segment is a network wait or system call in a function that opens connections, by its role.
 func (b *Builder) opensConnection(seg *cause.Segment) bool {
 	x := seg.Code.Cause()
-	return seg.Call != 0 && (x == cause.Network || x == cause.Syscall) && knowledge.OpensConnection(b.syms.String(seg.Call))
+	return seg.Call != 0 && (x == cause.Network || x == cause.Syscall) &&
+		entry.GetOrMake(b.opensByCall, seg.Call, func() bool { return knowledge.OpensConnection(b.syms.String(seg.Call)) })
 }
 
 // addPauseSequences finds sequences of sleeps (see pauseSequence) among the intervals that lead to node n, and adds them to
