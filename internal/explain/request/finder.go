@@ -63,6 +63,7 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 	workers := &grpcWorkerSource{workers: make(map[uint64]*grpcWorker)}
 	regions := &regionSource{marks: marks, connections: connections, streams: streams, work: work, open: make(map[uint64][]region)}
 	messages := newMessageSource(connections)
+	hijacked := &hijackedSource{http1: connections, messages: messages, connections: make(map[uint64]*hijackedConn)}
 	jobs := newJobSource(work)
 	loops := newLoopSource(opts.Workers, jobs, work, messages)
 	jobs.loops = loops
@@ -78,10 +79,10 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 		return f
 	}
 	f.annotations = []annotation{marks, tasks, regions}
-	f.protocols = []protocol{connections, streams, longStreams, workers, messages}
+	f.protocols = []protocol{connections, streams, longStreams, workers, messages, hijacked}
 	main := &mainSource{run: f.runs, collector: newCollector(syms, win, 1)}
 	f.stages = [][]source{
-		{marks, regions, connections, streams, longStreams, workers, messages, tasks}, // tasks resolves what the protocols ended
+		{marks, regions, connections, streams, longStreams, workers, messages, hijacked, tasks}, // tasks resolves what the protocols ended
 		{main, jobs, &mainResult{main: main}, loops},
 		{f.runs, &hangingSource{connections: connections, longStreams: longStreams, messages: messages}, f.starts},
 	}

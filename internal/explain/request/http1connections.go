@@ -38,6 +38,7 @@ type http1Conn struct {
 type http1Source struct {
 	sourceStubs
 	connections   map[uint64]*http1Conn
+	hijacked      []uint64 // goroutines of the current generation that ended without a response
 	workerOutputs [][]Request
 }
 
@@ -90,9 +91,12 @@ func (hs *http1Source) add(c *collector, g *timeline.Gen) {
 		c.emitted = append(c.emitted, out...)
 		hs.workerOutputs[k] = out[:0]
 	}
-	removeEnded(hs.connections, g, func(_ uint64, conn *http1Conn, t int64) {
+	hs.hijacked = hs.hijacked[:0]
+	removeEnded(hs.connections, g, func(id uint64, conn *http1Conn, t int64) {
 		if conn.phase == connActive && (conn.finishStart != 0 || conn.isHandlerEntered) {
-			// Without a response the connection was hijacked, or the handler panicked.
+			if conn.finishStart == 0 { // the handler has hijacked the connection, or panicked
+				hs.hijacked = append(hs.hijacked, id)
+			}
 			conn.end(c, &c.emitted, cmp.Or(conn.finishStart, t))
 		}
 	})

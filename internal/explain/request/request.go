@@ -8,7 +8,7 @@
 //   - servicemarks.go: marks of service/mark; usertasks.go: user tasks; userregions.go: user regions outside of tasks
 //   - http1connections.go: the goroutines of net/http.(*conn).serve
 //   - http2streams.go, grpcworkers.go: HTTP/2 and gRPC, one goroutine a stream or workers; longstreams.go: messages of long streams
-//   - websocket.go: messages of WebSockets
+//   - websocket.go: messages of WebSockets; hijackedconnections.go: requests on other hijacked connections
 //   - batchrun.go: the run of a batch program, whose jobs and iterations nothing waits for
 //   - jobs.go, stdlibcarriers.go: goroutines whose whole life is one unit of work
 //   - loops.go: from one idle wait (idlewait.go) of a worker to the next, divided by workunits.go; benchmarkloops.go: benchmarks
