@@ -288,7 +288,7 @@ func Intended(r *report.Report, verdicts []report.Verdict) *report.Finding {
 	all := r.Findings[:min(len(r.Findings), MaxExamined)]
 	i := slices.IndexFunc(all, func(f report.Finding) bool {
 		isPurpose := f.Code == report.RuleComputes && f.Site != nil && knowledge.Has(f.Site.Func, knowledge.DeliberateCost)
-		return f.Severity == report.SeverityInfo && f.Group == v.Group && f.Cause == v.Causes[0].Cause && f.Share >= 0.5 && len(f.Changes) == 0 &&
+		return f.Severity == report.SeverityInfo && f.Group == v.Group && isAboutCause(&f, &v.Causes[0]) && f.Share >= 0.5 && len(f.Changes) == 0 &&
 			(f.Code == report.RuleSlowPeer || f.Code == report.RuleSleep || isPurpose) && f.Ignored == ""
 	})
 	if i < 0 {
@@ -350,8 +350,14 @@ func matchesVerdict(f *report.Finding, verdicts []report.Verdict) bool {
 		return false
 	}
 	c := &verdicts[0].Causes[0]
-	isThere := len(c.Sites) > 0 && c.Sites[0].Share >= threshold.HalfShare && f.Site != nil && f.Site.Matches(c.Sites[0].Site)
-	return isThere || c.Cause == f.Cause || c.AheadWork != nil && f.Queue != nil && c.AheadWork.Cause == f.Cause
+	return isAboutCause(f, c) || c.AheadWork != nil && f.Queue != nil && c.AheadWork.Cause == f.Cause
+}
+
+// isAboutCause reports whether a finding is about a cause of a verdict, or the line at which requests spend most of its time.
+func isAboutCause(f *report.Finding, c *report.VerdictCause) bool {
+	isThere := len(c.Sites) > 0 && c.Sites[0].Share >= threshold.HalfShare && f.Site != nil &&
+		(f.Site.Matches(c.Sites[0].Site) || len(c.Sites[0].Via) > 0 && f.Site.Matches(c.Sites[0].Via[0].Site))
+	return isThere || c.Cause == f.Cause
 }
 
 // hasEarlierDuplicate reports whether a finding before the i-th is the same fault in another group.

@@ -33,6 +33,9 @@ func TestOutcome(t *testing.T) {
 	hash := report.Finding{ID: "c", Code: report.RuleComputes, Severity: report.SeverityInfo, Group: "g", Cause: report.CauseCPU, Share: 0.9, Title: "bcrypt is slow on purpose", Site: &report.Site{Func: "golang.org/x/crypto/bcrypt.CompareHashAndPassword"}}
 	locked := cause(report.CauseCPU, "computing", 0.9, 4e6)
 	locked.Sites[0].Via = []report.Via{{Wait: report.WaitLock, Site: &report.Site{Func: "main.get", File: "main.go", Line: 9}}}
+	poll, networkCause := intended, cause(report.CauseNetwork, "waiting for a peer", 0.9, 4e6)
+	poll.Title, poll.Site = "requests wait until something arrives: a long poll", &report.Site{Func: "main.follow", File: "main.go", Line: 9}
+	networkCause.Sites[0].Via = []report.Via{{Wait: report.WaitSelect, Site: poll.Site}}
 	blind := []report.Blind{{Reason: report.BlindCPUSamples, Text: "no CPU samples", Codes: []report.RuleCode{"WL1005"}, Record: "whylate record -o x URL"}}
 	for name, c := range map[string]struct {
 		cause    report.VerdictCause
@@ -49,6 +52,7 @@ func TestOutcome(t *testing.T) {
 		"a peer":                {cause(report.CauseNetwork, "waiting for a peer", 0.6, 4e5), nil, nil, "peer|nothing to change here|50 requests, p99 9.00ms, 60% waiting for a peer at main.load (main.go:5)||"},
 		"a pause":               {cause(report.CauseSleep, "asleep", 0.9, 4e6), []report.Finding{pause}, nil, "minor|nothing urgent|50 requests, p99 9.00ms||s"},
 		"a stream":              {cause(report.CauseSleep, "asleep", 0.9, 4e6), []report.Finding{intended}, nil, "healthy|nothing to change|50 requests, p99 9.00ms, as intended: requests wait for a stream||"},
+		"a long poll at a peer": {networkCause, []report.Finding{poll}, nil, "healthy|nothing to change|50 requests, p99 9.00ms, as intended: requests wait until something arrives: a long poll||"},
 		"C code":                {cause(report.CauseSyscall, "in C code", 0.5, 1e6), nil, nil, "healthy|nothing to change, if this is intended|50 requests, p99 9.00ms, 50% in C code at main.load (main.go:5); otherwise shorten it there||"},
 		"short C code":          {cause(report.CauseSyscall, "in C code", 0.9, 1e6-1), nil, nil, "healthy|nothing to change|50 requests, p99 9.00ms||"},
 		"work":                  {cause(report.CauseCPU, "computing", 0.9, 4e6), nil, nil, "healthy|nothing to change|50 requests, p99 9.00ms, mostly computing: only less work in main.load makes them faster||"},
