@@ -2,8 +2,10 @@ package finding
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/threshold"
@@ -63,6 +65,9 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 	if costly, isCost := costlyLibrary(group, isOwn); costly != nil {
 		v.Site = heaviestWork(group, isCost).Site
 		v.Title = costly.workTitle(v.Site)
+		if lines := v.addCallLines(group, isCost); lines != "" {
+			v.Title = textOf("title also-at", "title", v.Title, "site", lines)
+		}
 		v.Fix = costly.costAdvice
 		v.Share, v.Gain = gainWithout(group, isCost)
 		v.addSlowEvidence(evidenceOf("evidence computing", v.Gain.Slow.NS, "ns"))
@@ -78,6 +83,7 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 	isPart := func(c *report.Cause) bool {
 		return isOwn(c) && c.Site != nil && c.Site.OwnLine().Func == site.OwnLine().Func
 	}
+	v.addCallLines(group, isPart)
 	if heaviest.SiteFrom == inferredSource {
 		v.doubt(0.6, textOf("evidence line-inferred"))
 		v.addEvidence(statementOf("evidence line-inferred"))
@@ -139,6 +145,31 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 		v.MaxSeverity, v.MinSeverity, v.Gain.All, v.Gain.OtherTail, v.Gain.ThresholdFactor = report.SeverityLow, report.SeverityInfo, Loss{}, Loss{}, threshold.Repeats
 	}
 	return []Verdict{v}
+}
+
+// addCallLines adds evidence of the lines of one function of the service at which it calls the dependency of a verdict, with the share of the
+// work below each. It returns those with much of it, without the verdict's own.
+func (v *Verdict) addCallLines(group *report.Group, isWork func(*report.Cause) bool) (others string) {
+	nsByLine, totalNS := map[string]int64{}, int64(0)
+	for c := range each(group.All().Causes) {
+		if isWork(c) && c.Site.Module != "" && c.Site.Module == v.Site.Module && c.Site.OwnLine().Func == v.Site.OwnLine().Func {
+			nsByLine[names.Position(c.Site.OwnLine())] += c.TotalNS
+			totalNS += c.TotalNS
+		}
+	}
+	var shares, otherLines []string
+	for _, line := range slices.SortedFunc(maps.Keys(nsByLine), func(a, b string) int { return cmp.Or(cmp.Compare(nsByLine[b], nsByLine[a]), strings.Compare(a, b)) }) {
+		if share := ratio(nsByLine[line], totalNS); share >= threshold.MinorShare {
+			shares = append(shares, line+" "+words.Percent(share))
+			if share >= threshold.NoticeableShare && line != names.Position(v.Site.OwnLine()) {
+				otherLines = append(otherLines, line)
+			}
+		}
+	}
+	if len(shares) > 1 {
+		v.addEvidence(statementOf("evidence computing-lines", "lines", strings.Join(shares, ", ")))
+	}
+	return strings.Join(otherLines, ", ")
 }
 
 // heaviestWork returns the longest cause of the function that has the most time, among the causes of a group that match; nil if

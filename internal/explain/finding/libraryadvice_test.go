@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -152,6 +153,24 @@ func TestLibraries(t *testing.T) {
 			t.Errorf("%s: %d findings: %+v", c.name, len(found), found)
 		}
 	}
+}
+
+// TestCallLines: the lines of one function that call a library are named, with their shares of its work.
+func TestCallLines(t *testing.T) {
+	calledSite := func(fn string, line int) *report.Site {
+		callee := inModule(fn+"@9", "github.com/go-pdf/fpdf")
+		callee.CalledFrom = &report.Caller{Func: "main.render", File: "/src/main.go", Line: line, Calls: fn}
+		return callee
+	}
+	cpuCause := func(callee *report.Site, milliseconds int64) report.Cause {
+		return report.Cause{Cause: report.CauseCPU, SiteFrom: "sample", Site: callee, TotalNS: ms(milliseconds), Samples: int(milliseconds / 10)}
+	}
+	rep := oneGroup(cpuCause(calledSite("github.com/go-pdf/fpdf.(*utf8FontFile).generateSCCSDictionaries", 134), 1400), cpuCause(calledSite("github.com/go-pdf/fpdf.generateFontID", 97), 500), cpuCause(calledSite("github.com/go-pdf/fpdf.(*Fpdf).Cell", 99), 100))
+	findings := findAll(t, &Input{Report: rep, Process: &process.Stats{}}, rulesWithPrefix("WL1008"))
+	check.True(t, len(findings) == 1 && strings.HasSuffix(findings[0].Title, "for each document at main.render (main.go:134), and at main.go:97") && strings.HasPrefix(findings[0].Fix, "use the core fonts") &&
+		slices.ContainsFunc(findings[0].Evidence, func(e report.Evidence) bool {
+			return strings.HasSuffix(e.Text, "main.go:134 70%, main.go:97 25%, main.go:99 5%")
+		}), "%+v", findings)
 }
 
 // TestCostlyWork: needless work of a library is reported from a fifth of the slow requests' time on, and at most medium below a half.
