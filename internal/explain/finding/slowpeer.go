@@ -1008,6 +1008,16 @@ func (w *peerWait) rewriteForSeveralCalls(v *Verdict) bool {
 	if !w.isSequential {
 		v.Fix, v.MaxSeverity, v.Confidence = textOf("fix several-calls"), report.SeverityLow, 0.6
 	}
+	if w.isSequential && w.calls.Via != nil && isOwnCode(w.top.ownLine()) && !slices.ContainsFunc(w.calls.Callers, isOwnCode) {
+		// One line of the service makes all calls, whose answers a library reads at several. Sending and reading belong to a call.
+		v.Title, v.Site = textOf("title sequential-calls", "n", times, "site", w.top.ownLine()), w.top.ownLine()
+		v.Gain = w.cand.gain.scaled(1 - 1/n)
+		v.Changes = []predict.Change{{Site: predict.SiteText(v.Site, ""), Relative: true, Scale: math.Round(100/n) / 100, OwnWork: true}}
+		if v.Predicted = w.in.predict(w.group.ID, v.Changes...); v.Predicted != nil {
+			v.Predicted.ChangeText = textOf("phrase one-call", "n", times)
+		}
+		return true
+	}
 	goneByLine := 1 - float64(w.calls.LongestOfStacksNS)/float64(w.calls.TotalNS)
 	if share := w.changeToParallel(v); v.Predicted != nil {
 		for was, e := range map[*int64]*report.Estimate{v.Predicted.WasP50NS: &v.Predicted.P50NS, v.Predicted.WasP99NS: &v.Predicted.P99NS, v.Predicted.WasMaxNS: v.Predicted.MaxNS} {

@@ -373,6 +373,18 @@ func TestSeveralCalls(t *testing.T) {
 	}
 }
 
+// TestCallsThroughParser: one line makes all calls, whose answers a library's reader reads at several lines of its parser. The change is one
+// call, with all that belongs to it, in place of all.
+func TestCallsThroughParser(t *testing.T) {
+	wait, parser := inModule("github.com/go-ldap/ldap/v3.(*Conn).Search@9", "github.com/go-ldap/ldap/v3"), inModule("github.com/go-asn1-ber/asn1-ber.readByte@7", "github.com/go-asn1-ber/asn1-ber")
+	parser.CalledFrom = &report.Caller{Func: "main.search", File: "/src/main.go", Line: 43, OtherGoroutine: true}
+	rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: parser, TotalNS: ms(3000), Requests: 100, Via: []report.Via{{Wait: report.WaitSelect, Site: wait}}})
+	calls := queues.PeerCalls{Site: parser, Via: wait, Requests: 100, Calls: 900, TotalCalls: 2500, AnswerNS: ms(1000), LongestNS: ms(200), LongestOfStacksNS: ms(400), TotalNS: ms(3000)}
+	findings := findAll(t, &Input{Report: rep, PeerCalls: map[string][]queues.PeerCalls{rep.Groups[0].ID: {calls}}}, rulesByCode(report.RuleSlowPeer))
+	check.True(t, len(findings) == 1 && strings.HasSuffix(findings[0].Title, "make 25 calls one after the other at main.search (main.go:43)") && strings.HasPrefix(findings[0].Fix, "in go-ldap: search once") &&
+		len(findings[0].Changes) == 1 && findings[0].Changes[0].Text == "main.search:43=4%", "%+v", findings)
+}
+
 // TestSequenceAdvice: several calls below a function of package io are pieces of one thing. Some libraries have advice for calls in turn
 // only, of which none is about a single call.
 func TestSequenceAdvice(t *testing.T) {
