@@ -7,6 +7,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -112,7 +113,7 @@ func (w *peerWait) rewriteForConnOpens(v *Verdict) bool {
 		return true
 	}
 	v.Gain, v.MaxSeverity = w.cand.gain.scaled(opens.share), ""
-	w.predictAs(v, "phrase kept-connections")
+	w.predictKept(v)
 	return true
 }
 
@@ -136,6 +137,17 @@ func (w *peerWait) rewriteForConnPerRequest(v *Verdict) bool {
 		evidenceOf("evidence connection-openers", opens.Count, "count"))
 	v.Gain = Gain{All: Loss{Share: share, NS: meanNS}, TotalNS: int64(share * float64(w.group.TotalNS))}
 	v.Changes = []predict.Change{predict.Reuse(opens.Wait.OwnLine().Func)} // other lines of that function create the connection and close it
-	w.predictAs(v, "phrase kept-connections")
+	w.predictKept(v)
 	return true
+}
+
+// predictKept adds to a verdict on openings the waits for a P while other requests compute in their handshakes, and predicts it.
+func (w *peerWait) predictKept(v *Verdict) {
+	v.addGain(v.chargeWaits(w.in, w.group, isHandshake))
+	w.predictAs(v, "phrase kept-connections")
+}
+
+// isHandshake reports whether a cause is in a TLS handshake.
+func isHandshake(c *report.Cause) bool {
+	return c.Site != nil && knowledge.Has(c.Site.Func, knowledge.TLSHandshake)
 }

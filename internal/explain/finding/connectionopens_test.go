@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/report"
 )
@@ -15,6 +17,24 @@ func TestReuseAdvice(t *testing.T) {
 		in := &Input{Report: &report.Report{Input: report.Input{DurationNS: 1e9}, Groups: []report.Group{{TotalNS: underWayNS / 4}, {TotalNS: underWayNS * 3 / 4}}}}
 		advice := in.reuseAdviceOf(stdPool("database/sql.(*DB).conn"))
 		check.True(t, strings.HasPrefix(advice, want), "%d ns of requests in one second: %s", underWayNS, advice)
+	}
+}
+
+// TestWaitsBehindHandshakes: the waits for a P while other requests compute in their handshakes go away with the openings. The finding
+// about these comes first, and the one about the waits is low. It does not hold if something else runs.
+func TestWaitsBehindHandshakes(t *testing.T) {
+	for _, c := range []struct {
+		occupant    string
+		severity    report.Severity // of the finding about the waits
+		changeCount int
+	}{{"crypto/tls.(*Conn).HandshakeContext", report.SeverityLow, 2}, {"main.count", report.SeverityHigh, 1}} {
+		rep := oneGroup(
+			report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Call: "net.(*conn).Read", Site: site("ask@5"), TotalNS: ms(900), Requests: 100},
+			report.Cause{Cause: report.CauseSched, Site: site("ask@5"), TotalNS: ms(700), RanMeanwhile: []report.Share{{Site: siteOf(c.occupant), Share: 1}}})
+		calls := queues.PeerCalls{Site: site("ask@5"), Requests: 100, Calls: 100, AnswerNS: ms(900), TotalNS: ms(900), ConnOpenNS: ms(800), ConnOpenRequests: 100, ConnOpenFunc: "net/http.(*Transport).getConn"}
+		input := &Input{Report: rep, Process: &process.Stats{Procs: 2, SpanNS: 1e9, BusyNS: 2e9}, PeerCalls: map[string][]queues.PeerCalls{rep.Groups[0].ID: {calls}}}
+		findings := findAll(t, input, rulesByCode(report.RuleSlowPeer, report.RulePsTaken))
+		check.True(t, len(findings) == 2 && findings[0].Code == report.RuleSlowPeer && len(findings[0].Changes) == c.changeCount && findings[1].Severity == c.severity, "%s: %+v", c.occupant, findings)
 	}
 }
 

@@ -75,12 +75,13 @@ func orderByLoss(all []Verdict) {
 	all[target] = machine
 }
 
-// preferWork finds pairs of verdicts about one group, one about computing and one about what that causes according to its changes, the
+// preferWork finds pairs of verdicts about one group, one about computing or openings and one about what that causes according to its changes, the
 // collections or the waits for a P: less of that work also saves these, which cannot be said of a setting. The verdict on the computing
 // gets the higher severity of the two, and the other one becomes low, unless it saves more.
 func preferWork(all []Verdict) {
 	for work := range each(all) {
-		if work.Code != report.RuleComputes || work.Severity == report.SeverityInfo {
+		evidence := map[report.RuleCode]textKey{report.RuleComputes: "evidence less-by-computing", report.RuleSlowPeer: "evidence less-by-openings"}[work.Code]
+		if evidence == "" || work.Severity == report.SeverityInfo {
 			continue
 		}
 		for effect := range each(all) {
@@ -94,7 +95,7 @@ func preferWork(all []Verdict) {
 				work.Severity, work.Decided = effect.Severity, nil
 			}
 			effect.capSeverity(report.SeverityLow)
-			effect.addEvidence(statementOf("evidence less-by-computing"))
+			effect.addEvidence(statementOf(evidence))
 		}
 	}
 }

@@ -33,6 +33,9 @@ func checkPsTaken(in *Input, wait *runQueueWait) []Verdict {
 	if !t.servesRequests(in) {
 		v.Fix = textOf("fix ps-taken", "function", words.FuncName(t.site.Func))
 	}
+	if isHandshake(&report.Cause{Site: t.site}) {
+		v.Fix = textOf("fix ps-taken-handshakes")
+	}
 	if wait.group.Kind == report.KindRun {
 		v.Fix = textOf("fix ps-taken-in-run", "function", words.FuncName(t.site.Func))
 		if psInUse(in) < threshold.MostShare {

@@ -124,6 +124,8 @@ func TestOccupants(t *testing.T) {
 	}{
 		{"Ps always in use", newInput(process.Stats{BusyNS: 19e9, RunningTimes: []process.RunningTime{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, nil},
 		{"long runs on otherwise free Ps", newInput(process.Stats{BusyNS: 9e9, RunningTimes: []process.RunningTime{spin}}, groupWith(wait)), "WL1007", "main.spin", 0.6, nil},
+		{"handshakes, which cannot yield", newInput(process.Stats{BusyNS: 9e9, RunningTimes: []process.RunningTime{{Start: "main.loop", Site: siteOf("crypto/tls.(*Conn).HandshakeContext"), NS: 9e9, Count: 900, LongCount: 890, LongNS: 89e8, LongestNS: 20e6}}},
+			groupWith(waitingForP(6e6, ranAt("crypto/tls.(*Conn).HandshakeContext", 1)))), "WL1002", "crypto/tls.(*Conn).HandshakeContext", 0.6, nil},
 		// A run of 10 ms whose thread had a CPU for a quarter of it computed for 2.5 ms: yielding more often changes nothing.
 		{"short runs that the kernel made long", newInput(process.Stats{BusyNS: 9e9, RunningTimes: []process.RunningTime{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(2, 9e9, 1e9, 225e7) }},
 		{"long runs that the kernel made longer", newInput(process.Stats{BusyNS: 9e9, RunningTimes: []process.RunningTime{{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Count: 100, LongCount: 90, LongNS: 89e8, LongestNS: 200e6}}}, groupWith(wait)), "WL1007", "main.spin", 0.6,
