@@ -327,9 +327,9 @@ func (a *attribution) workShareAt(line *report.Site) (share predict.WorkShare, o
 }
 
 // haveSeparateCalls reports whether requests share a lock of a dependency, and nothing else, when they call it at a site: a waiter then
-// makes the same call, or the holder waits for its client. The dependency has no advice for its lock.
+// makes the same call of a peer, or the holder waits for its client. The dependency has no advice for its lock.
 func (a *attribution) haveSeparateCalls(cand *candidate, top *causeRoute, site *report.Site) bool {
-	return lockAdviserOf(cand, top) == nil && top.Cause.Cause != report.CauseSleep && isInDependency(top.nonStdSite(), dependencyLock(cand)) &&
+	return lockAdviserOf(cand, top) == nil && top.Cause.Cause == report.CauseNetwork && isInDependency(top.nonStdSite(), dependencyLock(cand)) &&
 		(isClientWait(top.Cause) || a.areRepeating(site))
 }
 
