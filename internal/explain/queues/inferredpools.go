@@ -399,7 +399,8 @@ func (s *slotWaitSum) inferHolds(list []*handover, requests goroutineSet) {
 	}
 	for i, h := range list {
 		period, lastWake := periodStarts[i], lastWakeByWaker[h.waker]
-		isBackground := !requests.contains(h.waker) && !requests.contains(h.wakerCreator) // a waiter works for a request
+		// A waiter works for a request. A connection's reader hands on connections of net/http: their holders are sampled.
+		isBackground := h.route == 0 && !requests.contains(h.waker) && !requests.contains(h.wakerCreator)
 		byChild := h.wakerCreator == h.waiter && !workers[h.waker]
 		waits = append(waits, interval{h.waitStart, h.waitEnd})
 		s.waits++
@@ -594,6 +595,8 @@ func (s *Sum) SlotWaits(sp *spell.Speller) []SlotWaits {
 		if background := &sum.sampled; background.isMajority() {
 			stats.Slots, stats.BackgroundHolders = max(stats.Slots, background.maxHolders), max(stats.BackgroundHolders, background.maxBackground)
 			stats.BackgroundShare, stats.BackgroundSite = float64(background.background)/float64(background.all), background.site(sp)
+		} else {
+			stats.Slots = max(stats.Slots, background.ownLimit())
 		}
 		if sum.byFormerWaiter > 4*sum.byLaterWaiter {
 			stats.FormerWaiterShare = float64(sum.byFormerWaiter) / float64(sum.waits)

@@ -157,14 +157,20 @@ func (s *sampledHolders) merge(addend *sampledHolders) {
 
 // isMajority reports whether goroutines in the background are at least half of the holders, and hold connections of the same pool.
 func (s *sampledHolders) isMajority() bool {
-	if s.background == 0 || 2*s.background < s.all {
-		return false
-	}
+	return s.background > 0 && 2*s.background >= s.all && s.ownLimit() == 0
+}
+
+// ownLimit returns how many calls of the route that waits most have a connection of an http.Transport while others wait: the largest number, if half
+// of the samples have it; else 0, as other calls have the rest.
+func (s *sampledHolders) ownLimit() int {
 	most, samples := 0, int64(0)
 	for own, n := range s.byOwnCalls {
 		most, samples = max(most, own), samples+n
 	}
-	return most == 0 || float64(s.byOwnCalls[most]) < threshold.HalfShare*float64(samples)
+	if float64(s.byOwnCalls[most]) < threshold.HalfShare*float64(samples) {
+		return 0
+	}
+	return most
 }
 
 // site returns where most of the holders in the background wait.

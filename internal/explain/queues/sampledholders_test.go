@@ -93,12 +93,13 @@ func TestLongCalls(t *testing.T) {
 		name     string
 		calls    []int
 		pollsNS  int64
+		limit    int
 		expected bool
 	}{
-		{"the polls leave one or two", []int{1, 1, 2, 1}, 900e6, true},
-		{"the polls leave none", []int{0, 0, 0}, 900e6, true},
-		{"another Transport", []int{2, 2, 2, 1}, 900e6, false},
-		{"short calls", []int{1, 1, 2, 1}, 2e6, false},
+		{"the polls leave one or two", []int{1, 1, 2, 1}, 900e6, 0, true},
+		{"the polls leave none", []int{0, 0, 0}, 900e6, 0, true},
+		{"another Transport", []int{2, 2, 2, 1}, 900e6, 2, false},
+		{"short calls", []int{1, 1, 2, 1}, 2e6, 0, false},
 	} {
 		var sum sampledHolders
 		for i, count := range c.calls {
@@ -112,6 +113,6 @@ func TestLongCalls(t *testing.T) {
 			}
 			sum.addSamples([]*handover{{route: fast, holders: sample}, {route: fast}, {route: poll}}, nil)
 		}
-		check.True(t, sum.isMajority() == c.expected && sum.maxHolders == 16, "%s: %+v", c.name, sum)
+		check.True(t, sum.isMajority() == c.expected && sum.ownLimit() == c.limit && sum.maxHolders == 16, "%s: %+v", c.name, sum)
 	}
 }
