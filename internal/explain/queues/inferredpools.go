@@ -99,7 +99,7 @@ func (p *workerSum) addHandovers(w *path.WalkResult) {
 		first := len(p.handovers)
 		p.addHandover(w, wait)
 		p.handovers[first].isBeforeCall = p.isBeforeCall(w, readers, i)
-		if h := &p.handovers[first]; wait.G != w.Req.G && wait.Waker != w.Req.G && !slices.ContainsFunc(p.handovers[before:first], func(o handover) bool { return o.key == h.key }) {
+		if h := &p.handovers[first]; wait.G != w.Req.G && wait.Waker != w.Req.G && !p.stage.Sites.HasRole(wait.Stack, knowledge.HTTP1RoundTrip) && !slices.ContainsFunc(p.handovers[before:first], func(o handover) bool { return o.key == h.key }) {
 			p.addOtherWaits(w, wait, &count)
 		}
 	}
