@@ -143,11 +143,11 @@ func (w *peerWait) rewriteForConnPerRequest(v *Verdict) bool {
 
 // predictKept adds to a verdict on openings the waits for a P while other requests compute in their handshakes, and predicts it.
 func (w *peerWait) predictKept(v *Verdict) {
-	v.addGain(v.chargeWaits(w.in, w.group, isHandshake))
+	v.addGain(v.chargeWaits(w.in, w.group, func(c *report.Cause) bool { return isHandshake(c.Site) }))
 	w.predictAs(v, "phrase kept-connections")
 }
 
-// isHandshake reports whether a cause is in a TLS handshake.
-func isHandshake(c *report.Cause) bool {
-	return c.Site != nil && knowledge.Has(c.Site.Func, knowledge.TLSHandshake)
+// isHandshake reports whether a site is in a TLS handshake.
+func isHandshake(s *report.Site) bool {
+	return s != nil && knowledge.Has(s.Func, knowledge.TLSHandshake)
 }

@@ -191,7 +191,8 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	}
 	adviser := lockAdviserOf(cand, top)
 	costly, isCost := attr.costlyHolders(top)
-	cached, isOneResult := attr.cacheWork(cand, top)
+	held.cached, held.isOneResult = attr.cacheWork(cand, top)
+	held.areSeparate = attr.haveSeparateCalls(cand, top, v.Site)
 	switch {
 	case costly != nil:
 		v.Fix = costly.fix(costly.costAdvice)
@@ -203,9 +204,9 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix lock-paused-in-dependency", "site", lock.OwnLine(), "module", lock.Module)
 	case isInDependency(top.nonStdSite(), lock) && top.nonStdSite().CalledFrom == nil: // on a goroutine of the library
 		v.Fix = textOf("fix lock-in-library-goroutine", "module", lock.Module, "function", words.FuncName(top.nonStdSite().Func))
-	case attr.haveSeparateCalls(cand, top, v.Site) && isClientWait(top.Cause):
+	case held.areSeparate && isClientWait(top.Cause):
 		v.Fix = textOf("fix lock-reads-client", "site", v.Site.OwnLine())
-	case attr.haveSeparateCalls(cand, top, v.Site):
+	case held.areSeparate:
 		v.Fix = textOf("fix lock-in-dependency-of-all", "module", lock.Module)
 	case isInDependency(top.nonStdSite(), lock):
 		v.Fix = textOf("fix lock-in-dependency", "module", lock.Module)
@@ -227,10 +228,10 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix lock-reads-client", "site", attr.movableWork(cand, top).OwnLine())
 	case cand.wait.kind == report.WaitOnce:
 		v.Fix = textOf("fix lock-once", "site", top.nonStdSite())
-	case isOneResult:
-		v.Fix = textOf("fix lock-shared-work", "site", cached)
-	case cached != nil:
-		v.Fix = textOf("fix lock-cache", "lock", lockWithLine(cand, top), "site", cached)
+	case held.isOneResult:
+		v.Fix = textOf("fix lock-shared-work", "site", held.cached)
+	case held.cached != nil:
+		v.Fix = textOf("fix lock-cache", "lock", lockWithLine(cand, top), "site", held.cached)
 	case top.Cause.Cause == report.CauseCPU && knowledge.Has(cand.wait.call, knowledge.WriteLock):
 		// The wait of a writer does not show whether a reader or another writer holds it up.
 		v.Fix = textOf("fix lock-of-writers", "site", v.Site)
@@ -269,17 +270,17 @@ func (a *attribution) setConvoyChanges(v *Verdict, cand *candidate, top *causeRo
 	isAll := func(cause report.CauseName, site *report.Site, condition textKey) {
 		v.Changes, v.ChangeText = []predict.Change{predict.Remove(cause, predict.SiteText(site, ""))}, textOf(condition)
 	}
-	switch cached, isOneResult := a.cacheWork(cand, top); {
+	switch {
 	case top.Site == nil:
 	case cand.wait.kind == report.WaitOnce:
 		isAll("", cand.wait.site.Site(), "phrase change-earlier")
 	case held.isReceiver:
 		isAll(top.Cause.Cause, top.Site, "phrase change-not-awaited")
-	case dependencyLock(cand) != nil && a.holderLine(cand, top) == nil && !a.haveSeparateCalls(cand, top, v.Site):
+	case dependencyLock(cand) != nil && a.holderLine(cand, top) == nil && !held.areSeparate:
 		// Its callers share the lock; with the call, all that it takes goes.
 		isAll("", v.Site.LineKey().Site(), "phrase change-not-awaited")
-	case isOneResult:
-		isAll("", cached, "phrase change-ahead")
+	case held.isOneResult:
+		isAll("", held.cached, "phrase change-ahead")
 	default:
 		sites := []*report.Site{top.Site}
 		if line := a.movableWork(cand, top); line != nil && top.Cause.Cause != report.CauseCPU {
@@ -306,7 +307,7 @@ func (a *attribution) cacheWork(cand *candidate, top *causeRoute) (line *report.
 		return nil, false
 	}
 	share, ok := a.workShareAt(work.Line)
-	if !ok || a.areRepeating(work.Line) {
+	if !ok || isRepeated(share) {
 		return nil, false
 	}
 	return work.Line, share.Repeating < threshold.MajorShare
@@ -315,7 +316,12 @@ func (a *attribution) cacheWork(cand *candidate, top *causeRoute) (line *report.
 // areRepeating reports whether requests which wait for others' work at a line then do the same work: its result serves one request.
 func (a *attribution) areRepeating(line *report.Site) bool {
 	share, ok := a.workShareAt(line)
-	return ok && share.Doing >= threshold.HalfShare && share.Repeating >= threshold.MajorShare
+	return ok && isRepeated(share)
+}
+
+// isRepeated reports whether requests that have waited for others' work then do it themselves.
+func isRepeated(share predict.WorkShare) bool {
+	return share.Doing >= threshold.HalfShare && share.Repeating >= threshold.MajorShare
 }
 
 // workShareAt returns which share of the group's requests do the work at a line; ok is false if that is not known.
@@ -351,6 +357,9 @@ type lockHold struct {
 	isForSlot bool         // it waits for a slot that the other goroutine holds
 	// isReceiver: the slot is a place in the channel that the other goroutine receives from.
 	isReceiver bool
+	// What requests do under the lock: see cacheWork and haveSeparateCalls.
+	cached                   *report.Site
+	isOneResult, areSeparate bool
 }
 
 // lockHoldOf returns what the holder of a candidate's lock does. If the route top continues from the lock through another wait,

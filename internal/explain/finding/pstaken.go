@@ -33,7 +33,7 @@ func checkPsTaken(in *Input, wait *runQueueWait) []Verdict {
 	if !t.servesRequests(in) {
 		v.Fix = textOf("fix ps-taken", "function", words.FuncName(t.site.Func))
 	}
-	if isHandshake(&report.Cause{Site: t.site}) {
+	if isHandshake(t.site) {
 		v.Fix = textOf("fix ps-taken-handshakes")
 	}
 	if wait.group.Kind == report.KindRun {

@@ -189,7 +189,7 @@ func ruleForOccupant(in *Input, t *occupant) report.RuleCode {
 	switch {
 	case herdOf(in.Process, t) != nil:
 		return report.RuleHerd
-	case isHandshake(&report.Cause{Site: t.site}): // it cannot yield
+	case isHandshake(t.site): // it cannot yield
 	case t.longShare > 0.5 && psInUse(in) < threshold.MostShare && !areLongRunsCPUWaits(in, t):
 		return report.RuleLongRuns
 	}

@@ -309,10 +309,13 @@ func raiseSecondAnswers(all []Verdict) {
 func (w *peerWait) cachedFix(fix string) string {
 	callers, all := w.callersOfAll(w.calls.Requests)
 	share := float64(callers) / float64(max(1, all))
+	if share < threshold.HalfShare {
+		return fix
+	}
 	cache := firstMatch(libraries(), func(l *library) bool {
 		return l.keepAdvice != "" && w.in.HasFunction != nil && w.in.HasFunction(l.functions)
 	})
-	if cache == nil || share < threshold.HalfShare {
+	if cache == nil {
 		return fix
 	}
 	return textOf("fix maybe-cached", "library", cache.name, "share", words.Percent(share), "advice", cache.keepAdvice, "fix", fix)

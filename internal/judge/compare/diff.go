@@ -260,11 +260,11 @@ func Reports(old, new *report.Report) *Diff {
 	return d
 }
 
-// withdraw marks a group as one to or from which requests moved, and removes the intervals and evidence from its numbers and causes.
+// withdraw marks a group as one to or from which requests moved, and removes the intervals, hints and evidence from its numbers and causes.
 func (g *Group) withdraw() {
 	g.Moved, g.Changed = true, false
 	for _, n := range g.Numbers() {
-		n.Low, n.High, n.Evidence = nil, nil, false
+		n.Low, n.High, n.Evidence, n.Probable = nil, nil, false, false
 	}
 	for i := range g.Causes {
 		g.Causes[i].LowNS, g.Causes[i].HighNS, g.Causes[i].Evidence = nil, nil, false

@@ -58,7 +58,7 @@ func compareGroups(old, new *report.Group, t test) Group {
 		ID: new.ID, Name: new.Name, Kind: new.Kind, Unit: new.Unit, OldCount: old.Count, NewCount: new.Count, OldOpen: old.Open.Count, NewOpen: new.Open.Count,
 		Confidence: 1 - t.alpha, Causes: []Row{}, Tail: []Row{},
 	}
-	pair, hintPair := pairOf(old, new, t.alpha), pairOf(old, new, hintAlpha)
+	pair := pairOf(old, new, t.alpha)
 	oldLatencies, newLatencies := latencies(old), latencies(new)
 	for i, c := range g.Numbers() {
 		*c.Change = Change{Old: oldLatencies[i], New: newLatencies[i]}
@@ -81,7 +81,7 @@ func compareGroups(old, new *report.Group, t test) Group {
 		c.Evidence = (low > 0 || high < 0) && math.Abs(float64(delta)) > t.minChange(c.Name)*float64(max(*oldLatencies[i], *newLatencies[i]))
 		old, new := float64(*oldLatencies[i]), float64(*newLatencies[i])
 		if !c.Evidence && max(old, new) >= minHintRatio*min(old, new) {
-			low, high = interval(hintPair)
+			low, high = interval(&sidePair{pair.old, pair.new, pair.studentFactor(hintAlpha)})
 			c.Probable = low > 0 || high < 0
 			if c.Name != "mean" {
 				c.Episodes = pair.episodesAbove(math.Sqrt(old * new))
