@@ -339,6 +339,7 @@ func (r *reading) ruleInput(joined *report.Report, table *groupTable, sums detai
 		PeerCalls:     byGroup(table, func(g path.GroupID) []queues.PeerCalls { return sums.queues.PeerCalls(sp, g) }),
 		CallCounts:    byGroup(table, func(g path.GroupID) []queues.CallCounts { return sums.queues.CallCounts(sp, g) }),
 		ConnOpens:     byGroup(table, func(g path.GroupID) queues.ConnOpens { return sums.queues.ConnOpens(sp, g) }),
+		SharedLoads:   sums.queues.SharedLoads(sp),
 		SyscallCounts: byGroup(table, sums.queues.SyscallCount), FindHolder: lockHolderFinder(&r.pass.Window, sp),
 		BackgroundCalls:   sums.queues.BackgroundCalls(sp),
 		HasFunction:       sp.Syms.HasPrefix,

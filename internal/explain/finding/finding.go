@@ -101,6 +101,8 @@ type Input struct {
 	ConnOpens map[string]queues.ConnOpens
 	// CallCounts has, by group id, how many calls slow requests and others make from one line.
 	CallCounts map[string][]queues.CallCounts
+	// SharedLoads are the lines whose calls all requests make that come during one.
+	SharedLoads []queues.SharedLoad
 	// SyscallCounts has the system calls of requests, by group id.
 	SyscallCounts map[string]*queues.SyscallCount
 	// AcceptsConnections means that the process accepts connections for an unknown protocol: a goroutine that reads may read

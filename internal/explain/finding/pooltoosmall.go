@@ -65,6 +65,7 @@ type poolFacts struct {
 	slots          *queues.SlotWaits    // its slots, as far as the trace shows them; nil otherwise
 	service        *queues.ServiceStats // service behind the wait; nil if unknown
 	tasks          *queues.TaskWaits    // the tasks that queue for its workers; nil if none do
+	load           *queues.SharedLoad   // one of its holders' calls would do for all that queue; nil if that is not known
 	hasServers     bool                 // goroutines serve the queue, one request at a time
 	isHandover     bool                 // requests wait only until a server that asks a peer takes their message
 	isForeignWork  bool                 // the only server also does other work than that of most requests, and they queue behind that
@@ -95,6 +96,7 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 		facts.kind.isConnection, facts.kind.slotNoun = true, "connection"
 	}
 	facts.isUneven = facts.slots == nil && isUnevenlyDivided(service)
+	facts.load = a.in.sharedLoadAt(top.ownLine())
 	queuedNS, ownNS, requests := a.queueTimes(cand)
 	facts.queuedNS = queuedNS
 	// A worker's time for a request is on no other request's path: the last service time before the
@@ -265,6 +267,11 @@ func (p *poolFacts) otherTask() *report.Site {
 	return p.tasks.Task
 }
 
+// sharedLoadAt returns the calls from a line of which one would do for all that come during it; nil if there are none.
+func (in *Input) sharedLoadAt(line *report.Site) *queues.SharedLoad {
+	return firstMatch(in.SharedLoads, func(l *queues.SharedLoad) bool { return l.IsAt(line) })
+}
+
 // lineOfWait returns the service's line at which a candidate's requests wait on a route.
 func lineOfWait(cand *candidate, top *causeRoute) *report.Site {
 	if v := firstMatch(top.via, func(v *report.Via) bool { return waitKeyOf(v) == cand.wait }); v != nil {
@@ -304,6 +311,10 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	}
 	if task := facts.otherTask(); task != nil {
 		v.Title, v.Site = textOf("title pool-other-tasks", "pool", facts.kind.name, "task", task), task
+	}
+	if facts.load != nil {
+		v.Title = textOf("title pool-shared-load", "pool", facts.kind.name, "site", top.ownLine())
+		v.addEvidence(evidenceOf("evidence shared-load", facts.load.Callers, "count", "n", facts.load.Callers+facts.load.Passers, "loads", facts.load.Loads))
 	}
 	if facts.holdersCompute && !(facts.isForeignWork && attr.in.Report.Runtime.Sched.PsIdle >= threshold.HalfShare) {
 		v.doubt(0.7, textOf("phrase doubt-holders-compute"))
@@ -371,7 +382,7 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 		return changes, ""
 	}
 	isOwnPool := facts.otherTask() != nil || isHeldInBackground(facts.slots) && facts.slots.MaxWaiters <= facts.slots.BackgroundHolders // then no request waits
-	isSizeUnknown := facts.isLibraryLoop || isFinalizerWait(top.Cause) || isOwnPool || facts.isBursty || facts.isHandover || !facts.isSizeKnown() || facts.wideHolder() != nil
+	isSizeUnknown := facts.load != nil || facts.isLibraryLoop || isFinalizerWait(top.Cause) || isOwnPool || facts.isBursty || facts.isHandover || !facts.isSizeKnown() || facts.wideHolder() != nil
 	for wait := range each(queue.Waits) {
 		if a.in.AddPool != nil {
 			a.in.AddPool(facts.poolAt(wait.Site))
@@ -390,6 +401,9 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 	}
 	if isOwnPool {
 		return changes, textOf("phrase change-own-pool")
+	}
+	if facts.load != nil {
+		return changes, textOf("phrase change-one-load")
 	}
 	if isSizeUnknown {
 		return changes, textOf("phrase change-no-queue")
@@ -464,7 +478,7 @@ func (p *poolFacts) addPoolNumbers(v *Verdict, c *candidate) {
 	}
 	if p.isUneven {
 		v.addEvidence(evidenceOf("evidence pool-idle", p.service.IdleWorkers, "count", "n", p.service.Workers))
-	} else if !p.isBursty && p.isSizeKnown() && !p.kind.isSharedConnection && p.wideHolder() == nil {
+	} else if p.load == nil && !p.isBursty && p.isSizeKnown() && !p.kind.isSharedConnection && p.wideHolder() == nil {
 		v.addEvidence(evidenceOf("evidence pool-sufficient", p.sufficient, "count"))
 	}
 }
@@ -489,6 +503,9 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 		return textOf("fix pool-wide-some", "site", lineOfWait(cand, top))
 	case site != nil:
 		return textOf("fix pool-wide", "holder", site)
+	}
+	if facts.load != nil {
+		return textOf("fix shared-load", "site", top.ownLine())
 	}
 	if facts.isUneven {
 		return textOf("fix pool-uneven", "n", facts.service.Workers)

@@ -26,9 +26,10 @@ type callCountKey struct {
 
 // A requestCallCount is how many calls a request made from a line, and their time.
 type requestCallCount struct {
-	key           uint64 // for sampling
-	latencyNS     int64
-	calls, callNS int64
+	key              uint64 // for sampling
+	start, latencyNS int64
+	calls, callNS    int64
+	isServed         bool // a client sent it
 }
 
 // A callCountSum has a sample of the requests that call from one line.
@@ -59,7 +60,7 @@ func (p *workerSum) addCallCounts(w *path.WalkResult) {
 			continue
 		}
 		done[key] = true
-		count := requestCallCount{key: sample.Hash(uint64(w.Req.Start) ^ w.Req.G<<40), latencyNS: w.Req.End - w.Req.Start}
+		count := requestCallCount{key: sample.Hash(uint64(w.Req.Start) ^ w.Req.G<<40), start: w.Req.Start, latencyNS: w.Req.End - w.Req.Start, isServed: w.Req.IsServed()}
 		sum := entry.GetOrAdd(p.callCounts, key)
 		for k := range p.callScratch {
 			if call := &p.callScratch[k]; p.callCountKeyOf(w.Group, call) == key {

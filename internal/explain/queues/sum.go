@@ -17,6 +17,7 @@
 //	streams.go      requests that write parts of the answer between their waits
 //	peercalls.go    calls to a peer from one line, one after the other
 //	callcounts.go   calls to a peer from one line, by slow requests and by others
+//	sharedloads.go  calls that all requests make which come during one, and no others
 //	syscallcounts.go system calls of requests
 //	parallelcalls.go calls to peers on goroutines that a request starts in parallel
 //	connopens.go    connections that requests open
@@ -97,6 +98,7 @@ type workerSum struct {
 	taskWaits     map[slotKey]*taskWaitSum
 	peerCalls     map[peerCallKey]*peerCallSum
 	callCounts    map[callCountKey]*callCountSum
+	servedStarts  []int64 // starts of requests that clients sent
 	syscallCounts map[path.GroupID]*SyscallCount
 	connOpens     map[path.GroupID]*groupOpenSum
 	lockedWaits   map[lockedKey]*lockedSum
@@ -210,6 +212,7 @@ func (p *workerSum) Add(w *path.WalkResult) {
 	p.addLimiterWaits(w)
 	p.addHeldAnswers(w)
 	if w.Req.IsServed() {
+		p.servedStarts = append(p.servedStarts, w.Req.Start)
 		waits := p.ownWaits(w)
 		p.addLongWait(w, waits)
 		p.addStream(w, waits) // removes elements from waits
@@ -242,6 +245,7 @@ func (s *Sum) Merge(ts []path.Translation) {
 	mergeGroups(s, ts, func(p *workerSum) *map[path.GroupID]*tickSum { return &p.ticks }, groupInReport, (*tickSum).add)
 	all := s.workers[0]
 	for _, p := range s.workers[1:] {
+		all.servedStarts = append(all.servedStarts, p.servedStarts...)
 		addSums(&all.sleeps, p.sleeps, sleepSum.plus)
 		addSums(&all.longWaits, p.longWaits, longWaitSum.plus)
 		addSums(&all.streams, p.streams, streamSum.plus)
