@@ -8,7 +8,6 @@ import (
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
-	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -98,7 +97,7 @@ func (w *peerWait) rewriteForConnOpens(v *Verdict) bool {
 			opens.advice = textOf("phrase keep-parallel-connections", "n", n)
 		}
 	}
-	v.Title = textOf("title open-connections", "share", words.Percent(opens.share), "awaited", awaited)
+	v.Title = textOf("title open-connections", "awaited", awaited)
 	v.prependEvidence(
 		evidenceOf("evidence connection-openings", opens.share, "share"),
 		evidenceOf("evidence connection-openers", opens.requests, "count"))

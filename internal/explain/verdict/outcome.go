@@ -365,9 +365,12 @@ func hasEarlierDuplicate(all []report.Finding, i int) bool {
 	return slices.ContainsFunc(all[:i], func(o report.Finding) bool { return o.Ignored == "" && IsSameFault(&all[i], &o) })
 }
 
-// IsSameFault reports whether two findings are one fault, found in two groups: at the same place, or with the same change.
+// IsSameFault reports whether two findings are one fault, found in two groups: at the same place, or with the same change. Connections of one
+// pool stay open by the same option, whichever lines open them.
 func IsSameFault(a, b *report.Finding) bool {
-	return a.Code == b.Code && (sameTitle(a.Title, b.Title) && a.Site.Equal(b.Site) || len(a.Changes) > 0 && slices.Equal(a.Changes, b.Changes))
+	isReuse := func(c report.Change) bool { return c.Kind == report.ChangeReuse }
+	return a.Code == b.Code && (sameTitle(a.Title, b.Title) && a.Site.Equal(b.Site) || len(a.Changes) > 0 && slices.Equal(a.Changes, b.Changes) ||
+		a.Fix == b.Fix && slices.ContainsFunc(a.Changes, isReuse) && slices.ContainsFunc(b.Changes, isReuse))
 }
 
 // sameTitle reports whether two titles are equal apart from the noun for the requests of their groups.

@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -88,5 +89,21 @@ func TestShortTitle(t *testing.T) {
 		if got := ShortTitle(title); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// TestSameFault: one fault in two groups has one title and place, or one change. Lines that open connections of one pool have one, too, unless their advice
+// differs.
+func TestSameFault(t *testing.T) {
+	opens := func(fix string, line int) *report.Finding {
+		return &report.Finding{Code: report.RuleSlowPeer, Title: "requests open connections", Fix: fix, Site: &report.Site{Func: "main.ask", Line: line}, Changes: []report.Change{{Kind: report.ChangeReuse, Site: fmt.Sprint("main.ask:", line)}}}
+	}
+	calls := opens("keep them", 9)
+	calls.Changes[0].Kind = report.ChangeCalls
+	for i, c := range []struct {
+		a, b *report.Finding
+		want bool
+	}{{opens("keep them", 5), opens("keep more", 5), true}, {opens("keep them", 5), opens("keep them", 9), true}, {opens("keep them", 5), opens("keep more", 9), false}, {opens("keep them", 5), calls, false}} {
+		check.Equal(t, IsSameFault(c.a, c.b), c.want, "%d", i)
 	}
 }
