@@ -72,11 +72,11 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 		v.Share, v.Gain = gainWithout(group, isCost)
 		v.addSlowEvidence(evidenceOf("evidence computing", v.Gain.Slow.NS, "ns"))
 		v.Changes = removalOf(group, isCost)
-		v.scaleTo(costly.costLeft)
+		v.scaleTo(costly.left)
 		if v.Gain.Slow.Share < threshold.HalfShare {
 			v.MaxSeverity = report.SeverityMedium
 		}
-		v.addGain(v.chargeCollections(in, group, isCost, 1-costly.costLeft))
+		v.addGain(v.chargeCollections(in, group, isCost, 1-costly.left))
 		return []Verdict{v}
 	}
 	v.addSlowEvidence(evidenceOf("evidence computing", gain.Slow.NS, "ns"))

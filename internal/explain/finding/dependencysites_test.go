@@ -38,31 +38,31 @@ func TestOneFaultAtSeveralSites(t *testing.T) {
 	}{
 		{
 			"one line, two sites", []report.Cause{sleep(in(20, 5), ms(200)), sleep(in(10, 5), ms(100))},
-			[]string{"sleep@dep.org/client.(*C).wait:20 from main.load:5=10%, sleep@dep.org/client.(*C).wait:10 from main.load:5=10%"},
+			[]string{"sleep@dep.org/client.(*C).wait:20 from main.load:5=5%, sleep@dep.org/client.(*C).wait:10 from main.load:5=5%"},
 		},
 		{
 			"two lines, one site", []report.Cause{sleepOf(in(10, 5), ms(200), 60), sleepOf(in(10, 9), ms(100), 40)},
-			[]string{"sleep@dep.org/client.(*C).wait:10 from main.load:5=10%", "sleep@dep.org/client.(*C).wait:10 from main.load:9=10%"},
+			[]string{"sleep@dep.org/client.(*C).wait:10 from main.load:5=5%", "sleep@dep.org/client.(*C).wait:10 from main.load:9=5%"},
 		},
 		{
 			"two lines wait for one site", []report.Cause{sleepOf(waited(10, 5), ms(240), 60), sleepOf(waited(10, 9), ms(60), 40)},
-			[]string{"sleep@dep.org/client.(*C).wait:10 from main.load:5=10%", "sleep@dep.org/client.(*C).wait:10 from main.load:9=10%"},
+			[]string{"sleep@dep.org/client.(*C).wait:10 from main.load:5=5%", "sleep@dep.org/client.(*C).wait:10 from main.load:9=5%"},
 		},
 		{
 			"one line calls, one waits", []report.Cause{sleepOf(in(10, 5), ms(200), 60), sleepOf(waited(10, 9), ms(100), 40)},
-			[]string{"sleep@dep.org/client.(*C).wait:10 from main.load:5=10%", "sleep@dep.org/client.(*C).wait:10 from main.load:9=10%"},
+			[]string{"sleep@dep.org/client.(*C).wait:10 from main.load:5=5%", "sleep@dep.org/client.(*C).wait:10 from main.load:9=5%"},
 		},
 		{
 			"in each request, whichever line calls", []report.Cause{sleep(in(20, 5), ms(200)), sleep(in(10, 9), ms(100))},
-			[]string{"sleep@dep.org/client.(*C).wait:20 from main.load:5=10%, sleep@dep.org/client.(*C).wait:10 from main.load:9=10%"},
+			[]string{"sleep@dep.org/client.(*C).wait:20 from main.load:5=5%, sleep@dep.org/client.(*C).wait:10 from main.load:9=5%"},
 		},
 		{
 			"a dependency's own timers", []report.Cause{sleep(in(20, 0), ms(200)), sleep(in(10, 0), ms(100))},
-			[]string{"sleep@dep.org/client.(*C).wait:20=10%, sleep@dep.org/client.(*C).wait:10=10%"},
+			[]string{"sleep@dep.org/client.(*C).wait:20=5%, sleep@dep.org/client.(*C).wait:10=5%"},
 		},
 		{
 			"too little for a second site", []report.Cause{sleep(in(20, 5), ms(200)), sleep(in(10, 5), ms(1))},
-			[]string{"sleep@dep.org/client.(*C).wait:20 from main.load:5=10%"},
+			[]string{"sleep@dep.org/client.(*C).wait:20 from main.load:5=5%"},
 		},
 	} {
 		var got []string

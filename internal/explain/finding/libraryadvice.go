@@ -51,7 +51,7 @@ type library struct {
 	inputNote    string  // what decides how long its work takes, if the service cannot
 	costAdvice   string  // how to avoid its costly work
 	costlyWork   string  // that work, as a predicate of "requests"
-	costLeft     float64 // the share of the work that remains with the advice
+	left         float64 // the share of the costly work, or of the pauses, that remains with the advice
 	leastShare   float64 // the share of slow requests' time that it must take; 0: threshold.MajorShare
 	costlyCalls  string  // prefixes of functions that run only for that work, for set-up those that the service itself calls, separated by spaces; empty: any
 
@@ -95,8 +95,8 @@ var libraries = sync.OnceValue(func() (out []library) {
 		for _, line := range strings.Split(strings.ReplaceAll(s.Text, "\n  ", " "), "\n") {
 			name, value, _ := strings.Cut(line, ": ")
 			switch name {
-			case "cost left":
-				l.costLeft, _ = strconv.ParseFloat(value, 64)
+			case "left":
+				l.left, _ = strconv.ParseFloat(value, 64)
 			case "least share":
 				l.leastShare, _ = strconv.ParseFloat(value, 64)
 			default:

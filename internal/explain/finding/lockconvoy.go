@@ -255,7 +255,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	}
 	if costly != nil {
 		v.Changes = removalOf(attr.group, isCost)
-		v.scaleTo(costly.costLeft)
+		v.scaleTo(costly.left)
 	} else {
 		attr.setConvoyChanges(&v, cand, top, held)
 	}

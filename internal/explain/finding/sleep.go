@@ -47,8 +47,11 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	case verdict.KindOf(top.Cause) == verdict.Deadline:
 		attr.rewriteForDeadline(&v, top, pauses)
 	case top.Site != nil && top.Site.Module != "":
-		if v.Fix = textOf("fix sleep-in-dependency", "site", v.Site); !slices.Contains(lockKinds, verdict.KindOf(top.Cause)) {
+		v.Fix = textOf("fix sleep-in-dependency", "site", v.Site)
+		if l := pausingLibrary(top); !slices.Contains(lockKinds, verdict.KindOf(top.Cause)) && (l == nil || l.pauseAdvice == "") {
 			v.scaleTo(remainingPause)
+		} else if l != nil && l.left > 0 {
+			v.scaleTo(l.left)
 		}
 	case attr.pollingWorker(top) != nil:
 		interval := words.Brief(attr.pollingWorker(top).SleepNS)
@@ -215,8 +218,9 @@ func (a *attribution) pollingWorker(top *causeRoute) *queues.ServiceStats {
 	return service
 }
 
-// remainingPause is the share of a library's pauses that a shorter option is assumed to leave.
-const remainingPause = 0.1
+// remainingPause is the share of a library's pauses that a shorter option is assumed to leave, if no advice for it is known: that of
+// fixes which were measured is from nothing to 4 %.
+const remainingPause = 0.05
 
 // pausesOf returns how requests of a group sleep at the sites of the changes; nil if that is not known.
 func (in *Input) pausesOf(group string, changes []predict.Change) *predict.Pauses {
