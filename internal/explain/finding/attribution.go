@@ -263,14 +263,14 @@ func (a *attribution) candidateKeyOf(c *report.Cause, via []report.Via) candidat
 	if peerAnswers > 0 && a.peersInReport {
 		return candidateKey{}
 	}
-	if isIdleClient(c, via) {
+	if p := a.longPollOf(c, via); p != nil {
+		return p.key()
+	}
+	if verdict.IsNextRequest(c, via) {
 		if s := a.heaviestSleeps[waitKeyOf(&via[0])]; s != nil {
 			return a.candidateKeyOf(s.Cause, s.via)
 		}
-		return candidateKey{}
-	}
-	if p := a.longPollOf(c, via); p != nil {
-		return p.key()
+		return a.nextRequestKey(c, via)
 	}
 	if isWebSocketIdle(c) || len(via) == 0 && c.Cause == report.CauseSleep && a.streamPaces[c.Site.Key()] {
 		return candidateKey{}
@@ -330,12 +330,6 @@ func (a *attribution) candidateKeyOf(c *report.Cause, via []report.Via) candidat
 		return candidateKey{code: report.RuleBlockingSyscall, causeSite: site}
 	}
 	return candidateKey{}
-}
-
-// isIdleClient reports whether the wait chain via leads through another goroutine to a wait of net/http for the next request on
-// an idle connection. No request depends on that.
-func isIdleClient(c *report.Cause, via []report.Via) bool {
-	return c.Cause == report.CauseNetwork && c.Kind == "inbound" && len(via) > 0 && c.Site != nil && knowledge.Has(c.Site.Func, knowledge.HTTP1Connection)
 }
 
 // isWebSocketIdle reports whether a WebSocket's handler waits for its client's next message: that delays no request.

@@ -384,6 +384,20 @@ func TestLongPollOrBatchTimer(t *testing.T) {
 	}
 }
 
+// TestNextRequest: requests that hand work over and then wait until another request comes wait for no event of their own. Those that
+// hand nothing over have a long poll.
+func TestNextRequest(t *testing.T) {
+	for gave, want := range map[float64]string{
+		0: "requests wait at main.ask (main.go:4) until something arrives: a long poll",
+		1: "requests wait at main.ask (main.go:4) until another request comes",
+	} {
+		rep := oneGroup(report.Cause{Cause: "network", Kind: "inbound", Call: "bufio.(*Reader).Peek", Site: site("net/http.(*conn).serve@2103"), Via: via("select ask@4"), TotalNS: ms(4000)})
+		rep.Groups[0].Kind = report.KindHTTP1
+		found := findAll(t, &Input{Report: rep, Process: &process.Stats{}, LongWaits: []queues.LongWaits{{Site: site("ask@4"), WokenShare: 1, HandoverShare: gave}}}, rulesByCode(report.RuleSleep))
+		check.True(t, len(found) == 1 && found[0].Title == want && found[0].Severity.IsMajor() == (gave == 1), "handed over %g: %+v", gave, found)
+	}
+}
+
 // TestFileWriteAdvice: only a write that a dependency makes is to be changed by the dependency's options, and none that has no
 // site.
 func TestFileWriteAdvice(t *testing.T) {

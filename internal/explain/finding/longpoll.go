@@ -176,3 +176,24 @@ func pollVerdict(attr *attribution, cand *candidate, poll *longPoll) Verdict {
 	v.Fix = textOf("fix long-poll-without-event", "fix", v.Fix)
 	return v
 }
+
+// nextRequestCause is the cause of waits for other requests in a candidate's key. It is no cause of a report.
+const nextRequestCause report.CauseName = "next-request"
+
+// nextRequestKey returns the key of the candidate for waits of requests that have handed work over, and then wait until another request
+// comes, which brings no event for them. The code is empty if they handed nothing over, as in a long poll or a stream.
+func (a *attribution) nextRequestKey(c *report.Cause, via []report.Via) candidateKey {
+	waits := a.in.longWaitsAt(via[0].Site)
+	if waits == nil || waits.HandoverShare < threshold.HalfShare || a.in.isStream(c, via[0].Site) {
+		return candidateKey{}
+	}
+	return candidateKey{code: report.RuleSleep, causeSite: causeSite{nextRequestCause, via[0].Site.LineKey()}}
+}
+
+// nextRequestVerdict returns the verdict of WL2001 on requests that wait until another request comes.
+func nextRequestVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
+	v := attr.newVerdict(cand, top)
+	v.Cause, v.Site, v.Confidence, v.Changes = report.CauseChan, top.via[0].Site, 0.7, withoutAllSites(attr, cand)
+	v.Title, v.Fix = textOf("title next-request", "site", v.Site), textOf("fix next-request", "site", v.Site.OwnLine())
+	return v
+}

@@ -347,7 +347,7 @@ func (a *attribution) wakeUpSite(cand *candidate) (site *report.Site) {
 	var idleNS, totalNS int64
 	for r := range each(cand.routes) {
 		totalNS += r.routeNS
-		if len(r.via) == 2 && isIdleClient(r.Cause, r.via) && isOwnCode(r.via[1].Site) {
+		if len(r.via) == 2 && verdict.IsNextRequest(r.Cause, r.via) && isOwnCode(r.via[1].Site) {
 			site, idleNS = r.via[1].Site, idleNS+r.routeNS
 		}
 	}

@@ -25,8 +25,11 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		return pollVerdict(attr, cand, p)
 	}
 	top := cand.heaviestRoute(report.CauseSleep)
-	if cand.causeSite.cause == streamCause {
+	switch cand.causeSite.cause {
+	case streamCause:
 		return streamVerdict(attr, cand, top)
+	case nextRequestCause:
+		return nextRequestVerdict(attr, cand, top)
 	}
 	v := attr.newVerdict(cand, top)
 	v.Changes = withoutAllSites(attr, cand)

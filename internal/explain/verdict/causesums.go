@@ -159,10 +159,14 @@ func addSites(cause *report.VerdictCause, parts []rowPart) {
 		if cause.Cause == report.CauseCPUWait {
 			kind = "" // Processes has it
 		}
-		k := slices.IndexFunc(sums, func(p siteSum) bool { return p.site.Kind == kind && p.site.Site.Equal(row.Site) })
+		site, routes := row.Site, part.routes
+		if cause.Kind == NextRequest {
+			site, routes = routes[0].Via[0].Site, nil // where the other goroutine waits is in net/http
+		}
+		k := slices.IndexFunc(sums, func(p siteSum) bool { return p.site.Kind == kind && p.site.Site.Equal(site) })
 		if k < 0 {
 			k = len(sums)
-			sums = append(sums, siteSum{site: report.VerdictSite{Site: row.Site, Kind: kind, Via: []report.Via{}}})
+			sums = append(sums, siteSum{site: report.VerdictSite{Site: site, Kind: kind, Via: []report.Via{}}})
 		}
 		p := &sums[k]
 		p.site.TotalNS += part.ns
@@ -170,7 +174,7 @@ func addSites(cause *report.VerdictCause, parts []rowPart) {
 		if row.SiteFrom == "bracket" {
 			p.inferredNS += part.ns
 		}
-		p.addRoutes(part.routes)
+		p.addRoutes(routes)
 		cause.Observed = row.Observed && (i == 0 || cause.Observed)
 		if cause.Cause == report.CauseCPUWait {
 			addProcess(cause, row.Kind, part.ns)

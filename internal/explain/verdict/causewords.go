@@ -72,6 +72,7 @@ var kindWords = map[report.CauseName]map[string]string{
 		Connect:     "opening connections",
 		NameServer:  "waiting for a name server",
 		FlowControl: "waiting until the peer allows more bytes (HTTP/2 flow control)",
+		NextRequest: "waiting until another request comes",
 		"inbound":   "waiting for the client",
 		"outbound":  "waiting for a peer on the network",
 	},

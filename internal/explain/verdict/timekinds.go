@@ -21,6 +21,7 @@ const (
 	NoContinue    = "no-continue"    // a client waits for a 100 Continue that the server does not send
 	DialFallback  = "dial-fallback"  // a dialer waits for an address that does not answer
 	FlowControl   = "flow-control"   // a request's body waits until the peer allows more bytes
+	NextRequest   = "next-request"   // another goroutine waits for its client to begin another request
 	Connect       = "connect"        // a connection is opened that the first finding's change would have kept
 	ChildProcess  = "child-process"  // the system calls of a cause wait for a child process
 	DiskSync      = "disk-sync"      // they sync a file
@@ -88,8 +89,18 @@ func KindOf(cause *report.Cause) string {
 			return row.kind
 		}
 	}
+	if IsNextRequest(cause, cause.AllRoutes()[0].Via) {
+		return NextRequest
+	}
 	if cause.Cause == report.CauseSleep && cause.Call != "" && !call.Has(knowledge.SleepWait) {
 		return Timer
 	}
 	return cause.Kind
+}
+
+// IsNextRequest reports whether the wait chain via leads through another goroutine to a wait of a server for the next request, on an
+// idle connection of net/http or a new one: the request waits for what that other request will do.
+func IsNextRequest(cause *report.Cause, via []report.Via) bool {
+	return cause.Cause == report.CauseNetwork && cause.Kind == "inbound" && len(via) > 0 && cause.Site != nil &&
+		(knowledge.Has(cause.Site.Func, knowledge.HTTP1Connection) || knowledge.Has(cause.Call, knowledge.KnownServer))
 }
