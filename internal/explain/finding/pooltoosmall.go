@@ -66,6 +66,7 @@ type poolFacts struct {
 	service        *queues.ServiceStats // service behind the wait; nil if unknown
 	tasks          *queues.TaskWaits    // the tasks that queue for its workers; nil if none do
 	load           *queues.SharedLoad   // one of its holders' calls would do for all that queue; nil if that is not known
+	bulk           *report.Site         // where requests of another group wait for many tasks of the same servers; nil if none do
 	hasServers     bool                 // goroutines serve the queue, one request at a time
 	isHandover     bool                 // requests wait only until a server that asks a peer takes their message
 	isForeignWork  bool                 // the only server also does other work than that of most requests, and they queue behind that
@@ -130,6 +131,9 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 	facts.setSlotsInUse(requests, a.openRequestsAt(cand.wait))
 	// A goroutine that works for the holder of a semaphore's slot is not the slot.
 	facts.hasServers = hasServers && !isStdPool(cand.wait.call)
+	if facts.hasServers && 2*facts.inUse < float64(service.MaxServers) {
+		facts.bulk = a.bulkProducer(top, holdNS, facts.waitNS)
+	}
 	if isSemaphoreWait(cand.wait) && facts.slots == nil && (service == nil || facts.hasServers) {
 		facts.hasServers, facts.isBursty = false, true
 	}
@@ -262,9 +266,24 @@ func (p *poolFacts) wideHolder() *report.Site {
 // otherTask returns where workers begin the tasks behind which requests queue, if these are others than theirs; else nil.
 func (p *poolFacts) otherTask() *report.Site {
 	if p.tasks == nil {
-		return nil
+		return p.bulk
 	}
 	return p.tasks.Task
+}
+
+// bulkProducer returns where requests of another group wait, all at once, for many tasks that end like a route: for many times as long as a server is
+// at work for one of them, and as long as others queue. Events do not show who put a task into a channel.
+func (a *attribution) bulkProducer(top *causeRoute, holdNS, queuedNS float64) *report.Site {
+	for group := range each(a.in.Report.Groups) {
+		for c, route := range a.in.attributionOf(group).routes(group.All()) {
+			eachNS := float64(route.TotalNS) / float64(max(group.Count, 1))
+			if group.ID != a.group.ID && causeSiteOf(c) == causeSiteOf(top.Cause) && len(route.Via) > 0 && route.Via[0].Wait == report.WaitGroup &&
+				eachNS >= threshold.FarFactor*threshold.FarFactor*holdNS && eachNS >= queuedNS {
+				return route.Via[0].Site.OwnLine()
+			}
+		}
+	}
+	return nil
 }
 
 // sharedLoadAt returns the calls from a line of which one would do for all that come during it; nil if there are none.
