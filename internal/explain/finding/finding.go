@@ -368,7 +368,7 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 	v.ID = findingID(&v.Finding)
 	v.Fix, v.Remedy = splitRemedy(v.Fix)
 	in.fillPrediction(v)
-	if v.FixedSeverity == "" && v.MinSeverity == "" && !v.Code.OfMachine() && savesNothing(v.Predicted) {
+	if v.FixedSeverity == "" && v.MinSeverity == "" && !v.Code.OfMachine() && savesNothing(v.Predicted, v.Severity == report.SeverityMedium) {
 		v.capSeverity(report.SeverityLow)
 	}
 	if v.Evidence == nil {
@@ -395,9 +395,9 @@ func (in *Input) servesMoreThan(id string) bool {
 // trustedConfidence is the least confidence that needs no reason.
 const trustedConfidence = 0.8
 
-// savesNothing reports whether a prediction shortens none of the median, p90, p99 and the maximum by 5 %. It returns false if
-// nothing was predicted.
-func savesNothing(p *report.Predicted) bool {
+// savesNothing reports whether a prediction shortens none of the median, p90, p99 and the maximum by 5 %. Where the fault is of medium severity
+// (isMedium), the p99 must certainly be shorter where it is known, or the median. It returns false if nothing was predicted.
+func savesNothing(p *report.Predicted, isMedium bool) bool {
 	if p == nil {
 		return false
 	}
@@ -410,7 +410,11 @@ func savesNothing(p *report.Predicted) bool {
 		if latency.before == nil || latency.after == nil {
 			continue
 		}
-		if isKnown = true; float64(latency.after.Est) < (1-leastGain)*float64(*latency.before) {
+		after := latency.after.Est
+		if isMedium && p.WasP99NS != nil && latency.after != &p.P50NS {
+			after = latency.after.High
+		}
+		if isKnown = true; float64(after) < (1-leastGain)*float64(*latency.before) {
 			return false
 		}
 	}

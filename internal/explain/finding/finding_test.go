@@ -187,11 +187,18 @@ func TestReplaceSlowEvidence(t *testing.T) {
 		"%+v", v.Evidence)
 }
 
-// TestFindingThatSavesNothing: a fault of much time is low if the change that is advised makes no latency shorter.
+// TestFindingThatSavesNothing: a fault of much time is low if the change that is advised makes no latency shorter. One of medium severity is low, too, if it
+// perhaps makes none shorter.
 func TestFindingThatSavesNothing(t *testing.T) {
 	before := int64(20e6)
 	predicted := func(p50, p99, max int64) *report.Predicted {
-		return &report.Predicted{P50NS: report.Estimate{Est: p50}, P99NS: report.Estimate{Est: p99}, MaxNS: &report.Estimate{Est: max}, WasP50NS: &before, WasP99NS: &before, WasMaxNS: &before}
+		return &report.Predicted{P50NS: report.Estimate{Est: p50, High: p50}, P99NS: report.Estimate{Est: p99, High: p99}, MaxNS: &report.Estimate{Est: max, High: max}, WasP50NS: &before, WasP99NS: &before, WasMaxNS: &before}
+	}
+	perhaps, certain := predicted(20e6, 10e6, 20e6), predicted(18e6, 20e6, 20e6)
+	perhaps.P99NS.High = 199e5
+	for prediction, want := range map[*report.Predicted]report.Severity{nil: report.SeverityMedium, certain: report.SeverityMedium, perhaps: report.SeverityLow} {
+		v := Verdict{Finding: report.Finding{Code: report.RuleSleep, Confidence: 0.9, Predicted: prediction}, Gain: Gain{All: Loss{Share: 0.2, NS: 15e5}}}
+		check.True(t, (&Input{Report: &report.Report{}}).completeVerdict(&v) && v.Severity == want, "medium: %+v", v.Finding)
 	}
 	for name, tt := range map[string]struct {
 		code      report.RuleCode
@@ -204,7 +211,7 @@ func TestFindingThatSavesNothing(t *testing.T) {
 		"of the median":   {report.RuleSleep, predicted(18e6, 20e6, 20e6), report.SeverityHigh},
 		"of the machine":  {report.RuleBusyMachine, predicted(20e6, 20e6, 20e6), report.SeverityHigh},
 		"without a past":  {report.RuleSleep, &report.Predicted{P50NS: report.Estimate{Est: 1}}, report.SeverityHigh},
-		"a single median": {report.RuleSleep, &report.Predicted{P50NS: report.Estimate{Est: 20e6}, WasP50NS: &before}, report.SeverityLow},
+		"a single median": {report.RuleSleep, &report.Predicted{P50NS: report.Estimate{Est: 20e6, High: 20e6}, WasP50NS: &before}, report.SeverityLow},
 	} {
 		loss := Loss{Share: 0.9, NS: 20e6}
 		v := Verdict{Finding: report.Finding{Code: tt.code, Confidence: 0.9, Predicted: tt.predicted}, Gain: Gain{All: loss, Slow: loss}}

@@ -33,6 +33,9 @@ func checkPsTaken(in *Input, wait *runQueueWait) []Verdict {
 	if !t.servesRequests(in) {
 		v.Fix = textOf("fix ps-taken", "function", words.FuncName(t.site.Func))
 	}
+	if l := libraryAt(t.site); l != nil && l.purpose != "" {
+		v.MaxSeverity = report.SeverityLow // the service wants that work, which takes as long whenever it is done
+	}
 	if isHandshake(t.site) {
 		v.Fix = textOf("fix ps-taken-handshakes")
 	}
