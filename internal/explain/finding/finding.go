@@ -396,7 +396,7 @@ func (in *Input) servesMoreThan(id string) bool {
 const trustedConfidence = 0.8
 
 // savesNothing reports whether a prediction shortens none of the median, p90, p99 and the maximum by 5 %. Where the fault is of medium severity
-// (isMedium), the p99 must certainly be shorter where it is known, or the median. It returns false if nothing was predicted.
+// (isMedium), slow requests must certainly be faster, or the median. It returns false if nothing was predicted.
 func savesNothing(p *report.Predicted, isMedium bool) bool {
 	if p == nil {
 		return false
@@ -411,7 +411,7 @@ func savesNothing(p *report.Predicted, isMedium bool) bool {
 			continue
 		}
 		after := latency.after.Est
-		if isMedium && p.WasP99NS != nil && latency.after != &p.P50NS {
+		if isMedium && p.WasP50NS != nil && latency.after != &p.P50NS {
 			after = latency.after.High
 		}
 		if isKnown = true; float64(after) < (1-leastGain)*float64(*latency.before) {
