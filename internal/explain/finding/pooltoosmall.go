@@ -97,7 +97,9 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 		facts.kind.isConnection, facts.kind.slotNoun = true, "connection"
 	}
 	facts.isUneven = facts.slots == nil && isUnevenlyDivided(service)
-	facts.load = a.in.sharedLoadAt(top.ownLine())
+	facts.load = firstMatch(a.in.SharedLoads, func(l *queues.SharedLoad) bool {
+		return top.ownLine() != nil && l.Line == top.ownLine().Line && l.File == top.ownLine().File
+	})
 	queuedNS, ownNS, requests := a.queueTimes(cand)
 	facts.queuedNS = queuedNS
 	// A worker's time for a request is on no other request's path: the last service time before the
@@ -284,11 +286,6 @@ func (a *attribution) bulkProducer(top *causeRoute, holdNS, queuedNS float64) *r
 		}
 	}
 	return nil
-}
-
-// sharedLoadAt returns the calls from a line of which one would do for all that come during it; nil if there are none.
-func (in *Input) sharedLoadAt(line *report.Site) *queues.SharedLoad {
-	return firstMatch(in.SharedLoads, func(l *queues.SharedLoad) bool { return l.IsAt(line) })
 }
 
 // lineOfWait returns the service's line at which a candidate's requests wait on a route.

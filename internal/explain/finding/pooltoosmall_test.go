@@ -69,24 +69,14 @@ func TestLongCalls(t *testing.T) {
 	check.Equal(t, found[0].Fix, "give the 15 long calls at main.poll (main.go:41) an http.Transport of their own, or raise MaxConnsPerHost (and MaxIdleConnsPerHost with it) from 16 to 17, with those goroutines in it", "fix")
 }
 
-// TestSharedLoad: requests that load the same at once need no more connections for that: one can load for all, or a goroutine ahead of them.
+// TestSharedLoad: requests that load the same at once need no more connections for that: one can load for all.
 func TestSharedLoad(t *testing.T) {
-	for _, c := range []struct{ call, title, fix, change string }{
-		{httpSlotFunc, "since all that come while one makes the call at main.load (main.go:58) make it, too", "let the first of them make the call", "queue@"},
-		{"", "requests wait for a peer's answer", "renew what the call at main.load (main.go:58) brings ahead of requests", "network@"},
-	} {
-		cause := report.Cause{Cause: "network", Kind: "outbound", Site: site("load@58"), TotalNS: ms(4000)}
-		if c.call != "" {
-			cause.Routes = []report.Route{{Via: []report.Via{{Wait: "select", Call: c.call, Site: site("load@58")}}, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}
-		}
+	for line, want := range map[int]string{58: "let the first of them make the call at main.load (main.go:58)", 59: "raise MaxConnsPerHost"} {
+		waits := []report.Via{{Wait: "select", Call: httpSlotFunc, Site: site("load@58")}}
+		rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("load@58"), TotalNS: ms(4000), Routes: []report.Route{{Via: waits, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 		slots := queues.SlotWaits{Wait: "select", Call: httpSlotFunc, Site: site("load@58"), Waits: 100, BatchSize: 1, FormerWaiterShare: 1, OtherRequestShare: 1, Slots: 2, HoldNS: 40e6, QueuedShare: 0.1}
-		got := findAll(t, &Input{
-			Report: oneGroup(cause), SlotWaits: []queues.SlotWaits{slots}, SharedLoads: []queues.SharedLoad{{File: site("load@58").File, Line: 58, Loads: 3, Callers: 20, Passers: 2}},
-			Predict: func(_ string, changes []predict.Change) *report.Predicted {
-				return &report.Predicted{Change: changes[0].String()}
-			},
-		}, rulesByCode(report.RulePoolTooSmall, report.RuleSlowPeer))
-		check.True(t, len(got) == 1 && strings.Contains(got[0].Title, c.title) && strings.HasPrefix(got[0].Fix, c.fix) && got[0].Predicted != nil && strings.HasPrefix(got[0].Predicted.Change, c.change), "%+v", got)
+		got := findWithBounds(t, &Input{Report: rep, SlotWaits: []queues.SlotWaits{slots}, SharedLoads: []queues.SharedLoad{{File: site("load@58").File, Line: line, Loads: 3, Callers: 20, Passers: 2}}}, rulesByCode(report.RulePoolTooSmall))
+		check.True(t, len(got) == 1 && strings.HasPrefix(got[0].Fix, want), "%d: %+v", line, got)
 	}
 }
 

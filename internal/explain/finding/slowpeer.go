@@ -127,7 +127,7 @@ func peerVerdict(attr *attribution, cand *candidate) Verdict {
 var peerRewrites = []func(*peerWait, *Verdict) bool{
 	(*peerWait).rewriteForBlockingCall, (*peerWait).rewriteForUnanswered, (*peerWait).rewriteForAckDelays, (*peerWait).rewriteForSplitRequests,
 	(*peerWait).rewriteForConnPerRequest, (*peerWait).rewriteForConnOpens, (*peerWait).rewriteForBlockedSender,
-	(*peerWait).rewriteForConnChecks, (*peerWait).rewriteForPrepares, (*peerWait).rewriteForPeerSetUp, (*peerWait).rewriteForHedges, (*peerWait).rewriteForCacheLoads, (*peerWait).rewriteForSharedLoad,
+	(*peerWait).rewriteForConnChecks, (*peerWait).rewriteForPrepares, (*peerWait).rewriteForPeerSetUp, (*peerWait).rewriteForHedges, (*peerWait).rewriteForCacheLoads,
 	(*peerWait).rewriteForDeadlocks, (*peerWait).rewriteForRepeats, (*peerWait).rewriteForReuse, (*peerWait).rewriteForKnownPeer,
 	(*peerWait).rewriteForSharedCalls, (*peerWait).rewriteForHeldCalls, (*peerWait).rewriteForOwnWorker, (*peerWait).rewriteForOrderedAnswers,
 	(*peerWait).rewriteForWindowRounds, (*peerWait).rewriteForLargeAnswers, (*peerWait).rewriteForUnevenCalls,
@@ -190,16 +190,6 @@ func (w *peerWait) rewriteForKnownPeer(v *Verdict) bool {
 	}
 	v.isAnswerTime = !w.isUnknownPeer
 	return !w.isUnknownPeer
-}
-
-// rewriteForSharedLoad rewrites a verdict on calls of which one would do for all that come during it: renewed ahead of requests, none waits.
-func (w *peerWait) rewriteForSharedLoad(v *Verdict) bool {
-	if w.in.sharedLoadAt(w.top.ownLine()) == nil || !w.isUnknownPeer {
-		return false
-	}
-	v.Gain, v.Fix, v.InService = w.cand.gain, textOf("fix shared-load-ahead", "site", w.top.ownLine()), true
-	w.predictAs(v, "phrase change-ahead")
-	return true
 }
 
 // rewriteForSharedCalls rewrites a verdict on calls that other requests began.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
-	"github.com/whylate/whylate/report"
 )
 
 // A SharedLoad describes calls from one line of the service of which one would do for all that come during it: at other times hardly a request makes
@@ -17,11 +16,6 @@ type SharedLoad struct {
 	// Loads counts the calls that began while no other was under way, Callers the requests that came during these and called as well, and Passers
 	// those that came then and did not.
 	Loads, Callers, Passers int
-}
-
-// IsAt reports whether the calls are those of a line.
-func (l *SharedLoad) IsAt(line *report.Site) bool {
-	return line != nil && l.Line == line.Line && l.File == line.File
 }
 
 // sharedLoadOf compares the requests that make a call with the starts of all that clients sent. Calls for different things leave other requests as
