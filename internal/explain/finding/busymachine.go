@@ -93,6 +93,20 @@ func observedLoad(k *report.Kernel) (result otherLoad, ok bool) {
 	return load, load.lostShare >= threshold.MinorShare
 }
 
+// doubtPreempted lowers the confidence in a verdict about work under a lock or for a queue, if slow requests waited for it at a few
+// moments only while other processes used the CPUs: its thread may have had none.
+func (in *Input) doubtPreempted(v *Verdict) {
+	g := in.Report.Group(v.Group)
+	if g == nil || v.Cause != report.CauseCPU || v.Code != report.RuleLockConvoy && v.Code != report.RulePoolTooSmall {
+		return
+	}
+	moments, isKnown := in.OutlierMoments[v.Group]
+	if load, hasOtherLoad := measureOtherLoad(in); hasOtherLoad && isKnown && areTooRare(moments, g.Count) {
+		v.doubt(v.Confidence*(1-load.waitShare), textOf("phrase doubt-preempted", "share", words.Percent(load.waitShare)))
+		v.DoubtedBy = report.RuleBusyMachine
+	}
+}
+
 // isOthersCPU reports whether a cause is a wait for a CPU that another process had.
 func isOthersCPU(c *report.Cause) bool {
 	return c.Cause == report.CauseCPUWait && c.Kind != "" && c.Kind != report.OwnThreads

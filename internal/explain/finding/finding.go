@@ -340,6 +340,7 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 	if v.Severity, v.Decided = in.decideSeverity(v); v.Severity == "" || negligible && !v.Fact {
 		return false
 	}
+	in.doubtPreempted(v)
 	v.capByConfidence()
 	switch {
 	case v.Code[2] != '2':

@@ -633,6 +633,25 @@ func TestMeasureOtherLoad(t *testing.T) {
 	}
 }
 
+// TestPreemptedHolder: a holder that computes at a few moments, while the service's threads wait for CPUs of other processes most of the
+// time, perhaps had no CPU.
+func TestPreemptedHolder(t *testing.T) {
+	for _, c := range []struct {
+		moments map[string]int
+		delayNS int64
+		loud    bool
+	}{
+		{map[string]int{"g": 2}, 2e9, false}, {map[string]int{"g": 20}, 2e9, true}, {nil, 2e9, true}, {map[string]int{"g": 2}, 1e6, true},
+	} {
+		rep := oneGroup(report.Cause{Cause: "cpu", Site: site("hold@3"), Via: via("lock get@2 sync.(*Mutex).Lock"), TotalNS: ms(4000)})
+		in := &Input{Report: rep, Process: &process.Stats{Procs: 2, BusyNS: 1e9}, OutlierMoments: c.moments}
+		rep.Host = hostSpan(hostWith(2, 1e9, c.delayNS, 2e8), 2e9)
+		rep.Host.Lost.MachineNS = ptr(int64(4e9))
+		found := findAll(t, in, rulesByCode(report.RuleLockConvoy))
+		check.True(t, len(found) == 1 && found[0].Severity.IsMajor() == c.loud && (found[0].DoubtedBy == report.RuleBusyMachine) != c.loud, "%+v: %+v", c, found)
+	}
+}
+
 // TestMorePsThanCPUs checks that with more Ps than CPUs the excess of Ps comes first, before the collector and
 // computing. Other processes come first only if they leave no CPU time unused.
 func TestMorePsThanCPUs(t *testing.T) {
