@@ -158,7 +158,7 @@ func (p *replayRun) causeTimes(walked *path.WalkResult, group string) (causes [c
 	for _, s := range walked.CauseTimes {
 		key := p.stage.IDs.Cause(s.Cause)
 		if len(p.speller.Queues[group]) > 0 {
-			if q, _ := p.speller.QueueWait(group, p.stage.IDs.Chain(key.Chain)); q != nil {
+			if q, _ := p.speller.QueueWait(group, p.speller.WithTimedWait(group, p.stage.IDs.Chain(key.Chain), key.Code, key.Site, key.Call)); q != nil {
 				queued, sums[q] = append(queued, queuedTime{q, key.Code, s.NS}), sums[q]+s.NS
 				continue
 			}

@@ -19,6 +19,8 @@ type queueWait struct {
 func (r *Request) findQueueWaits(group string, sp *spell.Speller) {
 	r.queueWaits = make([]queueWait, len(r.Segments))
 	for i := range r.Segments {
+		s := &r.Segments[i]
+		r.Vias[i] = sp.WithTimedWait(group, r.Vias[i], s.Code, s.Site, s.Call)
 		r.queueWaits[i].queue, r.queueWaits[i].index = sp.QueueWait(group, r.Vias[i])
 	}
 	for end := len(r.Segments); end > 0; {

@@ -327,7 +327,7 @@ func (t *causeTable) numberOf(group string, ids *path.IDs, id, mergedID path.Cau
 		return n
 	}
 	key := ids.Cause(id).WithSettledCause(t.sp.Settlement)
-	chain := ids.Chain(key.Chain)
+	chain := t.sp.WithTimedWait(group, ids.Chain(key.Chain), key.Code, key.Site, key.Call)
 	out := spell.RemoteCause{Service: t.service, Callee: t.service, Code: key.Code.Cause(), SiteFrom: key.SiteSource.String(), Call: t.sp.Syms.String(key.Call)}
 	out.Segment = t.sp.Segment(&cause.Segment{Code: key.Code, Site: key.Site, Kind: key.Kind, Inbound: key.Inbound, Call: key.Call, Remote: key.Remote}, chain, 0)
 	if inner := t.sp.Remote(key.Remote); inner != nil && !inner.IsWay { // a service behind this one

@@ -188,10 +188,7 @@ func (a *attribution) routes(b *report.Band) iter.Seq2[*report.Cause, *report.Ro
 			if peerAnswers > 0 && a.peersInReport {
 				continue
 			}
-			if peerAnswers > 0 {
-				r = &report.Route{Via: inner, TotalNS: r.TotalNS}
-			}
-			if !yield(c, r) {
+			if chain := a.withTimedWait(c, inner); !yield(c, &report.Route{Via: chain, TotalNS: r.TotalNS}) {
 				return
 			}
 		}
@@ -252,6 +249,11 @@ func (a *attribution) contendedWait(via []report.Via) (first waitKey, ok bool) {
 	return waitKey{}, false
 }
 
+// withTimedWait returns a wait chain with the wait for a slot that a timer ended (verdict.WithTimedWait).
+func (a *attribution) withTimedWait(c *report.Cause, via []report.Via) []report.Via {
+	return verdict.WithTimedWait(c, via, func(wait *report.Via) bool { return isSlotPool(a.in.slotWaitsAt(waitKeyOf(wait))) })
+}
+
 // candidateKeyOf decides which rule, and which candidate of that rule, a cause that is reached by the wait chain via belongs
 // to. The comment at the top of this file has the rules of precedence. An empty code means that it belongs to no rule about
 // waiting.
@@ -263,6 +265,7 @@ func (a *attribution) candidateKeyOf(c *report.Cause, via []report.Via) candidat
 	if peerAnswers > 0 && a.peersInReport {
 		return candidateKey{}
 	}
+	via = a.withTimedWait(c, via)
 	if p := a.longPollOf(c, via); p != nil {
 		return p.key()
 	}
@@ -299,7 +302,7 @@ func (a *attribution) candidateKeyOf(c *report.Cause, via []report.Via) candidat
 		}
 		code = report.RuleSleep
 		switch {
-		case verdict.KindOf(c) == verdict.Limiter, isAcquireTimeout(c):
+		case verdict.KindOf(c) == verdict.Limiter, isAcquireTimeout(c, via):
 			code = report.RulePoolTooSmall
 		case len(via) > 0 && a.flushInterval(c) != nil: // without a wait in between, the request's own goroutine began that sleep
 			code = report.RuleFlushInterval

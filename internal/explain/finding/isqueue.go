@@ -22,6 +22,7 @@ func (a *attribution) findQueueWaits() {
 		if a.isInHerd(cause, route.Via) {
 			continue
 		}
+		isBehind := false // behind a goroutine that works for the request, and may itself queue for a slot
 		for i := range route.Via {
 			v := &route.Via[i]
 			wait := waitKeyOf(v)
@@ -32,14 +33,18 @@ func (a *attribution) findQueueWaits() {
 				if isEndedByChildren(slots) && !isFanOutLimit(wait, slots) && !isTaskQueue {
 					continue // the goroutines are the request's own, and may themselves queue elsewhere
 				}
+				if isBehind && !isSlotPool(slots) {
+					continue
+				}
 				totalNS[wait] += route.TotalNS
 				if isNotification(wait, slots) || i == 0 && a.in.isSubscription(v.Site) || a.in.taskWaitsAt(wait).IsOwnWork() {
 					break
 				}
 				if service := a.in.serviceAt(cause, route.Via); isFinalizerWait(cause) || isFanOutLimit(wait, slots) || isSemaphoreWait(wait) || stdPool(wait.call).slotWait == neverOpens || a.isFullPool(&causeRoute{cause, route.Via, route.TotalNS}, wait, slots) || isSlotPool(slots) || isConnectionQueue(slots) || service != nil && isQueue(service, cause, v) && !isLibraryLoop(service, cause, route.Via, v) || isTaskQueue {
 					queuedNS[wait] += route.TotalNS
+					break
 				}
-				break
+				isBehind = true
 			}
 		}
 	}
@@ -187,10 +192,10 @@ func isSemaphoreWait(wait waitKey) bool {
 	return wait.kind == report.WaitSelect && knowledge.Has(wait.site.Func, knowledge.SemaphoreAcquire)
 }
 
-// isAcquireTimeout reports whether a cause is a wait for a slot that the request's own deadline ended: no slot was released in
-// time.
-func isAcquireTimeout(c *report.Cause) bool {
-	return verdict.KindOf(c) == verdict.Deadline && c.Site != nil && (knowledge.Has(c.Site.Func, knowledge.SemaphoreAcquire) || stdPool(c.Call).slotWait == neverOpens)
+// isAcquireTimeout reports whether a cause is a wait for a slot that a timer or the request's own deadline ended: no slot was released
+// in time.
+func isAcquireTimeout(c *report.Cause, via []report.Via) bool {
+	return verdict.IsTimedWait(c, via) || verdict.KindOf(c) == verdict.Deadline && c.Site != nil && (knowledge.Has(c.Site.Func, knowledge.SemaphoreAcquire) || stdPool(c.Call).slotWait == neverOpens)
 }
 
 // serviceAt returns the facts about the goroutines that requests waited for at a cause, nil if there are none. Computing has no

@@ -438,13 +438,19 @@ func isBehindReader(via []report.Via) bool {
 	return false
 }
 
-// heaviestContendedRoute returns the longest route through a contended wait; if none is contended, the longest of all. routes
+// heaviestContendedRoute returns the longest route through a contended wait to its holder; if there is none, the longest of all. routes
 // must not be empty and is sorted by time.
 func heaviestContendedRoute(attr *attribution, routes []causeRoute) *causeRoute {
-	if route := firstMatch(routes, func(route *causeRoute) bool { _, ok := attr.contendedWait(route.via); return ok }); route != nil {
+	if route := firstMatch(routes, attr.leadsToHolder); route != nil {
 		return route
 	}
 	return &routes[0]
+}
+
+// leadsToHolder reports whether a route leads through a contended wait to its holder: no timer ended that wait.
+func (a *attribution) leadsToHolder(route *causeRoute) bool {
+	_, ok := a.contendedWait(route.via)
+	return ok && !isAcquireTimeout(route.Cause, route.via)
 }
 
 // holderEvidence lists the three kinds of work with which holders spent most of the time that others waited, as shares of
@@ -457,7 +463,7 @@ func holderEvidence(attr *attribution, cand *candidate, totalNS int64) []report.
 	var sums []sum
 	index := map[causeSite]int{}
 	for route := range each(cand.reportedRoutes()) {
-		if _, ok := attr.contendedWait(route.via); !ok {
+		if !attr.leadsToHolder(route) {
 			continue
 		}
 		work := causeSiteOf(route.Cause)

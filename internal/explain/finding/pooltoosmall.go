@@ -24,7 +24,7 @@ func checkPoolTooSmall(attr *attribution, cand *candidate) Verdict {
 	switch top := heaviestContendedRoute(attr, cand.routes); {
 	case cand.candidateKey == backlogKey:
 		return backlogVerdict(attr, cand, top)
-	case isAcquireTimeout(top.Cause):
+	case isAcquireTimeout(top.Cause, top.via):
 		return acquireTimeoutVerdict(attr, cand, top)
 	case cand.wait == waitKey{} || attr.tickerIntervalNS(top) != 0:
 		return limiterVerdict(attr, cand, top)
@@ -339,7 +339,7 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	v.addEvidence(holderEvidence(attr, cand, facts.queuedNS)...)
 	v.Fix = attr.slotAdvice(cand, top, facts)
 	_, v.Gain = gainWithoutRoutes(attr.group, func(cause *report.Cause, via []report.Via) bool {
-		_, ok := attr.contendedWait(via)
+		_, ok := attr.contendedWait(attr.withTimedWait(cause, via))
 		return ok && attr.candidateKeyOf(cause, via) == cand.candidateKey
 	})
 	v.Queue = attr.reportQueue(cand, facts.kind.nameWithoutSite)
@@ -413,6 +413,12 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 		}
 		if !slices.Contains(changes, c) {
 			changes = append(changes, c)
+		}
+	}
+	for r := range each(cand.routes) {
+		if verdict.IsTimedWait(r.Cause, r.via) {
+			changes = append(changes, predict.Remove(report.CauseSleep, predict.SiteText(r.Site.LineKey().Site(), "")))
+			break // all are at the pool's line
 		}
 	}
 	if isOwnPool {
@@ -735,7 +741,7 @@ func (p *poolFacts) backgroundSite(top *causeRoute) *report.Site {
 // acquireTimeoutVerdict returns the verdict on requests that waited for a slot until their own deadline: how many, for how long,
 // and to look for a leak. It makes no prediction, because the trace does not show which goroutines hold the slots.
 func acquireTimeoutVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
-	name := poolKindAtWait(waitKey{kind: report.WaitSelect, call: top.Call, site: top.Site.LineKey()}, nil, nil).name
+	name := poolKindAtWait(waitKey{kind: report.WaitSelect, call: top.Call, site: top.Site.LineKey()}, nil, attr.in.slotWaitsAt(cand.wait)).name
 	v := attr.newVerdict(cand, top)
 	v.Cause, v.Changes = report.CauseSleep, []predict.Change{}
 	v.Title, v.Fix = textOf("title pool-timeout", "pool", name, "site", v.Site), cmp.Or(stdPool(top.Call).leakAdvice, textOf("fix pool-leak"))

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/predict"
+	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
@@ -114,6 +115,40 @@ func TestPermits(t *testing.T) {
 	got := findWithBounds(t, &Input{Report: rep, SlotWaits: []queues.SlotWaits{slots}}, rulesByCode(report.RulePoolTooSmall))
 	check.True(t, len(got) == 1 && strings.Contains(got[0].Title, "queue for the only permit of go-coap") && strings.Contains(got[0].Fix, "raise options.WithLimitClientParallelRequest") &&
 		strings.Contains(got[0].Fix, "from 1 to 7") && !strings.Contains(got[0].Fix, "guard data"), "%+v", got)
+}
+
+// TestTimedWaits: a library's goroutine, which sends the commands of many requests at once, waits for a connection of its pool, at most until a
+// timer. It fails if the timer is a pause to shorten or a holder's
+// work, or if only the wait for that goroutine is looked at.
+func TestTimedWaits(t *testing.T) {
+	radixSite := func(function string) *report.Site {
+		s := site("github.com/mediocregopher/radix/v3." + function)
+		s.Module = "github.com/mediocregopher/radix/v3"
+		return s
+	}
+	acquire, read := radixSite("(*Pool).getExisting@560"), radixSite("(*timeoutConn).Read@205")
+	read.CalledFrom = &report.Caller{Func: "main.next", File: "/src/main.go", Line: 60}
+	batch := report.Via{Wait: "chan", Call: "runtime.chanrecv1", Site: radixSite("(*pipeliner).Do@109")}
+	wait := report.Via{Wait: "select", Call: "runtime.selectgo", Site: acquire}
+	timer := report.Cause{Cause: "sleep", Call: wait.Call, Site: acquire, TotalNS: ms(5000), Requests: 5, Via: []report.Via{batch}}
+	held := report.Cause{Cause: "network", Kind: "outbound", Site: read, TotalNS: ms(4000), Requests: 10, Via: []report.Via{batch, wait}}
+	for _, former := range []float64{1, 0} {
+		rep := oneGroup(timer, held)
+		in := &Input{Report: rep, Process: &process.Stats{}, SlotWaits: []queues.SlotWaits{
+			{Wait: batch.Wait, Call: batch.Call, Site: batch.Site, Waits: 100, BatchSize: 4},
+			{Wait: wait.Wait, Call: wait.Call, Site: acquire, Waits: 100, BatchSize: 1, FormerWaiterShare: former, OtherRequestShare: 0.5, Slots: 10, HoldNS: 1e9, QueuedShare: 1, MaxWaiters: 20},
+		}}
+		got := findAll(t, in, rulesWithPrefix("WL2"))
+		must.True(t, len(got) != 0, "none")
+		if former == 0 {
+			check.True(t, got[0].Code == report.RuleSleep, "no pool: %+v", got[0])
+			continue
+		}
+		in = &Input{Report: oneGroup(timer), Process: in.Process, SlotWaits: in.SlotWaits}
+		late := findAll(t, in, rulesWithPrefix("WL2"))
+		check.True(t, len(late) == 1 && strings.Contains(late[0].Title, "until their own deadline") && len(Queues(in)["g"]) == 0, "only timers: %+v", late)
+		check.True(t, len(got) == 1 && strings.HasPrefix(got[0].Title, "requests queue for a connection of radix, held by main.next (main.go:60)") && strings.Contains(got[0].Fix, "raise the size given to radix.NewPool from 10"), "%+v", got)
+	}
 }
 
 // TestScatteredComputing: if the holders of a slot compute at many lines, no line is named, and the advice is

@@ -21,7 +21,7 @@ func (a *attribution) queuesOfGroup() (queues []*report.Queue) {
 			continue
 		}
 		top := heaviestContendedRoute(a, cand.routes)
-		if isAcquireTimeout(top.Cause) || a.tickerIntervalNS(top) != 0 {
+		if isAcquireTimeout(top.Cause, top.via) || a.tickerIntervalNS(top) != 0 {
 			continue // an intended limit, or no slot was released
 		}
 		queues = append(queues, a.queueOf(cand, top))

@@ -28,15 +28,16 @@ func (w rowWriter) histogramCauses(g *group, groupID string) map[report.CauseNam
 	}
 	out, queued := map[report.CauseName][]int64{}, map[queueKey][]int64{}
 	requests := map[*report.Queue][]int64{}
-	queueByChain := map[path.ChainID]*report.Queue{}
-	queueOf := func(id path.ChainID) *report.Queue {
+	queueByCause := map[path.CauseID]*report.Queue{}
+	queueOf := func(id path.CauseID) *report.Queue {
 		if len(w.sp.Queues[groupID]) == 0 {
 			return nil
 		}
-		queue, isQueue := queueByChain[id]
+		queue, isQueue := queueByCause[id]
 		if !isQueue {
-			queue, _ = w.sp.QueueWait(groupID, w.stage.IDs.Chain(id))
-			queueByChain[id] = queue
+			key := w.stage.IDs.Cause(id)
+			queue, _ = w.sp.QueueWait(groupID, w.sp.WithTimedWait(groupID, w.stage.IDs.Chain(key.Chain), key.Code, key.Site, key.Call))
+			queueByCause[id] = queue
 		}
 		return queue
 	}
@@ -47,7 +48,7 @@ func (w rowWriter) histogramCauses(g *group, groupID string) map[report.CauseNam
 		}
 		key := w.stage.IDs.Cause(path.CauseID(id))
 		name := w.sp.CauseOf(key)
-		if queue := queueOf(key.Chain); queue != nil {
+		if queue := queueOf(path.CauseID(id)); queue != nil {
 			columnOf(queued, queueKey{queue, name}, len(indexByBucket))[i] += c.ns
 			counts := columnOf(requests, queue, len(indexByBucket))
 			counts[i] = max(counts[i], c.requests)

@@ -44,6 +44,7 @@ func labelBand(b *report.Band, queues []*report.Queue) {
 	for i := range b.Causes {
 		row := &b.Causes[i]
 		for _, r := range row.AllRoutes() {
+			r.Via = withTimedWait(queues, row, r.Via)
 			q, wait := verdict.QueueWait(queues, r.Via)
 			if q == nil {
 				continue
@@ -85,6 +86,13 @@ func labelBand(b *report.Band, queues []*report.Queue) {
 	}
 	slices.SortStableFunc(b.Causes, func(a, b report.Cause) int {
 		return verdict.CompareTimes(a.Cause, a.TotalNS, b.Cause, b.TotalNS)
+	})
+}
+
+// withTimedWait returns a chain of waits to the cause of a row with the wait in a queue that a timer ended (verdict.WithTimedWait).
+func withTimedWait(queues []*report.Queue, row *report.Cause, via []report.Via) []report.Via {
+	return verdict.WithTimedWait(row, via, func(wait *report.Via) bool {
+		return slices.ContainsFunc(queues, func(q *report.Queue) bool { return q.Contains(wait) })
 	})
 }
 
@@ -139,7 +147,7 @@ func withoutQueue(row *report.Cause, movedNS int64, ownRoutes []report.Route, qu
 	out.Share, out.Samples = fraction*row.Share, int(fraction*float64(row.Samples)+0.5)
 	routes := ownRoutes
 	for _, r := range row.AllRoutes() {
-		if q, _ := verdict.QueueWait(queues, r.Via); q == nil {
+		if q, _ := verdict.QueueWait(queues, withTimedWait(queues, row, r.Via)); q == nil {
 			routes = append(routes, r)
 		}
 	}

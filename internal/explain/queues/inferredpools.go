@@ -60,7 +60,8 @@ type handover struct {
 	isUnordered    bool             // the pool may not serve waiters in the order of their arrival
 	release        tracefmt.FrameID // where the waker released units of a semaphore; 0: the pool is no semaphore
 	wakerSite      tracefmt.FrameID // where the waker ended the wait
-	wakerAcquired  int64            // when its last wait at the same line ended; 0: it has not waited there since wakerSeenSince
+	wakerWaitStart int64            // when the waker's last wait at the same line began
+	wakerAcquired  int64            // when that wait ended; 0: it has not waited there since wakerSeenSince
 	route          tracefmt.FrameID // of a wait for a connection of net/http, see routeSite
 	holders        *holderSample    // who held connections during the wait; nil: not sampled
 	isBeforeCall   bool             // see isBeforeCall
@@ -174,11 +175,14 @@ func (p *workerSum) findAcquisition(h *handover) {
 	p.spans = p.stage.Win.SpansCoarse(h.waker, h.wakerSeenSince, h.waitEnd, p.spans[:0])
 	for i := range p.spans {
 		span := &p.spans[i]
+		if span.State == timeline.Waiting && p.stage.Sites.RolesOf(p.stage.Sites.SiteOf(span.Stack)).Has(knowledge.HTTP1Connection) {
+			h.wakerWaitStart, h.wakerAcquired = 0, 0 // it serves another request by now
+		}
 		if span.State != timeline.Waiting || p.stage.Sites.CallOf(span.Stack) != h.key.call || span.End >= h.waitEnd {
 			continue
 		}
 		if p.stage.Sites.HasRole(span.Stack, knowledge.PoolWait) || p.stage.Syms.Line(p.stage.Sites.SiteOf(span.Stack)) == h.line {
-			h.wakerAcquired = span.End
+			h.wakerWaitStart, h.wakerAcquired = span.Start, span.End
 		} else {
 			h.wakerSeenSince = span.End
 		}
@@ -251,19 +255,19 @@ func (s *Sum) aggregateHandovers() {
 // addPool adds the waits at one source line to the sums of its sites (one for each caller). If callers end each other's waits,
 // they share one pool, and each sum gets the slots and holds of all callers together.
 func (s *Sum) addPool(list []*handover) {
-	sums, byFormerWaiter := map[slotKey]*slotWaitSum{}, int64(0)
+	sums := map[slotKey]*slotWaitSum{}
 	for atSite := range entry.EqualRuns(list, func(a, b *handover) bool { return a.key == b.key }) {
 		sum := new(slotWaitSum)
 		sum.inferHolds(atSite, s.requestGoroutines)
 		if sum.isWithinRequests() {
 			sum = sumOfRequests(atSite, s.requestGoroutines)
 		}
-		sums[atSite[0].key], byFormerWaiter = sum, byFormerWaiter+sum.byFormerWaiter
+		sums[atSite[0].key] = sum
 	}
 	if len(sums) > 1 {
 		joined := new(slotWaitSum)
 		slices.SortFunc(list, (*handover).compareByWaitEnd)
-		if joined.inferHolds(list, s.requestGoroutines); joined.byFormerWaiter > byFormerWaiter {
+		if isShared := joined.inferHolds(list, s.requestGoroutines); isShared {
 			for _, sum := range sums {
 				sum.slots, sum.holdNS, sum.holdCount, sum.holds = joined.slots, joined.holdNS, joined.holdCount, joined.holds
 				sum.queuedNS, sum.partialNS, sum.partialHolds = joined.queuedNS, joined.partialNS, joined.partialHolds
@@ -371,8 +375,8 @@ func findWorkers(list []*handover) map[uint64]bool {
 //
 // For each wait it decides why the waker ended it: the waker was created by the waiter (byChild), it releases a slot for which
 // it had itself waited there (byFormerWaiter, byLaterWaiter), or it is a worker that has just finished other work (byWorker).
-// The number of slots is the largest number of overlapping holds.
-func (s *slotWaitSum) inferHolds(list []*handover, requests goroutineSet) {
+// The number of slots is the largest number of overlapping holds. isShared says that goroutines which had waited at one site ended waits at another.
+func (s *slotWaitSum) inferHolds(list []*handover, requests goroutineSet) (isShared bool) {
 	type slotHold struct {
 		holder              uint64
 		waitStart, acquired int64 // when the holder started to wait for the slot, and when it got it
@@ -445,9 +449,10 @@ func (s *slotWaitSum) inferHolds(list []*handover, requests goroutineSet) {
 			s.byChild++
 			childWakers[h.waker] = true
 			childrenByWaiter[h.waiter] = append(childrenByWaiter[h.waiter], interval{h.wakerCreated, h.waitEnd})
-		case releasedHold == nil:
-		case releasedHold.waitStart <= h.waitStart:
+		case releasedHold == nil && h.wakerAcquired == 0:
+		case releasedHold != nil && releasedHold.waitStart <= h.waitStart || releasedHold == nil && h.wakerWaitStart <= h.waitStart:
 			s.byFormerWaiter++
+			isShared = isShared || releasedHold != nil && releasedHold.site != h.key.site
 		default:
 			s.byLaterWaiter++
 		}
@@ -495,6 +500,7 @@ func (s *slotWaitSum) inferHolds(list []*handover, requests goroutineSet) {
 	for _, lifetimes := range childrenByWaiter {
 		s.slots = max(s.slots, maxOverlap(lifetimes))
 	}
+	return isShared
 }
 
 // addRelease adds releases of a semaphore at a site, and the waits that they ended.

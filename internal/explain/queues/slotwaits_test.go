@@ -91,7 +91,7 @@ func simulatePool(requests, slots int, interarrival, hold int64, conns int) []ha
 func TestSlotWaits(t *testing.T) {
 	const ms = 1_000_000
 	send, done := slotKey{wait: critpath.WaitSend}, slotKey{wait: critpath.WaitChan}
-	var worker, longPoll, nestedCalls, ownChildren, releasedByChild, slotWorkers, responseReader, twoCalls, startedWorkers []handover
+	var worker, afterTimer, nestedAfterTimer, longPoll, nestedCalls, ownChildren, releasedByChild, slotWorkers, responseReader, twoCalls, startedWorkers []handover
 	for i := range int64(30) {
 		time := i * 20 * ms
 		// Two idle workers end the waits of goroutines for one, with pauses; one reader of a connection brings the header of
@@ -116,6 +116,13 @@ func TestSlotWaits(t *testing.T) {
 		})
 		longPoll = append(longPoll, handover{
 			key: send, waiter: uint64(10 + i), waitStart: time, waitEnd: time + 15*ms, requestEnd: time + 16*ms, waker: uint64(9 + i),
+		})
+		// A timer had ended the waker's own wait there, which is on no path: before the waiter's wait began, or after that.
+		afterTimer = append(afterTimer, handover{
+			key: send, waiter: uint64(1000 + i), waitStart: time, waitEnd: time + 15*ms, requestEnd: time + 50*ms, waker: uint64(100 + i), wakerWaitStart: time - 5*ms, wakerAcquired: time + 5*ms,
+		})
+		nestedAfterTimer = append(nestedAfterTimer, handover{
+			key: send, waiter: uint64(1000 + i), waitStart: time, waitEnd: time + 15*ms, requestEnd: time + 50*ms, waker: uint64(100 + i), wakerWaitStart: time + ms, wakerAcquired: time + 5*ms,
 		})
 		// A calls B, B calls C through the same function: B began to wait after A.
 		nestedCalls = append(nestedCalls,
@@ -154,6 +161,8 @@ func TestSlotWaits(t *testing.T) {
 		{"own goroutines", ownChildren, 0, 1, 3, 0, 0},
 		{"workers that requests start", startedWorkers, 0, 0, -1, 0, 0},
 		{"worker", worker, 0, 0, -1, 0, 0},
+		{"a timer ended the holder's wait", afterTimer, 1, 0, 1, 10 * ms, 0},
+		{"a timer ended the nested call's wait", nestedAfterTimer, 0, 0, -1, 0, 0},
 		{"long poll", longPoll, 0, 0, -1, 0, 0},
 		{"nested calls", nestedCalls, 0, 0, -1, 0, 0},
 		{"workers as slots", slotWorkers, 0, 0, 2, 39 * ms, 0.9},

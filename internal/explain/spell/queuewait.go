@@ -1,9 +1,12 @@
 package spell
 
 import (
+	"slices"
+
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
 
@@ -31,6 +34,19 @@ func (s *Speller) QueueWait(group string, chain []path.ChainWait) (queue *report
 		}
 	}
 	return nil, 0
+}
+
+// WithTimedWait returns a chain of waits to a cause. If the cause is a timer that ended a wait in a queue of the group, the chain ends
+// with that wait, see verdict.WithTimedWait.
+func (s *Speller) WithTimedWait(group string, chain []path.ChainWait, code cause.Code, site tracefmt.FrameID, call tracefmt.StringID) []path.ChainWait {
+	timed := []path.ChainWait{{Kind: critpath.WaitSelect, Site: site, Call: call}}
+	if code.Cause() != cause.Sleep || len(chain) > 0 && chain[len(chain)-1] == timed[0] {
+		return chain
+	}
+	if q, _ := s.QueueWait(group, timed); q == nil {
+		return chain
+	}
+	return slices.Concat(chain, timed)
 }
 
 // isWait reports whether a wait of a chain and a wait of the report have the same kind, call and line.

@@ -82,8 +82,8 @@ func unqueuedKey(c *report.VerdictCause) causeKey {
 	return causeKey{cause: c.Cause, kind: c.Kind, service: c.Service, wayTo: c.WayTo}
 }
 
-// largestWork returns the activity on which those ahead in a queue spend most of their time, with its sites. parts are parts of
-// rows of the cause queue, of which there must be one.
+// largestWork returns the activity on which those ahead in a queue spend most of their time, with its sites; nil if a timer ended all
+// waits. parts are parts of rows of the cause queue, of which there must be one.
 func largestWork(parts []rowPart) *report.VerdictWork {
 	var partsByKey [][]rowPart
 	var sumNS []int64
@@ -93,6 +93,9 @@ func largestWork(parts []rowPart) *report.VerdictWork {
 		works := whole.Works()
 		for i := range works {
 			work := &works[i]
+			if IsTimedWait(work, work.Via) {
+				continue // it ended in time for no slot
+			}
 			part := rowPart{causeKey: causeKeyOf(work), row: work, ns: work.TotalNS, share: work.Share, routes: work.Routes}
 			k := slices.IndexFunc(partsByKey, func(group []rowPart) bool { return group[0].causeKey == part.causeKey })
 			if k < 0 {
@@ -101,6 +104,9 @@ func largestWork(parts []rowPart) *report.VerdictWork {
 			}
 			partsByKey[k], sumNS[k] = append(partsByKey[k], part), sumNS[k]+part.ns
 		}
+	}
+	if len(sumNS) == 0 {
+		return nil
 	}
 	largest := 0
 	for k := range sumNS {

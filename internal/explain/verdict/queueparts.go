@@ -76,6 +76,26 @@ func QueueWait(queues []*report.Queue, via []report.Via) (queue *report.Queue, w
 	return queueWaitIn(queues, waits)
 }
 
+// WithTimedWait returns a chain of waits to a cause. If the cause is a timer that ended a wait in a queue, the chain ends with that wait:
+// the timer is only how long the request queues at most.
+func WithTimedWait(c *report.Cause, via []report.Via, isQueue func(*report.Via) bool) []report.Via {
+	if wait := timedWait(c); c.Cause == report.CauseSleep && c.Site != nil && !IsTimedWait(c, via) && isQueue(&wait) {
+		return append(slices.Clip(via), wait)
+	}
+	return via
+}
+
+// IsTimedWait reports whether a chain to a cause ends with the wait that the cause's timer ended.
+func IsTimedWait(c *report.Cause, via []report.Via) bool {
+	timer := report.Queue{Waits: []report.Via{timedWait(c)}}
+	return c.Cause == report.CauseSleep && len(via) > 0 && timer.Contains(&via[len(via)-1])
+}
+
+// timedWait returns the wait that the timer of a cause ended.
+func timedWait(c *report.Cause) report.Via {
+	return report.Via{Wait: report.WaitSelect, Call: c.Call, Site: c.Site}
+}
+
 // queueWaitIn returns the first wait of a chain that is a wait in one of the queues, with that queue; nil if none is.
 func queueWaitIn(queues []*report.Queue, via []report.Via) (queue *report.Queue, wait *report.Via) {
 	for i := range via {

@@ -60,6 +60,11 @@ func Describe(cause *report.VerdictCause, siteColumns int) []Piece {
 		text.addSitesAndWaits(&asWork)
 		return text.pieces
 	}
+	if cause.Cause == report.CauseQueue {
+		text.addQueueSites(cause)
+		text.add(Plain, ", until a timer ended the wait")
+		return text.pieces
+	}
 	if cause.Queue != nil {
 		via, _ := report.DivideAtServices(top.Via)
 		if cause.Service != "" {
