@@ -20,17 +20,19 @@ func TestDeadline(t *testing.T) {
 	parallel := []report.Via{{Wait: "chan-receive", Site: siteOf("main.handle")}}
 	for _, c := range []struct {
 		answerNS   int64 // of all 100 requests; 0: there is no answer
+		waits      int   // requests that wait until the deadline
 		via        []report.Via
 		severity   report.Severity
 		title, fix string
 	}{
-		{500e6, nil, report.SeverityHigh, "requests wait at main.ask (x.go:7) for a peer's answer (HTTP) that does not come, until a context's deadline has passed after 60ms", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline from 60ms to 15ms, as an answer usually takes 5ms"},
-		{4e9, parallel, report.SeverityLow, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer"},
-		{500e6, parallel, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline"},
-		{4e9, nil, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer"},
-		{0, nil, report.SeverityHigh, "requests wait at main.ask (x.go:7) for what does not come, until a context's deadline has passed after 60ms", "find out why what is awaited at main.ask (x.go:7) does not come"},
+		{500e6, 100, nil, report.SeverityHigh, "requests wait at main.ask (x.go:7) for a peer's answer (HTTP) that does not come, until a context's deadline has passed after 60ms", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline from 60ms to 15ms, as an answer usually takes 5ms"},
+		{4e9, 20, parallel, report.SeverityLow, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer"},
+		{4e9, 100, parallel, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and stop asking it"},
+		{500e6, 100, parallel, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline"},
+		{4e9, 100, nil, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer"},
+		{0, 100, nil, report.SeverityHigh, "requests wait at main.ask (x.go:7) for what does not come, until a context's deadline has passed after 60ms", "find out why what is awaited at main.ask (x.go:7) does not come"},
 	} {
-		causes := []report.Cause{{Cause: "sleep", Call: "context.WithDeadlineCause.func2", Site: line, Via: c.via, TotalNS: 6e9, Requests: 100}}
+		causes := []report.Cause{{Cause: "sleep", Call: "context.WithDeadlineCause.func2", Site: line, Via: c.via, TotalNS: 6e9, Requests: c.waits}}
 		if c.answerNS > 0 {
 			causes = append(causes, report.Cause{Cause: "network", Kind: "outbound", Call: "net/http.(*persistConn).roundTrip", Site: line, Via: c.via, TotalNS: c.answerNS, Requests: 100})
 		}

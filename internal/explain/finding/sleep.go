@@ -149,8 +149,8 @@ func (a *attribution) fewReceivers(p *causeRoute) int {
 }
 
 // rewriteForDeadline rewrites a verdict on waits that a deadline ended. If the line asks a peer whose other answers take far
-// less, the deadline can be shorter. If it is short, and the call is one that a request makes during others, it is a budget: the
-// request continues with what the others bring, and the verdict is at most low.
+// less, the deadline can be shorter. If it is short, and the call is one that some requests make during others, it is a budget: the
+// request continues with what the others bring, and the verdict is at most low. If most requests wait until it passes, the peer is out of order.
 func (a *attribution) rewriteForDeadline(v *Verdict, top *causeRoute, pauses *predict.Pauses) {
 	v.Fix = textOf("fix sleep-until-deadline", "site", v.Site)
 	if pauses == nil {
@@ -169,7 +169,7 @@ func (a *attribution) rewriteForDeadline(v *Verdict, top *causeRoute, pauses *pr
 	shorter := time.Duration(threshold.FarFactor * usualNS).Round(time.Millisecond)
 	if shorter < time.Millisecond || 2*int64(shorter) > pauses.EachNS {
 		v.Fix = textOf("fix deadline-of-answer", "peer", a.in.peerText(answerRoute))
-		if len(top.via) > 0 {
+		if len(top.via) > 0 && !a.concernsMost(top.Requests) {
 			v.MaxSeverity = report.SeverityLow
 		}
 		return
