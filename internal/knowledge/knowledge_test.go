@@ -120,6 +120,7 @@ func TestOf(t *testing.T) {
 		"example.com/pb._Orders_Place_Handler.func1":                         "non-stdlib grpc-method",
 		"example.com/q.(*Queue).NextItem":                                    "non-stdlib fetch",
 		"example.com/db.connectTo":                                           "non-stdlib connecting",
+		"example.com/mail.(*Dialer).DialAndSend":                             "non-stdlib",
 		"github.com/sasha-s/go-deadlock.(*Mutex).Lock":                       "stdlib",
 		"github.com/sasha-s/go-deadlock.(*lockOrder).preLock":                "non-stdlib",
 		"github.com/benbjohnson/clock.(*clock).Sleep":                        "pause stdlib",

@@ -19,7 +19,7 @@ func formRoles(fn string) Roles {
 	if isFetch(fn) {
 		found = found.Union(SetOf(Fetch))
 	}
-	if beginsWithWord(fn, "dial", "connect", "handshake") {
+	if beginsWithWord(fn, "dial", "connect", "handshake") && !strings.Contains(fn[strings.LastIndexByte(fn, '.')+1:], "And") { // DialAndSend also sends
 		found = found.Union(SetOf(Connecting))
 	}
 	if isConstructor(fn) {

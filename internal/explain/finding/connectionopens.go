@@ -40,6 +40,9 @@ func (a *attribution) connOpensOf(cand *candidate) connOpens {
 		for k := range route.via {
 			out.advice = cmp.Or(out.advice, a.in.reuseAdviceOf(stdPool(route.via[k].Call)))
 		}
+		if l := adviserAt(func(l *library) string { return l.reuseAdvice }, route.sites()...); l != nil && out.advice == "" {
+			out.advice = l.fix(l.reuseAdvice)
+		}
 	}
 	if openNS > 0 {
 		out.share = float64(openNS) / float64(totalNS)
