@@ -238,7 +238,16 @@ func (a *attribution) waitAsLong() bool {
 // others have no need of, as in front of a cache.
 func (w *peerWait) haveUsualCalls() bool {
 	callers, all := w.callersOfAll(w.calls.Requests)
-	return w.callsOnce && callers > 0 && 2*callers < all && 2*w.cand.gain.Slow.NS*w.calls.Requests < 3*w.calls.AnswerNS
+	return w.callsOnce && callers > 0 && 2*callers < all && 2*w.cand.gain.Slow.NS*w.calls.Requests < 3*w.calls.AnswerNS || w.haveLongBodies()
+}
+
+// haveLongBodies reports whether at least a twentieth of all requests, but fewer than half, wait for the rest of an answer after its
+// beginning, each of them as long: they ask for what comes in parts, as where a proxy passes several routes on.
+func (w *peerWait) haveLongBodies() bool {
+	return slices.ContainsFunc(w.cand.routes, func(r causeRoute) bool {
+		n := float64(r.Requests)
+		return knowledge.Has(r.Call, knowledge.ResponseBody) && n >= threshold.MinorShare*float64(w.group.Count) && 2*r.Requests < w.group.Count && 2*float64(w.cand.gain.Slow.NS)*n < 3*float64(r.TotalNS)
+	})
 }
 
 // hasOwnTimes reports whether slow requests, which mostly wait for a peer and for whose lateness this process has no other reason, are the
@@ -370,7 +379,7 @@ func (w *peerWait) setUsualAnswer(v *Verdict) {
 	if usualNS == 0 || len(v.Changes) != 1 {
 		return
 	}
-	if w.cand.gain.Slow.NS < threshold.FarFactor*usualNS || w.waitAsLong() {
+	if w.cand.gain.Slow.NS < threshold.FarFactor*usualNS || w.waitAsLong() || w.haveLongBodies() {
 		return
 	}
 	change := v.Changes[0]
