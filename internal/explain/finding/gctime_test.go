@@ -140,14 +140,14 @@ func TestCollectorConfidence(t *testing.T) {
 }
 
 // TestDominantAllocSite: with a usual GOGC, the advice begins with the site that allocates most of the bytes. With a small
-// GOGC, or if no site allocates most, it begins with GOGC.
+// GOGC, or if no site allocates most, it begins with the setting.
 func TestDominantAllocSite(t *testing.T) {
 	assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(1000)}
 	for _, c := range []struct {
 		goal  int64
 		first int64 // bytes of 1000
 		want  string
-	}{{18 * mib, 700, "allocate less at main.log (main.go:7) in regexp.MustCompile"}, {10 * mib, 700, "GOGC: "}, {18 * mib, 400, "GOGC: "}} {
+	}{{18 * mib, 700, "allocate less at main.log (main.go:7) in regexp.MustCompile"}, {10 * mib, 700, "raise the memory limit"}, {18 * mib, 400, "GOGC: "}} {
 		profile := &allocs.Profile{Bytes: 1000, Sites: []allocs.Site{{Site: *site("log@7"), Call: "regexp.MustCompile", Bytes: c.first}, {Site: *site("fill@7"), Bytes: 300}}}
 		found := findAll(t, &Input{Report: oneGroup(assist), Process: statsWithCycles(300, 0, 9*mib, c.goal, 0.2), Allocs: profile}, rulesWithPrefix("WL3004"))
 		if len(found) != 1 || !strings.HasPrefix(found[0].Fix, c.want) {
@@ -162,8 +162,8 @@ func TestDominantAllocSite(t *testing.T) {
 	}
 }
 
-// TestLimitOrGOGC: a small GOGC or a memory limit may hold the goal close to the live heap. Advice about only one of them does
-// not help against the other.
+// TestLimitOrGOGC: a memory limit or a small GOGC may hold the goal close to the live heap. Advice about only one of them does
+// not help against the other, and the limit is the usual one.
 func TestLimitOrGOGC(t *testing.T) {
 	for live, want := range map[int64]bool{40 * mib: true, 9 * mib: false} {
 		goal := live + 4*mib
@@ -172,7 +172,7 @@ func TestLimitOrGOGC(t *testing.T) {
 		}
 		assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(1000)}
 		found := findAll(t, &Input{Report: oneGroup(assist), Process: statsWithCycles(300, 0, live, goal, 0.9)}, rulesWithPrefix("WL3004"))
-		check.True(t, len(found) == 1 && strings.Contains(found[0].Fix, "a GOMEMLIMIT that is too low keeps the goal") == want,
+		check.True(t, len(found) == 1 && strings.Contains(found[0].Fix, "raise the memory limit (GOMEMLIMIT or debug.SetMemoryLimit) to 99MiB, if one is set; else GOGC: 10 -> 100") == want,
 			"%d live, goal %d: %+v", live, goal, found)
 	}
 }

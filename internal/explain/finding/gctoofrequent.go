@@ -39,11 +39,11 @@ func checkGCTooFrequent(in *Input, group *report.Group) []Verdict {
 		evidenceOf("evidence collections-with-gogc", advice.newPerSecond, "1/s", "gogc", advice.gogc),
 		evidenceOf("evidence additional-heap", max(0, advice.extraBytes), "bytes"))
 	v.addEvidence(collectorEvidence(group)...)
-	fix := textKey("fix gogc")
+	fix, goal := textKey("fix gogc"), gc.GoalBytes+advice.extraBytes
 	if advice.effectiveGOGC <= lowGOGC {
-		fix = "fix gogc-and-limit"
+		fix, v.ChangeText = "fix limit-or-gogc", textOf("phrase change-goal", "heap", words.Bytes(goal))
 	}
-	v.Fix = textOf(fix, "gogc", advice.gogc, "now", words.Figure(math.Round(advice.effectiveGOGC)), "gain", advice.gainText())
+	v.Fix = textOf(fix, "limit", fmt.Sprintf("%dMiB", predict.MemoryLimitFor(goal)>>20), "gogc", advice.gogc, "now", words.Figure(math.Round(advice.effectiveGOGC)), "gain", advice.gainText())
 	switch {
 	case site != nil && in.hasDominantAllocSite() && advice.effectiveGOGC > lowGOGC: // with a usual GOGC the fault is the garbage of one site
 		v.Fix = textOf("fix gogc-or-allocate-less", "site", allocSiteText(&in.Allocs.Sites[0]), "fix", v.Fix)
