@@ -83,6 +83,7 @@ type attribution struct {
 	minorWaits     map[waitKey]bool             // contended waits that are not the fault
 	canonicalWaits map[waitKey]waitKey          // of contended waits for the same site, the one that represents all
 	fixedSleeps    map[report.SiteKey]bool      // sleeps of a dependency on the path of nearly every request
+	nextRequestNS  map[waitKey]int64            // by a request's first wait, the time in it until another request came
 	heaviestSleeps map[waitKey]*causeRoute      // by a request's first wait, the sleep behind it that took most time
 	longPolls      map[report.SiteKey]*longPoll // by the line where requests wait on purpose
 	herdLines      map[report.SiteKey]bool      // see findHerdLines
@@ -101,10 +102,12 @@ func (in *Input) attributionOf(group *report.Group) *attribution {
 		return attr
 	}
 	attr := &attribution{in: in, group: group, queueWaits: map[waitKey]bool{}, contendedSites: map[causeSite]waitKey{}, minorWaits: map[waitKey]bool{}, canonicalWaits: map[waitKey]waitKey{},
-		fixedSleeps: map[report.SiteKey]bool{}, heaviestSleeps: map[waitKey]*causeRoute{}, longPolls: map[report.SiteKey]*longPoll{}, herdLines: map[report.SiteKey]bool{}, streamPaces: map[report.SiteKey]bool{}}
+		fixedSleeps: map[report.SiteKey]bool{}, heaviestSleeps: map[waitKey]*causeRoute{}, nextRequestNS: map[waitKey]int64{}, longPolls: map[report.SiteKey]*longPoll{}, herdLines: map[report.SiteKey]bool{}, streamPaces: map[report.SiteKey]bool{}}
 	attr.peersInReport = in.peerGroups(group) != nil
 	for c, r := range attr.routes(group.All()) {
-		if c.Cause == report.CauseSleep && len(r.Via) > 0 {
+		if verdict.IsNextRequest(c, r.Via) {
+			attr.nextRequestNS[waitKeyOf(&r.Via[0])] += r.TotalNS
+		} else if c.Cause == report.CauseSleep && len(r.Via) > 0 {
 			if k := waitKeyOf(&r.Via[0]); attr.heaviestSleeps[k] == nil || attr.heaviestSleeps[k].routeNS < r.TotalNS {
 				attr.heaviestSleeps[k] = &causeRoute{c, r.Via, r.TotalNS}
 			}
@@ -269,11 +272,14 @@ func (a *attribution) candidateKeyOf(c *report.Cause, via []report.Via) candidat
 	if p := a.longPollOf(c, via); p != nil {
 		return p.key()
 	}
+	if key := a.nextRequestKey(c, via); key.code != "" {
+		return key
+	}
 	if verdict.IsNextRequest(c, via) {
 		if s := a.heaviestSleeps[waitKeyOf(&via[0])]; s != nil {
 			return a.candidateKeyOf(s.Cause, s.via)
 		}
-		return a.nextRequestKey(c, via)
+		return candidateKey{}
 	}
 	if isWebSocketIdle(c) || len(via) == 0 && c.Cause == report.CauseSleep && a.streamPaces[c.Site.Key()] {
 		return candidateKey{}

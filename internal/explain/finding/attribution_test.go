@@ -391,9 +391,11 @@ func TestNextRequest(t *testing.T) {
 		0: "requests wait at main.ask (main.go:4) until something arrives: a long poll",
 		1: "requests wait at main.ask (main.go:4) until another request comes",
 	} {
-		rep := oneGroup(report.Cause{Cause: "network", Kind: "inbound", Call: "bufio.(*Reader).Peek", Site: site("net/http.(*conn).serve@2103"), Via: via("select ask@4"), TotalNS: ms(4000)})
+		rep := oneGroup(report.Cause{Cause: "network", Kind: "inbound", Call: "bufio.(*Reader).Peek", Site: site("net/http.(*conn).serve@2103"), Via: via("select ask@4"), TotalNS: ms(3000)},
+			report.Cause{Cause: "sleep", Call: "runtime.selectgo", Site: site("tick@9"), Via: via("select ask@4"), TotalNS: ms(1000)})
 		rep.Groups[0].Kind = report.KindHTTP1
-		found := findAll(t, &Input{Report: rep, Process: &process.Stats{}, LongWaits: []queues.LongWaits{{Site: site("ask@4"), WokenShare: 1, HandoverShare: gave}}}, rulesByCode(report.RuleSleep))
+		found := findAll(t, &Input{Report: rep, Process: &process.Stats{}, LongWaits: []queues.LongWaits{{Site: site("ask@4"), WokenShare: 1, HandoverShare: gave}},
+			SlotWaits: []queues.SlotWaits{{Wait: report.WaitSelect, Site: site("ask@4"), Waits: 100}}}, rulesByCode(report.RuleSleep))
 		check.True(t, len(found) == 1 && found[0].Title == want && found[0].Severity.IsMajor() == (gave == 1), "handed over %g: %+v", gave, found)
 	}
 }

@@ -94,14 +94,20 @@ func observedLoad(k *report.Kernel) (result otherLoad, ok bool) {
 }
 
 // doubtPreempted lowers the confidence in a verdict about work under a lock or for a queue, if slow requests waited for it at a few
-// moments only while other processes used the CPUs: its thread may have had none.
+// moments only while other processes used the CPUs, and it would be less severe without the time that its thread may have had none.
 func (in *Input) doubtPreempted(v *Verdict) {
 	g := in.Report.Group(v.Group)
 	if g == nil || v.Cause != report.CauseCPU || v.Code != report.RuleLockConvoy && v.Code != report.RulePoolTooSmall {
 		return
 	}
 	moments, isKnown := in.OutlierMoments[v.Group]
-	if load, hasOtherLoad := measureOtherLoad(in); hasOtherLoad && isKnown && areTooRare(moments, g.Count) {
+	load, hasOtherLoad := measureOtherLoad(in)
+	if !hasOtherLoad || !isKnown || !areTooRare(moments, g.Count) {
+		return
+	}
+	rest := *v
+	rest.Gain = v.Gain.scaled(1 - load.waitShare)
+	if severity, _ := in.decideSeverity(&rest); severity != v.Severity {
 		v.doubt(v.Confidence*(1-load.waitShare), textOf("phrase doubt-preempted", "share", words.Percent(load.waitShare)))
 		v.DoubtedBy = report.RuleBusyMachine
 	}

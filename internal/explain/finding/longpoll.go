@@ -1,9 +1,12 @@
 package finding
 
 import (
+	"slices"
+
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -180,11 +183,17 @@ func pollVerdict(attr *attribution, cand *candidate, poll *longPoll) Verdict {
 // nextRequestCause is the cause of waits for other requests in a candidate's key. It is no cause of a report.
 const nextRequestCause report.CauseName = "next-request"
 
-// nextRequestKey returns the key of the candidate for waits of requests that have handed work over, and then wait until another request
-// comes, which brings no event for them. The code is empty if they handed nothing over, as in a long poll or a stream.
+// nextRequestKey returns the key of the candidate for waits of requests that have handed work over, and most of the time wait until
+// another request comes, which brings no event for them; else until a timer fires. The code is empty for other waits, for queues, and
+// if requests handed nothing over, as in a long poll or a stream.
 func (a *attribution) nextRequestKey(c *report.Cause, via []report.Via) candidateKey {
-	waits := a.in.longWaitsAt(via[0].Site)
-	if waits == nil || waits.HandoverShare < threshold.HalfShare || a.in.isStream(c, via[0].Site) {
+	if len(via) == 0 || via[0].Site == nil || c.Cause != report.CauseSleep && !verdict.IsNextRequest(c, via) {
+		return candidateKey{}
+	}
+	wait, waits := waitKeyOf(&via[0]), a.in.longWaitsAt(via[0].Site)
+	_, isContended := a.contendedWait(via)
+	if sleep := a.heaviestSleeps[wait]; a.nextRequestNS[wait] == 0 || sleep != nil && sleep.routeNS >= a.nextRequestNS[wait] ||
+		isContended || waits == nil || waits.HandoverShare < threshold.HalfShare || a.in.isStream(c, via[0].Site) {
 		return candidateKey{}
 	}
 	return candidateKey{code: report.RuleSleep, causeSite: causeSite{nextRequestCause, via[0].Site.LineKey()}}
@@ -193,7 +202,14 @@ func (a *attribution) nextRequestKey(c *report.Cause, via []report.Via) candidat
 // nextRequestVerdict returns the verdict of WL2001 on requests that wait until another request comes.
 func nextRequestVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	v := attr.newVerdict(cand, top)
-	v.Cause, v.Site, v.Confidence, v.Changes = report.CauseChan, top.via[0].Site, 0.7, withoutAllSites(attr, cand)
+	v.Cause, v.Site, v.Confidence, v.Changes = report.CauseChan, top.via[0].Site, 0.7, nil
+	for p := range each(cand.routes) {
+		for _, change := range attr.withoutSite(p) {
+			if !slices.Contains(v.Changes, change) && len(v.Changes) < maxChangeSites {
+				v.Changes = append(v.Changes, change)
+			}
+		}
+	}
 	v.Title, v.Fix = textOf("title next-request", "site", v.Site), textOf("fix next-request", "site", v.Site.OwnLine())
 	return v
 }
