@@ -43,7 +43,11 @@ func checkFlushInterval(attr *attribution, cand *candidate) Verdict {
 	case waitNS > service.PeriodNS:
 		v.Title, v.Fix = textOf("title coarse-timer", "interval", interval, "site", v.Site), textOf("fix coarse-timer", "interval", interval, "wait", top.via[0].Site)
 	default:
-		v.Title, v.Fix = textOf("title polled-work", "interval", interval, "site", v.Site), textOf("fix polled-work", "interval", interval, "site", v.Site)
+		fix := textKey("fix polled-work")
+		if top.Site != nil && top.Site.Module != "" {
+			fix = "fix polled-work-in-dependency"
+		}
+		v.Title, v.Fix = textOf("title polled-work", "interval", interval, "site", v.Site), textOf(fix, "interval", interval, "site", v.Site)
 	}
 	if verdict.KindOf(top.Cause) == verdict.BatchDue { // the first request of a batch starts the timer
 		v.Title = textOf("title batch-window", "time", words.Brief(cand.gain.Slow.NS), "site", v.Site)

@@ -151,3 +151,15 @@ func TestSleepAdvice(t *testing.T) {
 		check.True(t, strings.HasPrefix(advice, c.want+"; if "), "%g pauses: %q, want %q", c.number, advice, c.want)
 	}
 }
+
+// TestPolledLibrary: the goroutine of a library cannot be woken by the service, which can only shorten its interval, or do without it.
+func TestPolledLibrary(t *testing.T) {
+	for module, want := range map[string]string{"": "wake the goroutine at main.poll (main.go:9) as soon as work arrives", "example.org/jobs": "shorten the interval of 50ms at main.poll (main.go:9), if an option"} {
+		poll := site("poll@9")
+		poll.Module = module
+		pause := report.Cause{Cause: report.CauseSleep, Site: poll, Via: via("chan add@4"), TotalNS: ms(3000), Requests: 100}
+		service := queues.ServiceStats{Cause: "sleep", Site: poll, BatchSize: 1, Servers: 1, Requests: 100, PeriodNS: 50e6, WaitedSleepNS: 25e6, BegunEarlyShare: 0.9}
+		found := findAll(t, &Input{Report: oneGroup(pause), Process: &process.Stats{}, Services: []queues.ServiceStats{service}}, rulesWithPrefix("WL2004"))
+		check.True(t, len(found) == 1 && strings.HasPrefix(found[0].Fix, want), "%q: %+v", module, found)
+	}
+}
