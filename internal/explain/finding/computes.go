@@ -100,7 +100,8 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 		v.addGain(v.chargeCollections(in, group, copies, 1))
 	} else if extra, ok := measureExtra(group, isOwn); ok {
 		v.Title = textOf("title computes-more", "function", funcText)
-		v.Gain.Slow.Share, v.Gain.Slow.NS, v.Gain.All, v.Gain.OtherTail = extra.share, extra.ns, Loss{}, Loss{}
+		// Larger requests compute more on any service.
+		v.Gain.Slow.Share, v.Gain.Slow.NS, v.Gain.All, v.Gain.OtherTail, v.Gain.ThresholdFactor = extra.share, extra.ns, Loss{}, Loss{}, threshold.Repeats
 		v.addEvidence(
 			evidenceOf("evidence computing-beyond-mean", extra.ns, "ns"),
 			evidenceOf("evidence computing-sampled", extra.sampledShare, "share"))
