@@ -176,6 +176,9 @@ func divideRows(r *report.Report, b *report.Band, queues []*report.Queue, isReus
 			totals[p.queue].ns += p.ns
 			totals[p.queue].requests = max(totals[p.queue].requests, int64(row.Requests))
 		}
+		if len(unqueued.routes) > 0 && IsNextRequest(row, unqueued.routes[0].Via) {
+			unqueued.kind = NextRequest
+		}
 		if unqueued.ns > 0 {
 			parts = append(parts, unqueued)
 		}

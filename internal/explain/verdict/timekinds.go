@@ -89,9 +89,6 @@ func KindOf(cause *report.Cause) string {
 			return row.kind
 		}
 	}
-	if IsNextRequest(cause, cause.AllRoutes()[0].Via) {
-		return NextRequest
-	}
 	if cause.Cause == report.CauseSleep && cause.Call != "" && !call.Has(knowledge.SleepWait) {
 		return Timer
 	}

@@ -45,6 +45,11 @@ func TestCauseKinds(t *testing.T) {
 			{Cause: "network", Kind: "inbound", Call: "net/http.(*Server).Serve", Site: site("run"), TotalNS: 300, Share: 0.3, Via: via(report.WaitSelect, "watch")},
 			{Cause: "network", Kind: "inbound", Call: "bufio.(*Reader).Peek", Site: &report.Site{Func: "net/http.(*conn).serve"}, TotalNS: 200, Share: 0.2}}, nil,
 			[]string{"80% waiting until another request comes in main.watch main.go:7", "20% waiting for the client in http.(*conn).serve"}},
+		{"another request that frees a slot", []report.Cause{
+			{Cause: "network", Kind: "inbound", Call: "bufio.(*Reader).Peek", Site: &report.Site{Func: "net/http.(*conn).serve"}, TotalNS: 700, Share: 0.7, Routes: []report.Route{{Via: via(report.WaitSelect, "get"), TotalNS: 500}, {TotalNS: 200}}},
+			{Cause: "cpu", Site: site("run"), TotalNS: 300, Share: 0.3}}, pool,
+			[]string{"50% queueing for a connection at main.get main.go:7, behind others that are waiting for the client in http.(*conn).serve",
+				"30% computing in main.run main.go:7", "20% waiting for the client in http.(*conn).serve"}},
 		{"a slot of a pool", []report.Cause{
 			{Cause: "network", Kind: "outbound", Site: site("ask"), TotalNS: 700, Share: 0.7, Routes: []report.Route{{Via: via(report.WaitSelect, "get"), TotalNS: 500}, {TotalNS: 200}}},
 			{Cause: "cpu", Site: site("run"), TotalNS: 300, Share: 0.3}}, pool,
