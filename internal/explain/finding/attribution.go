@@ -191,7 +191,9 @@ func (a *attribution) routes(b *report.Band) iter.Seq2[*report.Cause, *report.Ro
 			if peerAnswers > 0 && a.peersInReport {
 				continue
 			}
-			if chain := a.withTimedWait(c, inner); !yield(c, &report.Route{Via: chain, TotalNS: r.TotalNS}) {
+			route := *r
+			route.Via = a.withTimedWait(c, inner)
+			if !yield(c, &route) {
 				return
 			}
 		}

@@ -100,9 +100,11 @@ func (in *Input) doubtPreempted(v *Verdict) {
 	if g == nil || v.Cause != report.CauseCPU || v.Code != report.RuleLockConvoy && v.Code != report.RulePoolTooSmall {
 		return
 	}
-	moments, isKnown := in.OutlierMoments[v.Group]
+	if moments, isKnown := in.OutlierMoments[v.Group]; !isKnown || !areTooRare(moments, g.Count) {
+		return
+	}
 	load, hasOtherLoad := measureOtherLoad(in)
-	if !hasOtherLoad || !isKnown || !areTooRare(moments, g.Count) {
+	if !hasOtherLoad {
 		return
 	}
 	rest := *v

@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/predict"
@@ -45,10 +46,15 @@ func otherSiteEvidence(cand *candidate, top *causeRoute) []report.Evidence {
 
 // withoutAllSites returns the changes that remove the sleeps of a candidate at each of their sites (siteRoutes).
 func withoutAllSites(attr *attribution, cand *candidate) []predict.Change {
+	return attr.withoutSites(slices.Values(siteRoutes(cand, cand.heaviestRoute(report.CauseSleep))))
+}
+
+// withoutSites returns the changes of withoutSite for each of the routes, each change once and at most maxChangeSites.
+func (a *attribution) withoutSites(routes iter.Seq[*causeRoute]) []predict.Change {
 	out := []predict.Change{}
-	for _, p := range siteRoutes(cand, cand.heaviestRoute(report.CauseSleep)) {
-		for _, change := range attr.withoutSite(p) {
-			if !slices.Contains(out, change) {
+	for p := range routes {
+		for _, change := range a.withoutSite(p) {
+			if !slices.Contains(out, change) && len(out) < maxChangeSites {
 				out = append(out, change)
 			}
 		}

@@ -1,8 +1,6 @@
 package finding
 
 import (
-	"slices"
-
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
@@ -202,14 +200,7 @@ func (a *attribution) nextRequestKey(c *report.Cause, via []report.Via) candidat
 // nextRequestVerdict returns the verdict of WL2001 on requests that wait until another request comes.
 func nextRequestVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	v := attr.newVerdict(cand, top)
-	v.Cause, v.Site, v.Confidence, v.Changes = report.CauseChan, top.via[0].Site, 0.7, nil
-	for p := range each(cand.routes) {
-		for _, change := range attr.withoutSite(p) {
-			if !slices.Contains(v.Changes, change) && len(v.Changes) < maxChangeSites {
-				v.Changes = append(v.Changes, change)
-			}
-		}
-	}
+	v.Cause, v.Site, v.Confidence, v.Changes = report.CauseChan, top.via[0].Site, 0.7, attr.withoutSites(each(cand.routes))
 	v.Title, v.Fix = textOf("title next-request", "site", v.Site), textOf("fix next-request", "site", v.Site.OwnLine())
 	return v
 }

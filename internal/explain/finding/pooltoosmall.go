@@ -277,9 +277,12 @@ func (p *poolFacts) otherTask() *report.Site {
 // at work for one of them, and as long as others queue. Events do not show who put a task into a channel.
 func (a *attribution) bulkProducer(top *causeRoute, holdNS, queuedNS float64) *report.Site {
 	for group := range each(a.in.Report.Groups) {
+		if group.ID == a.group.ID {
+			continue
+		}
 		for c, route := range a.in.attributionOf(group).routes(group.All()) {
 			eachNS := float64(route.TotalNS) / float64(max(group.Count, 1))
-			if group.ID != a.group.ID && causeSiteOf(c) == causeSiteOf(top.Cause) && len(route.Via) > 0 && route.Via[0].Wait == report.WaitGroup &&
+			if causeSiteOf(c) == causeSiteOf(top.Cause) && len(route.Via) > 0 && route.Via[0].Wait == report.WaitGroup &&
 				eachNS >= threshold.FarFactor*threshold.FarFactor*holdNS && eachNS >= queuedNS {
 				return route.Via[0].Site.OwnLine()
 			}
