@@ -77,6 +77,7 @@ type poolFacts struct {
 	serviceNS      int64                // the request's own service time, if it is part of the wait
 	holderActivity string               // phrase for the activity of its holders
 	isScattered    bool                 // the holders' activity is at many lines
+	isForLongCalls bool                 // calls of other groups hold the slots, for far longer than these requests would
 	queuedNS       int64                // time for which requests queued
 }
 
@@ -131,6 +132,7 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 	}
 	facts.littleLaw = newLittleLaw(requests, a.in.Report.Input.DurationNS, queuedNS, holdNS)
 	facts.setSlotsInUse(requests, a.openRequestsAt(cand.wait))
+	facts.isForLongCalls = facts.kind.isConnection && facts.slots != nil && !isHeldInBackground(facts.slots) && a.isForLongCalls(cand, top, holdNS)
 	// A goroutine that works for the holder of a semaphore's slot is not the slot.
 	facts.hasServers = hasServers && !isStdPool(cand.wait.call)
 	if facts.hasServers && 2*facts.inUse < float64(service.MaxServers) {
@@ -185,6 +187,21 @@ func (a *attribution) isLongerThanQueue(top *causeRoute, service *queues.Service
 	}
 	queueNS := 2 * service.WaitersPerServer * float64(fastNS) / float64(max(fastCount, 1))
 	return float64(workNS(slow))/float64(max(slow.Count, 1)) > threshold.FarFactor*queueNS
+}
+
+// isForLongCalls reports whether requests queue for a slot because calls of other groups hold it, for far longer (holdNS) than they would: at a
+// line that is not theirs, for an answer.
+func (a *attribution) isForLongCalls(cand *candidate, top *causeRoute, holdNS float64) bool {
+	var ownNS int64
+	for c, route := range a.routes(a.group.All()) {
+		if _, isQueued := a.contendedWait(route.Via); isQueued || c.Cause != top.Cause.Cause || c.Site.LineKey() != top.Site.LineKey() {
+			continue
+		}
+		if ownNS += route.TotalNS; nonStdSite(c, route.Via).OwnLine().Equal(top.ownLine()) {
+			return false
+		}
+	}
+	return isPeerWait(top.Cause) && a.sameWorkShare(cand, top) >= threshold.HalfShare && threshold.FarFactor*float64(ownNS) < holdNS*float64(a.group.All().Count)
 }
 
 // isHandover reports whether requests wait only until a goroutine takes their message, and not for its work.
@@ -400,7 +417,7 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 	if facts.isLibraryLoop && !a.isHandover(cand) || facts.holdersCompute && (2*facts.poolAt(nil).Slots > a.in.Report.Input.GOMAXPROCS || a.in.Report.Runtime.Sched.PsIdle < threshold.HalfShare) {
 		return changes, ""
 	}
-	isOwnPool := facts.otherTask() != nil || isHeldInBackground(facts.slots) && facts.slots.MaxWaiters <= facts.slots.BackgroundHolders // then no request waits
+	isOwnPool := facts.otherTask() != nil || facts.isForLongCalls || isHeldInBackground(facts.slots) && facts.slots.MaxWaiters <= facts.slots.BackgroundHolders // then no request waits
 	isSizeUnknown := facts.load != nil || facts.isLibraryLoop || isFinalizerWait(top.Cause) || isOwnPool || facts.isBursty || facts.isHandover || !facts.isSizeKnown() || facts.wideHolder() != nil
 	for wait := range each(queue.Waits) {
 		if a.in.AddPool != nil {
@@ -577,6 +594,8 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 		fix = textOf("fix pool-one-slot", "fix", fix)
 	}
 	switch {
+	case facts.isForLongCalls:
+		fix = textOf("fix pool-long-calls", "site", top.ownLine(), "pool", cmp.Or(stdPool(cand.wait.call).poolName, textOf("phrase pool")), "time", holdText, "fix", fix)
 	case isHeldInBackground(facts.slots):
 		fix = textOf("fix pool-background", "holders", facts.holderText(top), "pool", cmp.Or(stdPool(cand.wait.call).poolName, textOf("phrase pool")), "fix", fix)
 	case facts.isSizeKnown() && facts.kind.isConnection && callsOtherPeer(cand, top):
@@ -589,6 +608,7 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 		fix = textOf("fix pool-or-find-out", "fix", fix, "site", workSite)
 	}
 	switch advice := facts.kind.unusedAdvice; {
+	case facts.isForLongCalls:
 	case advice != "" && additional > 0:
 		fix = textOf("fix pool-others-hold-some", "fix", fix, "advice", advice, "n", additional, "now", size)
 	case advice != "":

@@ -36,21 +36,27 @@ func TestPossibleAdvice(t *testing.T) {
 // its size may be larger than the number of connections seen. If such holders are seen, so is the size.
 func TestSharedConnections(t *testing.T) {
 	const acquire, get = "github.com/redis/go-redis/v9/internal.(*FastSemaphore).Acquire", "github.com/redis/go-redis/v9.cmdable.Get"
-	in := func(fn string) *report.Site {
-		return &report.Site{Func: fn, File: "x.go", Line: 7, Module: "github.com/redis/go-redis/v9", CalledFrom: &report.Caller{Func: "main.get", File: "/src/main.go", Line: 5, Calls: get}}
+	calledFrom := func(fn string, line int) *report.Site {
+		return &report.Site{Func: fn, File: "x.go", Line: 7, Module: "github.com/redis/go-redis/v9", CalledFrom: &report.Caller{Func: "main.get", File: "/src/main.go", Line: line, Calls: get}}
 	}
+	in := func(fn string) *report.Site { return calledFrom(fn, 5) }
 	for _, c := range []struct {
 		name                     string
+		ownLine, ownNS           int64 // of the requests' calls, next to those at line 5, which hold connections for 20 ms
 		backgroundShare          float64
 		title, advice, falseHint string
 	}{
-		{"only requests are seen", 0, "queue for a connection of go-redis", "from 2 to about 3", "suffice"},
-		{"the holders are seen", 0.9, "queue for one of 2 connections of go-redis", "from 2 to 3", "about"},
+		{"only requests are seen", 5, ms(1000), 0, "queue for a connection of go-redis", "from 2 to about 3", "suffice"},
+		{"the holders are seen", 5, ms(1000), 0.9, "queue for one of 2 connections of go-redis", "from 2 to 3", "about"},
+		{"others call for long", 6, ms(100), 0, "held by main.get (main.go:5)", "give the calls at main.get (main.go:5) a pool of their own", "blocking"},
+		{"others call for as long", 6, ms(1000), 0, "held by main.get (main.go:5)", "from 2 to about 3", "their own, as large as there are such"},
 	} {
+		const read = "github.com/redis/go-redis/v9/internal/proto.(*Reader).PeekReplyType"
 		waits := []report.Via{{Wait: "select", Call: acquire, Site: in(acquire)}}
-		rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: in("github.com/redis/go-redis/v9/internal/proto.(*Reader).PeekReplyType"), TotalNS: ms(4000), Routes: []report.Route{{Via: waits, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
+		rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: in(read), TotalNS: ms(3000), Routes: []report.Route{{Via: waits, TotalNS: ms(3000)}}},
+			report.Cause{Cause: "network", Kind: "outbound", Site: calledFrom(read, int(c.ownLine)), TotalNS: c.ownNS})
 		rep.Input.DurationNS = 40e9
-		slots := queues.SlotWaits{Wait: "select", Call: acquire, Site: in(acquire), Waits: 100, BatchSize: 1, FormerWaiterShare: 1, OtherRequestShare: 1, Slots: 2, HoldNS: 2e6, QueuedShare: 0.05, BackgroundShare: c.backgroundShare, BackgroundHolders: 2}
+		slots := queues.SlotWaits{Wait: "select", Call: acquire, Site: in(acquire), Waits: 100, BatchSize: 1, FormerWaiterShare: 1, OtherRequestShare: 1, Slots: 2, HoldNS: 20e6, QueuedShare: 0.05, BackgroundShare: c.backgroundShare, BackgroundHolders: 2}
 		got := findWithBounds(t, &Input{Report: rep, SlotWaits: []queues.SlotWaits{slots}}, rulesByCode(report.RulePoolTooSmall))
 		if len(got) != 1 || !strings.Contains(got[0].Title, c.title) || !strings.Contains(got[0].Fix, c.advice) || strings.Contains(got[0].Fix, c.falseHint) {
 			t.Errorf("%s: %+v", c.name, got)
