@@ -355,9 +355,20 @@ func (p *page) writeRows(subject string, rows []compare.Row, limit int, evidence
 			}
 			p.line("  " + termtext.Pad("", lead-2) + termtext.Head(queue, p.opts.Width-lead))
 		} else if n := len(r.Via); n > 0 && hasEvidence(r) {
-			p.line("  " + termtext.Pad("", lead-2) + termtext.Head("via "+string(r.Via[n-1].Wait)+" "+names.SiteText(r.Via[n-1].Site, room), p.opts.Width-lead))
+			// The requests' own wait first: a lock whose holder waits for a peer is no wait for the peer.
+			text, room := "via ", p.opts.Width-lead-4
+			if n > 1 {
+				room = room/2 - 3
+				text += waitText(&r.Via[0], room) + " → "
+			}
+			p.line("  " + termtext.Pad("", lead-2) + termtext.Head(text+waitText(&r.Via[n-1], room), p.opts.Width-lead))
 		}
 	}
+}
+
+// waitText returns a wait and where it is, in at most room columns.
+func waitText(v *report.Via, room int) string {
+	return string(v.Wait) + " " + names.SiteText(v.Site, room-1-termtext.Width(string(v.Wait)))
 }
 
 // colourChange returns the text s of a change: red if delta is an increase and green if it is a decrease, and without colour if

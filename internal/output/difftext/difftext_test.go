@@ -41,6 +41,9 @@ func diff(name string, ns func() int64) *compare.Diff {
 		g.Mean, g.P50, g.P90, g.P99 = change(g.Changed), change(false), compare.Change{}, change(g.Changed)
 		for k := range 12 {
 			r := compare.Row{Cause: "sleep", OldNS: ns(), NewNS: ns(), DeltaNS: ns(), Evidence: k%2 == 0, NewSite: &report.Site{Func: fmt.Sprint(g.Name, k), File: "/src/" + name, Line: count()}}
+			if i == 7 {
+				r.Via = []report.Via{{Wait: report.WaitLock, Site: r.NewSite}, {Wait: report.WaitChan, Site: r.NewSite}}
+			}
 			if k%5 == 4 {
 				r.Cause, r.NewSite = report.CauseOther, nil
 			}
@@ -125,6 +128,20 @@ func TestRoutes(t *testing.T) {
 			check.True(t, strings.Contains(b.String(), want), "full %v: %q is not in %s", full, want, b.String())
 		}
 	}
+}
+
+// TestWaits: a chain of waits begins with that of the requests, such as one for a lock whose holder asks a peer.
+func TestWaits(t *testing.T) {
+	site := func(fn string, line int) *report.Site {
+		return &report.Site{Func: fn, File: "/src/main.go", Line: line}
+	}
+	oldNS, newNS, deltaNS := int64(12e6), int64(1e6), int64(-11e6)
+	change := compare.Change{Old: &oldNS, New: &newNS, Delta: &deltaNS, Low: &deltaNS, High: &deltaNS, Evidence: true}
+	row := compare.Row{Cause: report.CauseNetwork, OldNS: oldNS, NewNS: newNS, DeltaNS: deltaNS, Evidence: true, NewSite: site("main.unwrap", 51),
+		Via: []report.Via{{Wait: report.WaitLock, Site: site("main.key", 78)}, {Wait: report.WaitSelect, Site: site("main.call", 60)}, {Wait: report.WaitChan, Site: site("main.unwrap", 51)}}}
+	var out strings.Builder
+	must.Do(t, Write(&out, &compare.Diff{Groups: []compare.Group{{Name: "get", Changed: true, Mean: change, P50: change, P90: change, P99: change, Causes: []compare.Row{row}}}}, Options{}))
+	check.True(t, strings.Contains(out.String(), "via lock main.key main.go:78 → chan main.unwrap main.go:51\n"), "%s", out.String())
 }
 
 // TestTooFew: a group without an interval is not listed as unchanged, however much its median moved.
