@@ -161,6 +161,9 @@ func checkBlockingSyscall(attr *attribution, cand *candidate) Verdict {
 	}
 	if k == otherSystemCall {
 		v.doubt(0.6, textOf("phrase doubt-system-call"))
+		if v.Site == nil {
+			v.MaxSeverity = report.SeverityLow // without a line there is nothing to change
+		}
 	}
 	computesOnIt := func(c *report.Cause) bool {
 		return c.Cause == report.CauseCPU && c.Site != nil && c.Site.OwnLine().LineKey() == top.ownLine().LineKey() && c.TotalNS >= 2*top.Cause.TotalNS
