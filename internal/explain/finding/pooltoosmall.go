@@ -729,11 +729,14 @@ func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, slotWait
 	}
 	v.Queue = attr.reportQueue(cand, textOf("phrase fan-out-place"))
 	v.Changes, v.ChangeText = []predict.Change{predict.Remove(predict.Queue, predict.SiteText(cand.wait.site.Site(), ""))}, textOf("phrase change-all-at-once")
-	if isPeerWait(top.Cause) && attr.in.predict(attr.group.ID, v.Changes...) == nil {
+	isUnpredicted := attr.in.predict(attr.group.ID, v.Changes...) == nil
+	if isPeerWait(top.Cause) && isUnpredicted {
 		v.MaxSeverity = report.SeverityMedium // how many calls at once the peer bears is unknown, and so is what they gain
 	}
 	if top.Cause.Cause == report.CauseCPU {
-		v.doubt(0.7, textOf("phrase doubt-holders-compute"))
+		if v.doubt(0.7, textOf("phrase doubt-holders-compute")); isUnpredicted {
+			v.MaxSeverity = report.SeverityLow // as many goroutines as Ps gain nothing, and a request that computes may have fewer of them at once than its limit
+		}
 		v.Fix = textOf("fix pool-fan-out-computes", "fix", v.Fix, "ps", attr.in.Report.Input.GOMAXPROCS)
 	}
 	return v

@@ -207,6 +207,20 @@ func TestWideHolder(t *testing.T) {
 	}
 }
 
+// TestFanOutComputes: a limit of goroutines that compute is low without a predicted gain.
+func TestFanOutComputes(t *testing.T) {
+	for isPredicted, want := range map[bool]report.Severity{false: report.SeverityLow, true: report.SeverityHigh} {
+		rep := oneGroup(report.Cause{Cause: "cpu", Site: site("draw@72"), Samples: 50, Via: via("chan send golang.org/x/sync/errgroup.(*Group).Go@74"), TotalNS: ms(4000)})
+		got := findAll(t, &Input{Report: rep, Predict: func(string, []predict.Change) *report.Predicted {
+			if isPredicted {
+				return new(report.Predicted)
+			}
+			return nil
+		}}, rulesByCode(report.RulePoolTooSmall))
+		check.True(t, len(got) == 1 && got[0].Severity == want, "predicted %v: %+v", isPredicted, got)
+	}
+}
+
 // TestFanOutToPeer: how many calls of one request a peer bears at once is not known. Where their gain is not, either, the severity is at most
 // medium.
 func TestFanOutToPeer(t *testing.T) {
