@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/process"
@@ -20,7 +21,7 @@ func TestSortVerdicts(t *testing.T) {
 			{Gain: often, Finding: report.Finding{Code: report.RuleSlowPeer, Severity: c.severity}},
 			{Gain: Gain{TotalNS: 400, Slow: Loss{NS: 50}}, Finding: report.Finding{Code: report.RuleStoppedWorld, Severity: c.severity}},
 		}
-		if sortVerdicts(all); all[0].Code != c.first {
+		if (&Input{Report: &report.Report{}}).sortVerdicts(all); all[0].Code != c.first {
 			t.Errorf("%s: %s comes first", c.severity, all[0].Code)
 		}
 	}
@@ -76,12 +77,25 @@ func TestStoppedFirst(t *testing.T) {
 		verdict(report.RuleSleep, report.SeverityHigh, 9), verdict(report.RuleSlowPeer, report.SeverityMedium, 8),
 		verdict(report.RuleStopped, report.SeverityMedium, 1),
 	}
-	if sortVerdicts(all); all[0].Code != report.RuleStopped || all[1].Code != report.RuleSleep {
+	if (&Input{Report: &report.Report{}}).sortVerdicts(all); all[0].Code != report.RuleStopped || all[1].Code != report.RuleSleep {
 		t.Errorf("%s comes before %s", all[0].Code, all[1].Code)
 	}
 	all[0].Severity = report.SeverityLow
-	sortVerdicts(all)
+	(&Input{Report: &report.Report{}}).sortVerdicts(all)
 	check.Equal(t, all[2].Code, report.RuleStopped, "a finding of low severity comes first")
+}
+
+// TestFaultOfFewRequests: a fault of two groups has the name of the larger one.
+func TestFaultOfFewRequests(t *testing.T) {
+	rep := &report.Report{Groups: []report.Group{{ID: "few", Count: 1}, {ID: "many", Count: 100}}}
+	for name, line := range map[string]int{"many": 5, "few": 6} {
+		all := []Verdict{
+			{Finding: report.Finding{Code: report.RulePsTaken, Severity: report.SeverityHigh, Group: "few", Site: site("shade@5")}, Gain: Gain{TotalNS: 9, Slow: Loss{NS: 9}}},
+			{Finding: report.Finding{Code: report.RulePsTaken, Severity: report.SeverityHigh, Group: "many", Site: site(fmt.Sprint("shade@", line))}, Gain: Gain{TotalNS: 800, Slow: Loss{NS: 8}}},
+		}
+		(&Input{Report: rep}).sortVerdicts(all)
+		check.Equal(t, all[0].Group, name, "first with line %d", line)
+	}
 }
 
 // TestSharesExplained: a quota and other processes each explain a share of the time, together at most all of it.

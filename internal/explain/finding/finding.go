@@ -256,7 +256,7 @@ func Find(in *Input, rules []Rule) []report.Finding {
 	preferWork(all)
 	linkHolderFindings(in, all)
 	raiseSecondAnswers(all)
-	sortVerdicts(all)
+	in.sortVerdicts(all)
 	for i := range all {
 		if all[i].isBestCase {
 			all[i].Predicted = nil

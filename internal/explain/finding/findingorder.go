@@ -7,15 +7,21 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/report"
 )
 
 // sortVerdicts puts verdicts into the order in which they are reported: by loss (orderByLoss), but first a process that did not
 // run, because all clients waited for it, and then requests that hang.
-func sortVerdicts(all []Verdict) {
+func (in *Input) sortVerdicts(all []Verdict) {
 	orderByLoss(all)
 	for i := 1; i < len(all); i++ { // a change whose gain is known precedes one of the scheduler's whose gain is not
 		if a, b := &all[i-1], &all[i]; isSchedulingRule(a.Code) && a.Predicted == nil && b.Predicted != nil && a.Group == b.Group && a.Severity == b.Severity {
+			*a, *b = *b, *a
+		}
+	}
+	for i := 1; i < len(all); i++ { // the name of a fault of several groups is not that of one with few requests
+		if a, b := &all[i-1], &all[i]; a.Severity == b.Severity && verdict.IsSameFault(&a.Finding, &b.Finding) && in.isSmall(a.Group) && a.Gain.TotalNS < b.Gain.TotalNS {
 			*a, *b = *b, *a
 		}
 	}
@@ -29,6 +35,12 @@ func sortVerdicts(all []Verdict) {
 	}
 	moveToFront(all, func(v *Verdict) bool { return v.Code == report.RuleHung && v.Severity == report.SeverityHigh })
 	moveToFront(all, func(v *Verdict) bool { return v.Code == report.RuleStopped && v.Severity.IsMajor() })
+}
+
+// isSmall reports whether a group has too few requests for a statement about others.
+func (in *Input) isSmall(group string) bool {
+	g := in.Report.Group(group)
+	return g != nil && g.Count < threshold.SmallSample
 }
 
 // moveToFront makes the first verdict that matches the first of all; the others keep their order.

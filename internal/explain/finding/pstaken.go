@@ -20,6 +20,9 @@ func checkPsTaken(in *Input, wait *runQueueWait) []Verdict {
 	v := wait.newVerdict(t.site, 0.85)
 	if t.share <= 0.5 {
 		v.doubt(0.7, textOf("phrase doubt-occupants", "share", words.Percent(t.share), "function", words.FuncName(t.site.Func)))
+		if psInUse(in) < threshold.HalfShare {
+			v.MaxSeverity = report.SeverityLow // no function occupies Ps of which most are idle
+		}
 	}
 	wait.addWaitEvidence(&v)
 	v.addEvidence(occupantEvidence(wait.occupants)...)
@@ -30,7 +33,7 @@ func checkPsTaken(in *Input, wait *runQueueWait) []Verdict {
 		v.addEvidence(evidenceOf("evidence ps-taken-long-runs", t.longShare, "share"))
 	}
 	v.Title, v.Fix = textOf("title ps-taken", "function", t.name()), textOf("fix ps-taken-by-requests")
-	if !t.servesRequests(in) {
+	if !t.servesRequests(in, wait.group) {
 		v.Fix = textOf("fix ps-taken", "function", words.FuncName(t.site.Func))
 	}
 	if l := libraryAt(t.site); l != nil && l.purpose != "" {
@@ -101,7 +104,7 @@ func (t *occupant) runsIn(stats *process.Stats) (sum process.RunningTime) {
 func (q *runQueueWait) isBurst(in *Input) bool {
 	ownShare := 0.0
 	for t := range each(q.occupants) {
-		if t.servesRequests(in) {
+		if t.servesRequests(in, q.group) {
 			ownShare += t.share
 		}
 	}

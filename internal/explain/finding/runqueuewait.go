@@ -263,15 +263,24 @@ func (q *runQueueWait) addWaitEvidence(v *Verdict) {
 	v.addSlowEvidence(evidenceOf("evidence p-wait", q.gain.Slow.NS, "ns"))
 }
 
-// servesRequests reports whether an occupant works for requests of the report: its goroutines begin at a group's entry, or
-// requests of a group compute in its function for 5 % of their time.
-func (t *occupant) servesRequests(in *Input) bool {
+// servesRequests reports whether an occupant works for requests like those of group: its goroutines begin at a group's entry, or
+// requests of a group compute in its function for 5 % of their time, on their own goroutine or, if the occupant's were started for one task,
+// on those that they wait for. Jobs in the background are no requests of a client.
+func (t *occupant) servesRequests(in *Input, group *report.Group) bool {
+	isStarted := knowledge.Has(t.startFunc, knowledge.GenericStarter) || knowledge.Has(t.startFunc, knowledge.Errgroup)
 	for g := range each(in.Report.Groups) {
+		isJob := g.Kind == report.KindGoroutine && group.Kind != report.KindGoroutine
 		if g.Entry != nil && g.Entry.Func == t.startFunc {
-			return true
+			if !isJob {
+				return true
+			}
+			isStarted = true
 		}
+	}
+	for g := range each(in.Report.Groups) {
 		for c := range each(g.All().Causes) {
-			if c.Cause == report.CauseCPU && c.Share >= 0.05 && len(c.Via) == 0 && c.Site != nil && c.Site.Func == t.site.Func {
+			isAwaited := len(c.Via) > 0 && c.Via[0].Wait == report.WaitGroup
+			if c.Cause == report.CauseCPU && c.Share >= 0.05 && (len(c.Via) == 0 && !isStarted || isAwaited && isStarted) && c.Site != nil && c.Site.Func == t.site.Func {
 				return true
 			}
 		}

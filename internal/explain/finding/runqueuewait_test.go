@@ -745,7 +745,7 @@ func TestBusyMachineOrder(t *testing.T) {
 			{Finding: report.Finding{Code: c.code, Severity: report.SeverityMedium}, Gain: Gain{TotalNS: c.lossNS}},
 			{Finding: report.Finding{Code: report.RuleBusyMachine, Severity: report.SeverityMedium}, Gain: Gain{TotalNS: 10}},
 		}
-		if sortVerdicts(all); all[0].Code != "WL2001" || all[1].Code != c.want {
+		if (&Input{Report: &report.Report{}}).sortVerdicts(all); all[0].Code != "WL2001" || all[1].Code != c.want {
 			t.Errorf("%d against 10: %v, %v", c.lossNS, all[0].Code, all[1].Code)
 		}
 	}
@@ -808,13 +808,23 @@ func TestBurst(t *testing.T) {
 		{"requests on idle Ps", 2e9, "main.ask", false, "main.compute"},
 		{"requests on Ps that are in use", 12e9, "main.ask", true, "main.ask"},
 		{"others on idle Ps", 2e9, "main.refresh", true, "main.refresh"},
+		{"goroutines of others in the function of requests", 2e9, "main.shade", true, "main.shade"},
+		{"goroutines of requests", 2e9, "main.part", false, "main.compute"},
+		{"jobs in the function of requests", 2e9, "main.work", true, "main.work"},
 	} {
+		shades := report.Cause{Cause: report.CauseCPU, Site: siteOf("main.shade"), TotalNS: 1e6}
+		parts := report.Cause{Cause: report.CauseCPU, Site: siteOf("main.part"), TotalNS: 1e6, Via: via("waitgroup handle@4")}
+		works := report.Cause{Cause: report.CauseCPU, Site: siteOf("main.work"), TotalNS: 1e6}
 		computes := report.Cause{Cause: report.CauseCPU, Site: siteOf("main.compute"), TotalNS: 1e6, Samples: 9}
 		longer := report.Cause{Cause: report.CauseCPU, Site: siteOf("main.render"), TotalNS: 2e6, Samples: 3} // a site where runs ended
-		g := groupWith(waitingForP(4e6, ranAt(c.concurrent, 1)), computes, longer)
+		g := groupWith(waitingForP(4e6, ranAt(c.concurrent, 1)), computes, longer, shades, parts, works)
 		g.Entry = siteOf("main.handle")
-		runs := []process.RunningTime{{Start: "main.handle", Site: siteOf("main.ask"), NS: 1e9, Count: 900}, {Start: "main.beside", Site: siteOf("main.refresh"), NS: 1e9, Count: 900}}
-		_, _, all := findCodes(t, newInput(process.Stats{BusyNS: c.busy, RunningTimes: runs}, g))
+		const started = "sync.(*WaitGroup).Go.func1"
+		runs := []process.RunningTime{{Start: "main.handle", Site: siteOf("main.ask"), NS: 1e9, Count: 900}, {Start: "main.beside", Site: siteOf("main.refresh"), NS: 1e9, Count: 900},
+			{Start: started, Site: siteOf("main.shade"), NS: 1e9, Count: 900}, {Start: started, Site: siteOf("main.part"), NS: 1e9, Count: 900}, {Start: "main.job", Site: siteOf("main.work"), NS: 1e9, Count: 900}}
+		in := newInput(process.Stats{BusyNS: c.busy, RunningTimes: runs}, g)
+		in.Report.Groups = append(in.Report.Groups, report.Group{ID: "jobs", Kind: report.KindGoroutine, Entry: siteOf("main.job")})
+		_, _, all := findCodes(t, in)
 		i := slices.IndexFunc(all, func(f report.Finding) bool { return f.Code == report.RulePsTaken })
 		check.True(t, i >= 0 && all[i].Severity.IsMajor() == c.isLoud && all[i].Site != nil && all[i].Site.Func == c.site,
 			"%s: %+v", c.name, all)
