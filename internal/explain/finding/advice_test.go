@@ -14,7 +14,7 @@ import (
 )
 
 // TestDeadline: what does not come before a deadline is named. If the other answers at that line take far less, the deadline to set
-// follows from them. A short one of a call in parallel with others is a budget.
+// follows from them. A short one of a call in parallel with others is a budget, as is one that ends a wait for several answers.
 func TestDeadline(t *testing.T) {
 	line := siteOf("main.ask")
 	parallel := []report.Via{{Wait: "chan-receive", Site: siteOf("main.handle")}}
@@ -22,19 +22,26 @@ func TestDeadline(t *testing.T) {
 		answerNS   int64 // of all 100 requests; 0: there is no answer
 		waits      int   // requests that wait until the deadline
 		via        []report.Via
+		gathered   int // requests that wait at that line for another goroutine's answer; 0: the goroutine itself asks
 		severity   report.Severity
 		title, fix string
 	}{
-		{500e6, 100, nil, report.SeverityHigh, "requests wait at main.ask (x.go:7) for a peer's answer (HTTP) that does not come, until a context's deadline has passed after 60ms", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline from 60ms to 15ms, as an answer usually takes 5ms"},
-		{4e9, 20, parallel, report.SeverityLow, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer"},
-		{4e9, 100, parallel, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and stop asking it"},
-		{500e6, 100, parallel, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline"},
-		{4e9, 100, nil, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer"},
-		{0, 100, nil, report.SeverityHigh, "requests wait at main.ask (x.go:7) for what does not come, until a context's deadline has passed after 60ms", "find out why what is awaited at main.ask (x.go:7) does not come"},
+		{500e6, 100, nil, 0, report.SeverityHigh, "requests wait 60ms at main.ask (x.go:7) for a peer's answer (HTTP) that does not come before a context's deadline", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline from 60ms to 15ms, as an answer usually takes 5ms"},
+		{4e9, 20, parallel, 0, report.SeverityLow, "20 of 100 requests wait 60ms at main.ask (x.go:7) for a peer's answer (HTTP) until a context's deadline ends the wait: a budget", "if that deadline is intended, nothing"},
+		{4e9, 100, parallel, 0, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and stop asking it"},
+		{500e6, 100, parallel, 0, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline"},
+		{4e9, 100, nil, 0, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer"},
+		{4e9, 20, nil, 100, report.SeverityLow, "20 of 100 requests wait 60ms at main.ask (x.go:7) for a peer's answer (HTTP)", "if that deadline is intended, nothing"},
+		{4e9, 20, nil, 80, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer"},
+		{0, 100, nil, 0, report.SeverityHigh, "requests wait 60ms at main.ask (x.go:7) for what does not come before a context's deadline", "find out why what is awaited at main.ask (x.go:7) does not come"},
 	} {
 		causes := []report.Cause{{Cause: "sleep", Call: "context.WithDeadlineCause.func2", Site: line, Via: c.via, TotalNS: 6e9, Requests: c.waits}}
+		answer := report.Cause{Cause: "network", Kind: "outbound", Call: "net/http.(*persistConn).roundTrip", Site: line, Via: c.via, TotalNS: c.answerNS, Requests: 100}
+		if c.gathered > 0 {
+			answer.Site, answer.Via, answer.Requests = siteOf("main.call"), []report.Via{{Wait: "select", Site: line}}, c.gathered
+		}
 		if c.answerNS > 0 {
-			causes = append(causes, report.Cause{Cause: "network", Kind: "outbound", Call: "net/http.(*persistConn).roundTrip", Site: line, Via: c.via, TotalNS: c.answerNS, Requests: 100})
+			causes = append(causes, answer)
 		}
 		in := &Input{Report: oneGroup(causes...), Process: &process.Stats{}, Pauses: func(string, []predict.Change) *predict.Pauses { return &predict.Pauses{Number: 1, EachNS: 60e6} }}
 		in.Report.Host = &report.Host{Network: report.HostNetwork{Peers: []string{"10.0.0.5:80"}}}

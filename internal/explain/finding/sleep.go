@@ -149,7 +149,7 @@ func (a *attribution) fewReceivers(p *causeRoute) int {
 }
 
 // rewriteForDeadline rewrites a verdict on waits that a deadline ended. If the line asks a peer whose other answers take far
-// less, the deadline can be shorter. If it is short, and the call is one that some requests make during others, it is a budget: the
+// less, the deadline can be shorter. If it is short, and the answer is one of several that some requests wait for, it is a budget: the
 // request continues with what the others bring, and the verdict is at most low. If most requests wait until it passes, the peer is out of order.
 func (a *attribution) rewriteForDeadline(v *Verdict, top *causeRoute, pauses *predict.Pauses) {
 	v.Fix = textOf("fix sleep-until-deadline", "site", v.Site)
@@ -157,8 +157,9 @@ func (a *attribution) rewriteForDeadline(v *Verdict, top *causeRoute, pauses *pr
 		return
 	}
 	v.Title = textOf("title deadline", "time", words.Brief(pauses.EachNS), "site", v.Site)
+	isHere := func(s *report.Site) bool { return s.OwnLine().Key() == top.ownLine().Key() }
 	answer := firstMatch(a.group.All().Causes, func(c *report.Cause) bool {
-		return c.Cause == report.CauseNetwork && c.Kind != "inbound" && c.Requests > 0 && c.Site.OwnLine().Key() == top.ownLine().Key()
+		return isPeerWait(c) && c.Requests > 0 && (isHere(c.Site) || slices.ContainsFunc(c.Via, func(v report.Via) bool { return isHere(v.Site) }))
 	})
 	if answer == nil {
 		return
@@ -169,8 +170,12 @@ func (a *attribution) rewriteForDeadline(v *Verdict, top *causeRoute, pauses *pr
 	shorter := time.Duration(threshold.FarFactor * usualNS).Round(time.Millisecond)
 	if shorter < time.Millisecond || 2*int64(shorter) > pauses.EachNS {
 		v.Fix = textOf("fix deadline-of-answer", "peer", a.in.peerText(answerRoute))
-		if len(top.via) > 0 && !a.concernsMost(top.Requests) {
+		// Requests receive other answers at a line if they wait there both for a deadline and for an answer of another goroutine.
+		isOneOfSeveral := len(top.via) > 0 || !isHere(answer.Site) && float64(answer.Requests+top.Requests-a.group.Count) >= threshold.MostShare*float64(top.Requests)
+		if isOneOfSeveral && !a.concernsMost(top.Requests) {
 			v.MaxSeverity = report.SeverityLow
+			v.Title = textOf("title deadline-budget", "n", top.Requests, "of", a.group.Count, "answer", answerText(answerRoute), "time", words.Brief(pauses.EachNS), "site", v.Site)
+			v.Fix = textOf("fix deadline-budget", "peer", a.in.peerText(answerRoute))
 		}
 		return
 	}
