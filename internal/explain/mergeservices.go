@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
@@ -46,27 +47,17 @@ func addToWaitRow(rows []report.Cause, c *report.Cause) []report.Cause {
 	for _, route := range c.AllRoutes() {
 		ownWaits, _ := report.DivideAtServices(route.Via)
 		wait := &route.Via[len(ownWaits)]
-		i := slices.IndexFunc(rows, func(r report.Cause) bool {
+		row := entry.FindOrAppend(&rows, func(r report.Cause) bool {
 			return r.Cause == report.CauseNetwork && r.WayTo == wait.Service && r.Call == wait.Call && r.Site.Key() == wait.Site.Key()
-		})
-		if i < 0 {
-			i = len(rows)
-			rows = append(rows, report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Site: wait.Site, Call: wait.Call, WayTo: wait.Service, Via: ownWaits, Routes: []report.Route{}})
-		}
-		row := &rows[i]
+		}, report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Site: wait.Site, Call: wait.Call, WayTo: wait.Service, Via: ownWaits, Routes: []report.Route{}})
 		if row.Routes == nil {
 			row.Routes = row.AllRoutes()
 		}
 		row.Routes = slices.Clone(row.Routes)
-		k := slices.IndexFunc(row.Routes, func(o report.Route) bool {
+		entry.FindOrAppend(&row.Routes, func(o report.Route) bool {
 			return slices.EqualFunc(o.Via, ownWaits, func(a, b report.Via) bool { return a.Equal(&b) })
-		})
-		if k < 0 {
-			k = len(row.Routes)
-			row.Routes = append(row.Routes, report.Route{Via: ownWaits})
-		}
+		}, report.Route{Via: ownWaits}).TotalNS += route.TotalNS
 		fraction := float64(route.TotalNS) / float64(max(c.TotalNS, 1))
-		row.Routes[k].TotalNS += route.TotalNS
 		row.TotalNS += route.TotalNS
 		row.Share += fraction * c.Share
 		row.Requests = max(row.Requests, c.Requests)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/report"
@@ -114,12 +115,7 @@ func Read(input io.Reader, rewriteSite func(report.Site) report.Site) (*Profile,
 		}
 		location, caller, call, funcs := allocationSite(sample)
 		location = rewrite(location)
-		entry := sites[location]
-		if entry == nil {
-			entry = &Site{Site: location, Call: call}
-			sites[location] = entry
-		}
-		entry.Bytes += sample.Value[bytesIndex]
+		entry.GetOrMake(sites, location, func() *Site { return &Site{Site: location, Call: call} }).Bytes += sample.Value[bytesIndex]
 		out.Stacks = append(out.Stacks, Stack{sample.Value[bytesIndex], location.Func, call, funcs})
 		if out.Samples >= 0 && objectsIndex < len(sample.Value) {
 			out.Samples += sampleCount(sample.Value[bytesIndex], sample.Value[objectsIndex], parsed.Period)

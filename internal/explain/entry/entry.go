@@ -1,7 +1,10 @@
 // Package entry returns entries of maps and slices, which it creates on demand. Most sums are in such maps and slices.
 package entry
 
-import "iter"
+import (
+	"iter"
+	"slices"
+)
 
 // GetOrAdd returns m[k]. If the map has no such key, it adds a pointer to a zero value.
 func GetOrAdd[K comparable, V any](m map[K]*V, k K) *V {
@@ -40,6 +43,24 @@ func Resize[V any](s []V, n int) []V {
 		s = make([]V, n)
 	}
 	return s[:n]
+}
+
+// FindOrAppend returns a pointer to the first element that matches. If none does, it appends a value. The pointer is valid until the next
+// call.
+func FindOrAppend[V any](s *[]V, matches func(V) bool, value V) *V {
+	i := slices.IndexFunc(*s, matches)
+	if i < 0 {
+		i = len(*s)
+		*s = append(*s, value)
+	}
+	return &(*s)[i]
+}
+
+// MoveUp moves an element to an earlier position, in place. The others keep their order.
+func MoveUp[V any](s []V, from, to int) {
+	v := s[from]
+	copy(s[to+1:from+1], s[to:from])
+	s[to] = v
 }
 
 // EqualRuns yields the longest runs of successive elements that are equal by a comparison.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/allocs"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/report"
@@ -84,12 +85,7 @@ func (in *Input) topAllocSite() (site *report.Site, evidence []report.Evidence) 
 				continue
 			}
 			total += c.TotalNS
-			index := slices.IndexFunc(sums, func(site sum) bool { return site.site.Equal(c.Site) })
-			if index < 0 {
-				index = len(sums)
-				sums = append(sums, sum{site: c.Site})
-			}
-			sums[index].ns += c.TotalNS
+			entry.FindOrAppend(&sums, func(s sum) bool { return s.site.Equal(c.Site) }, sum{site: c.Site}).ns += c.TotalNS
 		}
 	}
 	if len(sums) == 0 {

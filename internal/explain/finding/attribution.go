@@ -207,9 +207,8 @@ func attributableRoutes(b *report.Band) iter.Seq2[*report.Cause, *report.Route] 
 			if !isAttributable(c) {
 				continue
 			}
-			routes := c.AllRoutes()
-			for k := range routes {
-				if !yield(c, &routes[k]) {
+			for r := range each(c.AllRoutes()) {
+				if !yield(c, r) {
 					return
 				}
 			}
@@ -351,10 +350,7 @@ func isWebSocketIdle(c *report.Cause) bool {
 // heaviestRoute returns the route with the most time to a cause; if no route leads to that cause, the one with the most time of
 // all.
 func (c *candidate) heaviestRoute(cause report.CauseName) *causeRoute {
-	if p := firstMatch(c.routes, func(p *causeRoute) bool { return p.Cause.Cause == cause }); p != nil {
-		return p
-	}
-	return &c.routes[0]
+	return cmp.Or(firstMatch(c.routes, func(p *causeRoute) bool { return p.Cause.Cause == cause }), &c.routes[0])
 }
 
 // contentionKey returns the candidate of a contended wait: of the rule lock-convoy for a lock, else of pool-too-small.
@@ -423,11 +419,10 @@ func gainWithoutRoutes(g *report.Group, match func(*report.Cause, []report.Via) 
 
 // routeTimes returns the time in ns of those routes to a cause that match, and of all its routes.
 func routeTimes(c *report.Cause, match func(*report.Cause, []report.Via) bool) (matching, all int64) {
-	routes := c.AllRoutes()
-	for i := range routes {
-		all += routes[i].TotalNS
-		if match(c, routes[i].Via) {
-			matching += routes[i].TotalNS
+	for r := range each(c.AllRoutes()) {
+		all += r.TotalNS
+		if match(c, r.Via) {
+			matching += r.TotalNS
 		}
 	}
 	return matching, all
@@ -440,9 +435,9 @@ func nonStdSite(c *report.Cause, via []report.Via) *report.Site {
 	if c.Site != nil && !isStdSite(c.Site) {
 		return c.Site
 	}
-	for i := len(via) - 1; i >= 0; i-- {
-		if s := via[i].Site; s != nil && !isStdSite(s) {
-			return s
+	for _, v := range slices.Backward(via) {
+		if v.Site != nil && !isStdSite(v.Site) {
+			return v.Site
 		}
 	}
 	return c.Site

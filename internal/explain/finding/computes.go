@@ -33,7 +33,10 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 		return c.Cause == report.CauseCPU && attr.candidateKeyOf(c, via).code == "" && !(repeatsSetUp && isSetUp(c))
 	}
 	share, gain := gainWithoutRoutes(group, isOwnRoute)
-	isOwn := func(c *report.Cause) bool { return isMostly(c, isOwnRoute) }
+	isOwn := func(c *report.Cause) bool {
+		matching, all := routeTimes(c, isOwnRoute)
+		return matching > 0 && 2*matching >= all
+	}
 	if share < 0.05 {
 		return nil
 	}
@@ -309,12 +312,6 @@ func (in *Input) totalRequestNS() (ns int64) {
 		ns += in.Report.Groups[i].TotalNS
 	}
 	return ns
-}
-
-// isMostly reports whether routes that match have half of a cause's time or more.
-func isMostly(c *report.Cause, match func(*report.Cause, []report.Via) bool) bool {
-	matching, all := routeTimes(c, match)
-	return matching > 0 && 2*matching >= all
 }
 
 // An extraComputing is how much more slow requests compute than others.

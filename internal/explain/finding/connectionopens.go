@@ -69,11 +69,7 @@ func (a *attribution) peerCallsOf(cand *candidate) iter.Seq2[*causeRoute, *queue
 // reuseAdviceOf returns how to keep connections of a pool open. Where on average less than one request is under way, the number of idle
 // connections that the pool keeps unless set is enough: it closes them for another reason.
 func (in *Input) reuseAdviceOf(pool *library) string {
-	underWayNS := int64(0)
-	for i := range in.Report.Groups {
-		underWayNS += in.Report.Groups[i].TotalNS
-	}
-	if pool.expiryAdvice != "" && underWayNS < in.Report.Input.DurationNS {
+	if pool.expiryAdvice != "" && in.totalRequestNS() < in.Report.Input.DurationNS {
 		return pool.expiryAdvice
 	}
 	return pool.reuseAdvice

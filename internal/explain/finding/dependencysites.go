@@ -4,6 +4,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/report"
@@ -13,21 +14,20 @@ import (
 // those with at least threshold.NoticeableShare of the time of top's site, at most maxChangeSites. One line of the service may
 // wait at several lines of a dependency, which is one fault.
 func siteRoutes(cand *candidate, top *causeRoute) []*causeRoute {
-	list, ns := []*causeRoute{top}, []int64{0}
-	for p := range each(cand.routes) {
-		if p.Cause.Cause != top.Cause.Cause || p.Site == nil {
-			continue
-		}
-		k := slices.IndexFunc(list, func(o *causeRoute) bool { return o.Site.Equal(p.Site) })
-		if k < 0 {
-			k, list, ns = len(list), append(list, p), append(ns, 0)
-		}
-		ns[k] += p.routeNS
+	type siteSum struct {
+		route *causeRoute
+		ns    int64
 	}
-	out := list[:1]
-	for k := 1; k < len(list) && len(out) < maxChangeSites; k++ {
-		if float64(ns[k]) >= threshold.NoticeableShare*float64(ns[0]) {
-			out = append(out, list[k])
+	sums := []siteSum{{route: top}}
+	for p := range each(cand.routes) {
+		if p.Cause.Cause == top.Cause.Cause && p.Site != nil {
+			entry.FindOrAppend(&sums, func(o siteSum) bool { return o.route.Site.Equal(p.Site) }, siteSum{route: p}).ns += p.routeNS
+		}
+	}
+	out := []*causeRoute{top}
+	for _, sum := range sums[1:] {
+		if len(out) < maxChangeSites && float64(sum.ns) >= threshold.NoticeableShare*float64(sums[0].ns) {
+			out = append(out, sum.route)
 		}
 	}
 	return out

@@ -2,6 +2,7 @@ package finding
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/threshold"
@@ -139,11 +140,11 @@ func throttledShare(r *report.Report) float64 {
 // and returns those whose rest is above a threshold. If at least half is explained, the severity is at most low. Otherwise it is
 // at most that of the explainer, unless the verdict costs threshold.FarFactor times as much.
 func subtractExplained(in *Input, all []Verdict) []Verdict {
-	isDropped, takenShares := make([]bool, len(all)), make([]float64, len(all))
+	takenShares := make([]float64, len(all))
 	for _, reason := range explanations(in, all) {
 		for i := range all {
 			v := &all[i]
-			if v.Fact || isDropped[i] || reason.explainer != nil && v.Code == reason.explainer.Code || !reason.appliesTo(v.Code) {
+			if v.Fact || v.Severity == "" || reason.explainer != nil && v.Code == reason.explainer.Code || !reason.appliesTo(v.Code) {
 				continue
 			}
 			beforeNS, takenBefore := v.Gain.TotalNS, takenShares[i]
@@ -151,7 +152,6 @@ func subtractExplained(in *Input, all []Verdict) []Verdict {
 				v.Gain = v.Gain.scaled((1 - takenShares[i] - share) / (1 - takenShares[i]))
 				takenShares[i] += share
 				if v.Severity, v.Decided = in.decideSeverity(v); v.Severity == "" {
-					isDropped[i] = true
 					continue
 				}
 			}
@@ -178,11 +178,5 @@ func subtractExplained(in *Input, all []Verdict) []Verdict {
 			}
 		}
 	}
-	out := all[:0:0]
-	for i := range all {
-		if !isDropped[i] {
-			out = append(out, all[i])
-		}
-	}
-	return out
+	return slices.DeleteFunc(all, func(v Verdict) bool { return v.Severity == "" })
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/explain/verdict"
@@ -33,8 +34,8 @@ func (in *Input) sortVerdicts(all []Verdict) {
 			*a, *b = *b, *a
 		}
 	}
-	moveToFront(all, func(v *Verdict) bool { return v.Code == report.RuleHung && v.Severity == report.SeverityHigh })
-	moveToFront(all, func(v *Verdict) bool { return v.Code == report.RuleStopped && v.Severity.IsMajor() })
+	moveToFront(all, func(v Verdict) bool { return v.Code == report.RuleHung && v.Severity == report.SeverityHigh })
+	moveToFront(all, func(v Verdict) bool { return v.Code == report.RuleStopped && v.Severity.IsMajor() })
 }
 
 // isSmall reports whether a group has too few requests for a statement about others.
@@ -44,14 +45,9 @@ func (in *Input) isSmall(group string) bool {
 }
 
 // moveToFront makes the first verdict that matches the first of all; the others keep their order.
-func moveToFront(all []Verdict, matches func(*Verdict) bool) {
-	for i := range all {
-		if matches(&all[i]) {
-			first := all[i]
-			copy(all[1:i+1], all[:i])
-			all[0] = first
-			return
-		}
+func moveToFront(all []Verdict, matches func(Verdict) bool) {
+	if i := slices.IndexFunc(all, matches); i > 0 {
+		entry.MoveUp(all, i, 0)
 	}
 }
 
@@ -69,13 +65,10 @@ func orderByLoss(all []Verdict) {
 		return cmp.Or(cmp.Compare(severityRank(a.Severity), severityRank(b.Severity)), cmp.Compare(b.Gain.Slow.NS, a.Gain.Slow.NS), cmp.Compare(b.Gain.TotalNS, a.Gain.TotalNS), cmp.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))
 	})
 	machineIndex := slices.IndexFunc(all, isOfMachine)
-	if machineIndex < 0 {
-		return
-	}
-	machine := all[machineIndex]
 	target := machineIndex
 	for ; target > 0; target-- {
-		v, maxNS := &all[target-1], machine.Gain.TotalNS
+		v, machine := &all[target-1], &all[machineIndex]
+		maxNS := machine.Gain.TotalNS
 		if isSchedulingRule(v.Code) || isGCRule(v.Code) {
 			maxNS *= threshold.FarFactor
 		}
@@ -83,8 +76,9 @@ func orderByLoss(all []Verdict) {
 			break
 		}
 	}
-	copy(all[target+1:machineIndex+1], all[target:machineIndex])
-	all[target] = machine
+	if target >= 0 {
+		entry.MoveUp(all, machineIndex, target)
+	}
 }
 
 // preferWork finds pairs of verdicts about one group, one about computing or openings and one about what that causes according to its changes, the

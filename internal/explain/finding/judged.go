@@ -194,30 +194,19 @@ func (in *Input) commandFor(missing *missingInput) string {
 // MergeJudged combines the results for two services: a rule has found something if it did in one of them, else it is blind if it
 // was in one, else it is clear.
 func MergeJudged(a, b *report.Judged) *report.Judged {
-	out := &report.Judged{Rules: a.Rules, Found: slices.Clone(a.Found), Clear: []report.RuleCode{}, Blind: []report.Blind{}, Record: cmp.Or(a.Record, b.Record)}
-	for _, c := range b.Found {
-		if !slices.Contains(out.Found, c) {
-			out.Found = append(out.Found, c)
-		}
-	}
+	out := &report.Judged{Rules: a.Rules, Found: slices.Concat(a.Found, b.Found), Blind: []report.Blind{}, Record: cmp.Or(a.Record, b.Record)}
 	slices.Sort(out.Found)
-	isJudged := slices.Clone(out.Found)
+	out.Found = slices.Compact(out.Found)
+	judged := slices.Clone(out.Found)
+	unjudged := func(codes []report.RuleCode) []report.RuleCode {
+		return slices.DeleteFunc(slices.Clone(codes), func(c report.RuleCode) bool { return slices.Contains(judged, c) })
+	}
 	for _, blind := range slices.Concat(a.Blind, b.Blind) {
-		var codes []report.RuleCode
-		for _, c := range blind.Codes {
-			if !slices.Contains(isJudged, c) {
-				codes, isJudged = append(codes, c), append(isJudged, c)
-			}
-		}
-		if blind.Codes = codes; len(codes) > 0 {
-			out.Blind = append(out.Blind, blind)
+		if blind.Codes = unjudged(blind.Codes); len(blind.Codes) > 0 {
+			out.Blind, judged = append(out.Blind, blind), append(judged, blind.Codes...)
 		}
 	}
-	for _, c := range a.Clear {
-		if !slices.Contains(isJudged, c) {
-			out.Clear = append(out.Clear, c)
-		}
-	}
+	out.Clear = unjudged(a.Clear)
 	if len(out.Blind) == 0 {
 		out.Record = ""
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
@@ -76,16 +77,14 @@ func lockAdviserOf(cand *candidate, top *causeRoute) *library {
 // candidate of the largest kind comes first; it is cand itself if there is no other.
 func splitByHolderWork(attr *attribution, cand *candidate) []*candidate {
 	sumNS, totalNS := map[causeSite]int64{}, int64(0)
-	var works []causeSite
 	lock := dependencyLock(cand)
+	var works []causeSite
 	for route := range each(cand.reportedRoutes()) {
 		if _, ok := attr.contendedWait(route.via); !ok {
 			continue
 		}
 		work := holderWork(route.Cause, route.via, lock)
-		if _, ok := sumNS[work]; !ok {
-			works = append(works, work)
-		}
+		entry.FindOrAppend(&works, func(w causeSite) bool { return w == work }, work)
 		sumNS[work] += route.routeNS
 		totalNS += route.routeNS
 	}
@@ -441,10 +440,7 @@ func isBehindReader(via []report.Via) bool {
 // heaviestContendedRoute returns the longest route through a contended wait to its holder; if there is none, the longest of all. routes
 // must not be empty and is sorted by time.
 func heaviestContendedRoute(attr *attribution, routes []causeRoute) *causeRoute {
-	if route := firstMatch(routes, attr.leadsToHolder); route != nil {
-		return route
-	}
-	return &routes[0]
+	return cmp.Or(firstMatch(routes, attr.leadsToHolder), &routes[0])
 }
 
 // leadsToHolder reports whether a route leads through a contended wait to its holder: no timer ended that wait.
@@ -457,29 +453,23 @@ func (a *attribution) leadsToHolder(route *causeRoute) bool {
 // totalNS.
 func holderEvidence(attr *attribution, cand *candidate, totalNS int64) []report.Evidence {
 	type sum struct {
-		p  *causeRoute
-		ns int64
+		work  causeSite
+		route *causeRoute
+		ns    int64
 	}
 	var sums []sum
-	index := map[causeSite]int{}
 	for route := range each(cand.reportedRoutes()) {
 		if !attr.leadsToHolder(route) {
 			continue
 		}
 		work := causeSiteOf(route.Cause)
-		position, ok := index[work]
-		if !ok {
-			position = len(sums)
-			index[work] = position
-			sums = append(sums, sum{p: route})
-		}
-		sums[position].ns += route.routeNS
+		entry.FindOrAppend(&sums, func(s sum) bool { return s.work == work }, sum{work: work, route: route}).ns += route.routeNS
 	}
 	slices.SortStableFunc(sums, func(a, b sum) int { return cmp.Compare(b.ns, a.ns) }) // many short routes may be longer than one
 	var out []report.Evidence
 	for _, s := range sums[:min(len(sums), 3)] {
 		if ratio(s.ns, totalNS) >= 0.03 {
-			out = append(out, evidenceOf("evidence lock-holder", ratio(s.ns, totalNS), "share", "activity", s.p.activity()))
+			out = append(out, evidenceOf("evidence lock-holder", ratio(s.ns, totalNS), "share", "activity", s.route.activity()))
 		}
 	}
 	return out

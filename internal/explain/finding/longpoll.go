@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
@@ -52,12 +53,7 @@ func (a *attribution) findLongPolls() {
 	}
 	polls := map[report.SiteKey]*longPoll{}
 	pollAt := func(s *report.Site) *longPoll {
-		poll := polls[s.LineKey()]
-		if poll == nil {
-			poll = &longPoll{site: s}
-			polls[s.LineKey()] = poll
-		}
-		return poll
+		return entry.GetOrMake(polls, s.LineKey(), func() *longPoll { return &longPoll{site: s} })
 	}
 	timeoutNS, intendedNS := map[*longPoll]int64{}, map[*longPoll]int64{}
 	for cause, r := range a.routes(g.All()) {

@@ -441,16 +441,13 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 			break // all are at the pool's line
 		}
 	}
-	if isOwnPool {
-		return changes, textOf("phrase change-own-pool")
-	}
-	if facts.load != nil {
-		return changes, textOf("phrase change-one-load")
-	}
-	if isSizeUnknown {
-		return changes, textOf("phrase change-no-queue")
-	}
 	switch {
+	case isOwnPool:
+		return changes, textOf("phrase change-own-pool")
+	case facts.load != nil:
+		return changes, textOf("phrase change-one-load")
+	case isSizeUnknown:
+		return changes, textOf("phrase change-no-queue")
 	case facts.kind.isConnection:
 		return changes, textOf("phrase change-connections", "n", facts.sufficient, "slot", facts.kind.slotNoun)
 	case facts.isUneven:
@@ -540,19 +537,16 @@ func isClientWait(c *report.Cause) bool { return c.Cause == report.CauseNetwork 
 // slotAdvice returns the fix of a pool: more slots, with a number where it is known, or a shorter or earlier use of a slot,
 // depending on what its holders do.
 func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFacts) string {
-	switch site := facts.wideHolder(); {
+	switch site, task := facts.wideHolder(), facts.otherTask(); {
 	case site != nil && facts.slots.ReleasesFewToo:
 		return textOf("fix pool-wide-some", "site", lineOfWait(cand, top))
 	case site != nil:
 		return textOf("fix pool-wide", "holder", site)
-	}
-	if facts.load != nil {
+	case facts.load != nil:
 		return textOf("fix shared-load", "site", top.ownLine())
-	}
-	if facts.isUneven {
+	case facts.isUneven:
 		return textOf("fix pool-uneven", "n", facts.service.Workers)
-	}
-	if task := facts.otherTask(); task != nil {
+	case task != nil:
 		return textOf("fix pool-other-tasks", "task", task)
 	}
 	if facts.isForeignWork || facts.isLibraryLoop {
@@ -743,25 +737,16 @@ func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, slotWait
 }
 
 // holderText returns a phrase for the holder of a connection: the line of the service and, for goroutines in the background,
-// their number.
+// their number. If these hold the slots for long, requests mostly wait for each other, and not at their line.
 func (p *poolFacts) holderText(top *causeRoute) string {
 	if isHeldInBackground(p.slots) {
 		key := textKey("phrase background-holders")
 		if p.slots.Call == httpSlotFunc && p.slots.BackgroundSite != nil {
 			key = "phrase long-calls"
 		}
-		return textOf(key, "n", p.slots.BackgroundHolders, "site", p.backgroundSite(top))
+		return textOf(key, "n", p.slots.BackgroundHolders, "site", cmp.Or(p.slots.BackgroundSite.OwnLine(), top.ownLine()))
 	}
 	return lineText(top.ownLine())
-}
-
-// backgroundSite returns the line of the goroutines in the background that hold the slots. If they hold them for long, requests
-// mostly wait for each other.
-func (p *poolFacts) backgroundSite(top *causeRoute) *report.Site {
-	if p.slots.BackgroundSite != nil {
-		return p.slots.BackgroundSite.OwnLine()
-	}
-	return top.ownLine()
 }
 
 // acquireTimeoutVerdict returns the verdict on requests that waited for a slot until their own deadline: how many, for how long,

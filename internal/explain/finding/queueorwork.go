@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/report"
@@ -25,10 +26,7 @@ func (a *attribution) findContendedSites() {
 			siteTimes[site] = siteTimes[site].add(false, r.TotalNS)
 			continue
 		}
-		if timeBehind[wait] == nil {
-			timeBehind[wait] = map[causeSite]int64{}
-		}
-		timeBehind[wait][site] += r.TotalNS
+		entry.GetOrMake(timeBehind, wait, func() map[causeSite]int64 { return map[causeSite]int64{} })[site] += r.TotalNS
 		total[wait] += r.TotalNS
 	}
 	keys := slices.SortedFunc(maps.Keys(timeBehind), func(a, b waitKey) int { return cmp.Or(cmp.Compare(total[b], total[a]), compareWaits(a, b)) })

@@ -132,12 +132,7 @@ func (r *Rule) loadDocumentation() {
 	for _, s := range sections {
 		texts[s.Title] = s.Text
 	}
-	prose := func(title string) string {
-		paragraphs := strings.Split(texts[title], "\n\n")
-		for i := range paragraphs {
-			paragraphs[i] = strings.ReplaceAll(paragraphs[i], "\n", " ")
-		}
-		return strings.Join(paragraphs, "\n\n")
-	}
+	joinLines := strings.NewReplacer("\n\n", "\n\n", "\n", " ") // of each paragraph
+	prose := func(title string) string { return joinLines.Replace(texts[title]) }
 	r.Doc = Doc{Means: prose("means"), Measured: prose("measured"), Before: texts["before"], After: texts["after"], Wrong: prose("wrong")}
 }

@@ -142,11 +142,7 @@ func occupantsOf(stats *process.Stats, g *report.Group) []occupant {
 				continue
 			}
 			total += ns
-			k := slices.IndexFunc(out, func(t occupant) bool { return t.site.Func == r.Site.Func })
-			if k < 0 {
-				k, out = len(out), append(out, occupant{site: r.Site})
-			}
-			out[k].share += ns
+			entry.FindOrAppend(&out, func(t occupant) bool { return t.site.Func == r.Site.Func }, occupant{site: r.Site}).share += ns
 		}
 	}
 	if recordingNS > total {

@@ -143,7 +143,7 @@ func (w *peerWait) generalVerdict() Verdict {
 		peer = describeKnownPeer(w.in.Report, w.group.Peer, w.fix)
 		w.awaited, w.fix, w.isUnknownPeer = peer.awaited, peer.fix, w.isUnknownPeer && peer.isUncertain
 	}
-	gapShare := pollGapShare(w.group)
+	gapShare, _ := gainWithout(w.group, isPollGap) // then data may have been present before a P polled
 	confidence, doubt := 0.9, textOf("phrase doubt-poll-gaps", "share", words.Percent(gapShare))
 	if w.maybeClient {
 		w.awaited, w.fix, confidence, doubt = textOf("phrase maybe-client"), textOf("fix maybe-client"), 0.4, textOf("phrase doubt-client")
@@ -1160,12 +1160,6 @@ func (c *candidate) usualNS(g *report.Group) (ns int64) {
 		}
 	}
 	return ns
-}
-
-// pollGapShare returns the share of a group's time in which data may have been present before a P polled.
-func pollGapShare(g *report.Group) float64 {
-	share, _ := gainWithout(g, isPollGap)
-	return share
 }
 
 // libraryCallEvidence returns the mean time of the slow requests in the library function that waits, nothing if that function is

@@ -6,6 +6,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
@@ -56,13 +57,11 @@ func (s *Stats) addCalls(sp *spell.Speller, id tracefmt.StackID, n int64) {
 			}
 			continue
 		}
-		if s.SampledFuncs[fn] == nil {
-			s.SampledFuncs[fn] = &SampledFunc{ByCall: map[string]CallSamples{}}
-		}
-		s.SampledFuncs[fn].Samples += n
+		sampled := entry.GetOrMake(s.SampledFuncs, fn, func() *SampledFunc { return &SampledFunc{ByCall: map[string]CallSamples{}} })
+		sampled.Samples += n
 		for i, call := range calls {
-			count := s.SampledFuncs[fn].ByCall[call]
-			s.SampledFuncs[fn].ByCall[call] = CallSamples{count.Samples + n, count.Depth + n*int64(len(calls)-i)}
+			count := sampled.ByCall[call]
+			sampled.ByCall[call] = CallSamples{count.Samples + n, count.Depth + n*int64(len(calls)-i)}
 		}
 		return
 	}

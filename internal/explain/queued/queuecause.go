@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/groups"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
@@ -98,24 +99,17 @@ func withTimedWait(queues []*report.Queue, row *report.Cause, via []report.Via) 
 
 // addToQueue adds a part of a row to the row of its queue and line, which finishRow must finish.
 func addToQueue(rows []report.Cause, p *queuedPart, source *report.Cause) []report.Cause {
-	i := slices.IndexFunc(rows, func(r report.Cause) bool { return r.Kind == p.queue.For && r.Site.Equal(p.wait.Site) })
-	if i < 0 {
-		i = len(rows)
-		rows = append(rows, report.Cause{Cause: report.CauseQueue, Kind: p.queue.For, Site: p.wait.Site, Call: p.wait.Call})
-	}
-	row, fraction := &rows[i], float64(p.route.TotalNS)/float64(source.TotalNS)
+	row := entry.FindOrAppend(&rows, func(r report.Cause) bool { return r.Kind == p.queue.For && r.Site.Equal(p.wait.Site) },
+		report.Cause{Cause: report.CauseQueue, Kind: p.queue.For, Site: p.wait.Site, Call: p.wait.Call})
+	fraction := float64(p.route.TotalNS) / float64(source.TotalNS)
 	row.Routes = append(row.Routes, p.route)
 	row.TotalNS += p.route.TotalNS
 	row.Share += fraction * source.Share
 	row.ShareError = max(row.ShareError, source.ShareError)
 	row.Requests = max(row.Requests, source.Requests)
 	for _, ran := range source.RanMeanwhile { // their shares are times until finishRow
-		ns := ran.Share * float64(p.route.TotalNS)
-		if k := slices.IndexFunc(row.RanMeanwhile, func(s report.Share) bool { return s.Site.Equal(ran.Site) }); k >= 0 {
-			row.RanMeanwhile[k].Share += ns
-		} else {
-			row.RanMeanwhile = append(row.RanMeanwhile, report.Share{Site: ran.Site, Share: ns})
-		}
+		isSame := func(s report.Share) bool { return s.Site.Equal(ran.Site) }
+		entry.FindOrAppend(&row.RanMeanwhile, isSame, report.Share{Site: ran.Site}).Share += ran.Share * float64(p.route.TotalNS)
 	}
 	return rows
 }

@@ -362,11 +362,7 @@ func (l *loopSource) countWaits(c *collector, g *timeline.Gen, goroutine *loopGo
 			}
 			continue
 		}
-		stats := loop.waits[canonical]
-		if stats == nil {
-			stats = &waitStats{isClientCall: info.isClientCall && info.isLibraryLoop}
-			loop.waits[canonical] = stats
-		}
+		stats := entry.GetOrMake(loop.waits, canonical, func() *waitStats { return &waitStats{isClientCall: info.isClientCall && info.isLibraryLoop} })
 		if stats.rank == 0 { // a wait that began before the trace has no reason
 			stats.rank, stats.isLibraryDelay = l.idleRank(c, obs)
 			stats.isSend = obs.reason == reasonSend

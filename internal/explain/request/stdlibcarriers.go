@@ -1,6 +1,7 @@
 package request
 
 import (
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -76,10 +77,7 @@ func (j *jobSource) resolveCarriedJob(c *collector, job *job, id uint64, end int
 	}
 	fn := c.syms.Frame(c.syms.Stack(job.startStack)[0]).Func
 	key := jobKey{startFunc: fn}
-	if j.kinds[key] == nil {
-		j.kinds[key] = &jobKind{originStats: j.work.originFor(Goroutine, fn, fn)}
-	}
-	job.kind = j.kinds[key]
+	job.kind = entry.GetOrMake(j.kinds, key, func() *jobKind { return &jobKind{originStats: j.work.originFor(Goroutine, fn, fn)} })
 	name := fn
 	if serviceFrame != 0 {
 		name = c.syms.Frame(serviceFrame).Func

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -161,12 +162,7 @@ func (t *Tracker) divideWait(number int32, wait Interval, f func(Interval)) {
 		if ns <= 0 {
 			return
 		}
-		i := slices.IndexFunc(parts, func(p namedTime) bool { return p.name == name })
-		if i < 0 {
-			i = len(parts)
-			parts = append(parts, namedTime{name: name})
-		}
-		parts[i].ns += ns
+		entry.FindOrAppend(&parts, func(p namedTime) bool { return p.name == name }, namedTime{name: name}).ns += ns
 	}
 	if c := t.cpus[number]; c != nil && len(c.occupants) > 0 {
 		start := wait.Start

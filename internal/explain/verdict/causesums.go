@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/report"
 )
@@ -14,12 +15,8 @@ import (
 func sumCauses(r *report.Report, band *report.Band, queues []*report.Queue, fault *report.Finding) []report.VerdictCause {
 	var partsByKey [][]rowPart
 	for _, p := range divideRows(r, band, queues, keepsConnections(fault)) {
-		k := slices.IndexFunc(partsByKey, func(group []rowPart) bool { return group[0].causeKey == p.causeKey })
-		if k < 0 {
-			k = len(partsByKey)
-			partsByKey = append(partsByKey, nil)
-		}
-		partsByKey[k] = append(partsByKey[k], p)
+		parts := partsOfKey(&partsByKey, p.causeKey)
+		*parts = append(*parts, p)
 	}
 	causes := []report.VerdictCause{}
 	totalNS := map[causeKey]int64{}
@@ -59,15 +56,13 @@ func sumCauses(r *report.Report, band *report.Band, queues []*report.Queue, faul
 	if len(causes) == 0 {
 		return causes
 	}
-	return toFront(causes, first)
+	entry.MoveUp(causes, first, 0)
+	return causes
 }
 
-// toFront moves the element i of a list to the front, in place, and returns the list.
-func toFront(list []report.VerdictCause, i int) []report.VerdictCause {
-	c := list[i]
-	copy(list[1:], list[:i])
-	list[0] = c
-	return list
+// partsOfKey returns the element of partsByKey with a key; a new and empty one if there is none, to which the caller appends.
+func partsOfKey(partsByKey *[][]rowPart, key causeKey) *[]rowPart {
+	return entry.FindOrAppend(partsByKey, func(parts []rowPart) bool { return parts[0].causeKey == key }, nil)
 }
 
 // unqueuedKey returns the key under which a queue and the service time in it are added up to decide which cause is the largest.
@@ -86,7 +81,6 @@ func unqueuedKey(c *report.VerdictCause) causeKey {
 // waits. parts are parts of rows of the cause queue, of which there must be one.
 func largestWork(parts []rowPart) *report.VerdictWork {
 	var partsByKey [][]rowPart
-	var sumNS []int64
 	for _, p := range parts {
 		whole := *p.row
 		whole.TotalNS, whole.Share, whole.Routes, whole.Via = p.ns, p.share, p.routes, nil
@@ -96,27 +90,22 @@ func largestWork(parts []rowPart) *report.VerdictWork {
 			if IsTimedWait(work, work.Via) {
 				continue // it ended in time for no slot
 			}
-			part := rowPart{causeKey: causeKeyOf(work), row: work, ns: work.TotalNS, share: work.Share, routes: work.Routes}
-			k := slices.IndexFunc(partsByKey, func(group []rowPart) bool { return group[0].causeKey == part.causeKey })
-			if k < 0 {
-				k = len(partsByKey)
-				partsByKey, sumNS = append(partsByKey, nil), append(sumNS, 0)
-			}
-			partsByKey[k], sumNS[k] = append(partsByKey[k], part), sumNS[k]+part.ns
+			ofKey := partsOfKey(&partsByKey, causeKeyOf(work))
+			*ofKey = append(*ofKey, rowPart{causeKey: causeKeyOf(work), row: work, ns: work.TotalNS, share: work.Share, routes: work.Routes})
 		}
 	}
-	if len(sumNS) == 0 {
+	if len(partsByKey) == 0 {
 		return nil
 	}
-	largest := 0
-	for k := range sumNS {
-		if sumNS[k] > sumNS[largest] {
-			largest = k
+	sumNS := func(parts []rowPart) (ns int64) {
+		for _, p := range parts {
+			ns += p.ns
 		}
+		return ns
 	}
-	key := partsByKey[largest][0].causeKey
-	sum := report.VerdictCause{Cause: key.cause, Kind: key.kind, TotalNS: sumNS[largest], Sites: []report.VerdictSite{}}
-	addSites(&sum, partsByKey[largest])
+	largest := slices.MaxFunc(partsByKey, func(a, b []rowPart) int { return cmp.Compare(sumNS(a), sumNS(b)) })
+	sum := report.VerdictCause{Cause: largest[0].cause, Kind: largest[0].kind, TotalNS: sumNS(largest), Sites: []report.VerdictSite{}}
+	addSites(&sum, largest)
 	return &report.VerdictWork{Cause: sum.Cause, Kind: sum.Kind, TotalNS: sum.TotalNS, Sites: sum.Sites}
 }
 
@@ -169,12 +158,7 @@ func addSites(cause *report.VerdictCause, parts []rowPart) {
 		if cause.Kind == NextRequest {
 			site, routes = routes[0].Via[0].Site, nil // where the other goroutine waits is in net/http
 		}
-		k := slices.IndexFunc(sums, func(p siteSum) bool { return p.site.Kind == kind && p.site.Site.Equal(site) })
-		if k < 0 {
-			k = len(sums)
-			sums = append(sums, siteSum{site: report.VerdictSite{Site: site, Kind: kind, Via: []report.Via{}}})
-		}
-		p := &sums[k]
+		p := entry.FindOrAppend(&sums, func(p siteSum) bool { return p.site.Kind == kind && p.site.Site.Equal(site) }, siteSum{site: report.VerdictSite{Site: site, Kind: kind, Via: []report.Via{}}})
 		p.site.TotalNS += part.ns
 		p.site.Share = min(p.site.Share+part.share, 1)
 		if row.SiteFrom == "bracket" {
@@ -228,25 +212,16 @@ func addProcess(cause *report.VerdictCause, name string, ns int64) {
 	if name == "" || cause.TotalNS <= 0 {
 		return
 	}
-	i := slices.IndexFunc(cause.Processes, func(p report.ProcessShare) bool { return p.Process == name })
-	if i < 0 {
-		i = len(cause.Processes)
-		cause.Processes = append(cause.Processes, report.ProcessShare{Process: name})
-	}
-	cause.Processes[i].Share = min(1, cause.Processes[i].Share+float64(ns)/float64(cause.TotalNS))
+	p := entry.FindOrAppend(&cause.Processes, func(p report.ProcessShare) bool { return p.Process == name }, report.ProcessShare{Process: name})
+	p.Share = min(1, p.Share+float64(ns)/float64(cause.TotalNS))
 }
 
 // addRoutes adds routes to the sum; routes with equal chains of waits become one.
 func (p *siteSum) addRoutes(routes []report.Route) {
 	for _, add := range routes {
-		i := slices.IndexFunc(p.routes, func(existing report.Route) bool {
+		entry.FindOrAppend(&p.routes, func(existing report.Route) bool {
 			return slices.EqualFunc(existing.Via, add.Via, func(a, b report.Via) bool { return a.Equal(&b) })
-		})
-		if i < 0 {
-			p.routes = append(p.routes, add)
-		} else {
-			p.routes[i].TotalNS += add.TotalNS
-		}
+		}, report.Route{Via: add.Via, AheadWork: add.AheadWork}).TotalNS += add.TotalNS
 	}
 }
 

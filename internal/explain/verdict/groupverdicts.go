@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/words"
@@ -78,8 +79,7 @@ func groupsInOrder(r *report.Report, first *report.Finding, unawaited map[string
 	}
 	moveToFront := func(isFirst func(*report.Group) bool) {
 		if i := slices.IndexFunc(list, isFirst); i > 0 {
-			g := list[i]
-			list = slices.Insert(slices.Delete(list, i, i+1), 0, g)
+			entry.MoveUp(list, i, 0)
 		}
 	}
 	moveToFront(func(g *report.Group) bool { return first == nil && isFarLonger(g, list[0]) })

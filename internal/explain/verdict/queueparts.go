@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/report"
 )
@@ -170,11 +171,8 @@ func divideRows(r *report.Report, b *report.Band, queues []*report.Queue, isReus
 			fraction := float64(p.ns) / float64(max(allRoutesNS, 1))
 			p.ns, p.share = int64(fraction*float64(row.TotalNS)), fraction*row.Share
 			unqueued.ns, unqueued.share = unqueued.ns-p.ns, unqueued.share-p.share
-			if totals[p.queue] == nil {
-				totals[p.queue] = &queueTotal{}
-			}
-			totals[p.queue].ns += p.ns
-			totals[p.queue].requests = max(totals[p.queue].requests, int64(row.Requests))
+			total := entry.GetOrAdd(totals, p.queue)
+			total.ns, total.requests = total.ns+p.ns, max(total.requests, int64(row.Requests))
 		}
 		if len(unqueued.routes) > 0 && IsNextRequest(row, unqueued.routes[0].Via) {
 			unqueued.kind = NextRequest

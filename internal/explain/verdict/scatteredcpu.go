@@ -3,6 +3,7 @@ package verdict
 import (
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/report"
 )
@@ -21,7 +22,8 @@ func demoteScatteredCPU(causes []report.VerdictCause) []report.VerdictCause {
 	if i < 0 {
 		return causes
 	}
-	return toFront(causes, i)
+	entry.MoveUp(causes, i, 0)
+	return causes
 }
 
 // isServiceWait reports whether time of a cause is a wait that the service's own code requested.
