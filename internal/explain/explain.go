@@ -13,6 +13,7 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,10 +126,7 @@ const memoryPerTraceByte = 8
 // trace is read once or twice, see the package comment.
 func Explain(ctx context.Context, trace io.Reader, opts Options) (*report.Report, error) {
 	go finding.Load()
-	shownSlowest := opts.Slowest
-	if shownSlowest == 0 {
-		shownSlowest = minSlowest
-	}
+	shownSlowest := cmp.Or(opts.Slowest, minSlowest)
 	opts.Slowest = max(shownSlowest, minSlowest)
 	if opts.Modules == nil {
 		opts.Modules = modules.New(modules.Options{})
@@ -304,12 +302,7 @@ func (o *Options) passOptions(p path.Options) pass.Options {
 }
 
 // name returns the trace's name for messages.
-func (o *Options) name() string {
-	if o.Name == "" {
-		return "trace"
-	}
-	return o.Name
-}
+func (o *Options) name() string { return cmp.Or(o.Name, "trace") }
 
 // A reading is one pass over a trace, with all that the pass filled.
 type reading struct {

@@ -196,8 +196,7 @@ func (s *Service) addClockErrors() {
 			}
 		}
 	}
-	for i := range s.report.Groups {
-		g := &s.report.Groups[i]
+	for g := range entry.Each(s.report.Groups) {
 		for k := range g.Slowest {
 			add(&g.Slowest[k])
 		}
@@ -442,8 +441,7 @@ func (r *reading) fillPeers(rep *report.Report, table *groupTable, calls []excha
 	}
 	type sum struct{ calls, waitNS, servedNS, thereNS, backNS int64 }
 	sums, best := make(map[key]*sum), make(map[path.GroupID]key)
-	for i := range calls {
-		c := &calls[i]
+	for c := range entry.Each(calls) {
 		k := key{c.Group, c.Service, c.RemoteAnswer.Group}
 		s := entry.GetOrAdd(sums, k)
 		from, to := max(c.Start, c.RemoteAnswer.Start), min(c.End, c.RemoteAnswer.End)

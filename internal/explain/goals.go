@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/report"
 )
@@ -31,8 +32,7 @@ func searchGoals(goals []Goal, rep *report.Report, model *predict.Model) []repor
 	}
 	all := []report.Goal{}
 	for _, goal := range goals {
-		for i := range rep.Groups {
-			g := &rep.Groups[i]
+		for g := range entry.Each(rep.Groups) {
 			out := report.Goal{Group: g.ID, Name: g.Name, Percentile: goal.Percentile, MostNS: int64(goal.Limit), IsNS: g.SenderLatency().P99}
 			if goal.Percentile == "p50" {
 				out.IsNS = g.SenderLatency().P50
@@ -51,10 +51,8 @@ func searchGoals(goals []Goal, rep *report.Report, model *predict.Model) []repor
 }
 
 // adviceFor returns the changes that the findings of a group advise, one list for each finding above info.
-func adviceFor(g *report.Group, findings []report.Finding) [][]predict.Change {
-	var out [][]predict.Change
-	for i := range findings {
-		f := &findings[i]
+func adviceFor(g *report.Group, findings []report.Finding) (out [][]predict.Change) {
+	for f := range entry.Each(findings) {
 		if f.Group != g.ID || len(f.Changes) == 0 || f.Severity == report.SeverityInfo {
 			continue
 		}
@@ -102,7 +100,7 @@ func findChanges(g *report.Group, goal Goal, advice [][]predict.Change, model *p
 		removals = append(removals, []predict.Change{c})
 	}
 	if search(removals); reached {
-		half := slices.Clone(slices.Concat(chosen...))
+		half := slices.Concat(chosen...)
 		for i := range half {
 			half[i].Scale = 0.5
 		}
@@ -115,7 +113,7 @@ func findChanges(g *report.Group, goal Goal, advice [][]predict.Change, model *p
 
 // goalCandidates returns up to maxGoalCauses removals of causes at sites: those with most time of the group's slow requests,
 // where each band counts.
-func goalCandidates(g *report.Group) []predict.Change {
+func goalCandidates(g *report.Group) (out []predict.Change) {
 	type weighed struct {
 		change predict.Change
 		ns     int64
@@ -126,8 +124,7 @@ func goalCandidates(g *report.Group) []predict.Change {
 		if causeBand == nil {
 			continue
 		}
-		for i := range causeBand.Causes {
-			rowCause := &causeBand.Causes[i]
+		for rowCause := range entry.Each(causeBand.Causes) {
 			if rowCause.Cause == report.CauseOther || rowCause.Cause == report.CauseUnknown ||
 				rowCause.Site == nil && rowCause.Cause != report.CauseSched && rowCause.Cause != report.CauseThrottle {
 				continue
@@ -137,15 +134,10 @@ func goalCandidates(g *report.Group) []predict.Change {
 				site = predict.SiteText(rowCause.Site, rowCause.Cause)
 			}
 			change := predict.Remove(rowCause.Cause, site)
-			if k := slices.IndexFunc(all, func(w weighed) bool { return w.change == change }); k >= 0 {
-				all[k].ns += rowCause.TotalNS
-			} else {
-				all = append(all, weighed{change, rowCause.TotalNS})
-			}
+			entry.FindOrAppend(&all, func(w weighed) bool { return w.change == change }, weighed{change: change}).ns += rowCause.TotalNS
 		}
 	}
-	slices.SortStableFunc(all, func(a, causeBand weighed) int { return cmp.Compare(causeBand.ns, a.ns) })
-	var out []predict.Change
+	slices.SortStableFunc(all, func(a, b weighed) int { return cmp.Compare(b.ns, a.ns) })
 	for _, w := range all[:min(len(all), maxGoalCauses)] {
 		out = append(out, w.change)
 	}

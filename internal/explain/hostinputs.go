@@ -3,6 +3,7 @@ package explain
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -89,9 +90,7 @@ func (h *hostLog) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, _ bool)
 			continue
 		}
 		if key == hostStartKey {
-			if h.start == "" {
-				h.start = text
-			}
+			h.start = cmp.Or(h.start, text)
 			continue
 		}
 		h.lines = append(h.lines, hostLine{event.Time, text})

@@ -21,8 +21,7 @@ func withoutRemotes(g *report.Group) (result report.Group, hasRemotes bool) {
 	out := *g
 	out.Bands = slices.Clone(g.Bands)
 	isChanged := false
-	for i := range out.Bands {
-		b := &out.Bands[i]
+	for b := range entry.Each(out.Bands) {
 		if !slices.ContainsFunc(b.Causes, func(c report.Cause) bool { return c.Service != "" }) {
 			continue
 		}
@@ -68,9 +67,9 @@ func addToWaitRow(rows []report.Cause, c *report.Cause) []report.Cause {
 // mergeServices merges the reports of several services into one. order lists the services, callers first; the first of them is
 // the entry service, whose clock and input the report has.
 func mergeServices(services []*Service, order []int) *report.Report {
-	entry := services[order[0]]
-	clocks := newClockTable(entry, services)
-	out := *entry.report
+	entrance := services[order[0]]
+	clocks := newClockTable(entrance, services)
+	out := *entrance.report
 	out.Services, out.Groups, out.Findings, out.Moments, out.WhatIf, out.Goals = nil, nil, nil, nil, nil, nil
 	out.Input.Warnings = nil
 	var names []string
@@ -88,7 +87,7 @@ func mergeServices(services []*Service, order []int) *report.Report {
 		for _, w := range rep.Input.Warnings {
 			out.Input.Warnings = append(out.Input.Warnings, report.Warning{Code: w.Code, Text: s.name() + ": " + w.Text})
 		}
-		if s != entry {
+		if s != entrance {
 			out.Judged = finding.MergeJudged(out.Judged, rep.Judged)
 		}
 	}
@@ -105,7 +104,7 @@ func mergeServices(services []*Service, order []int) *report.Report {
 		return cmp.Compare(roleRank(a.Role), roleRank(b.Role))
 	})
 	addCostForCallers(&out)
-	sortByEntryCost(&out, entry.name())
+	sortByEntryCost(&out, entrance.name())
 	out.Verdict = verdict.Verdicts(&out)
 	return &out
 }
@@ -125,8 +124,7 @@ func renameGroups(rep *report.Report, service string) {
 			*id = spell.ID("service", service, *id)
 		}
 	}
-	for i := range rep.Groups {
-		g := &rep.Groups[i]
+	for g := range entry.Each(rep.Groups) {
 		g.Service = service
 		rename(&g.ID)
 		if g.Peer != nil && g.Peer.Recording != "" {
@@ -135,8 +133,7 @@ func renameGroups(rep *report.Report, service string) {
 			rename(&g.Peer.Group)
 		}
 	}
-	for i := range rep.Findings {
-		f := &rep.Findings[i]
+	for f := range entry.Each(rep.Findings) {
 		f.Service = service
 		rename(&f.ID)
 		rename(&f.Group)
@@ -209,10 +206,8 @@ func (s *Service) overlaps(services []*Service) bool {
 
 // addCostForCallers adds to each finding its cost for the groups of other services whose requests wait for the finding's service.
 func addCostForCallers(rep *report.Report) {
-	for i := range rep.Findings {
-		f := &rep.Findings[i]
-		for k := range rep.Groups {
-			g := &rep.Groups[k]
+	for f := range entry.Each(rep.Findings) {
+		for g := range entry.Each(rep.Groups) {
 			if g.Service == f.Service || g.Role != report.RoleRequests {
 				continue
 			}
@@ -236,8 +231,7 @@ func shareDueTo(f *report.Finding, g *report.Group, b *report.Band) (share float
 		}
 		service = ""
 	}
-	for i := range b.Causes {
-		c := &b.Causes[i]
+	for c := range entry.Each(b.Causes) {
 		if c.Service != service || c.WayTo != "" {
 			continue
 		}
@@ -274,12 +268,11 @@ func isDueTo(f *report.Finding, c *report.Cause, via []report.Via) bool {
 // sortByEntryCost sorts the findings of all services. Findings of high or medium severity that cost the slow requests of the
 // entry service at least threshold.NoticeableShare come first, by severity and then by that cost; then the others in the same
 // order.
-func sortByEntryCost(rep *report.Report, entry string) {
+func sortByEntryCost(rep *report.Report, entrance string) {
 	cost := make(map[string]float64)
-	for i := range rep.Findings {
-		f := &rep.Findings[i]
+	for f := range entry.Each(rep.Findings) {
 		for k := range rep.Groups {
-			if g := &rep.Groups[k]; g.Service == entry && g.Role == report.RoleRequests {
+			if g := &rep.Groups[k]; g.Service == entrance && g.Role == report.RoleRequests {
 				share, _ := shareDueTo(f, g, g.Tail())
 				cost[f.ID] = math.Max(cost[f.ID], share)
 			}

@@ -1,11 +1,13 @@
 package explain
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
@@ -42,8 +44,7 @@ func predictChanges(changes []predict.Change, groups []report.Group, model *pred
 		}
 	}
 	out := []report.WhatIf{}
-	for i := range groups {
-		g := &groups[i]
+	for g := range entry.Each(groups) {
 		if p := model.WhatIf(g.ID, changes); p != nil {
 			out = append(out, report.WhatIf{
 				Group: g.ID, Name: g.Name, Requests: g.Count, Predicted: *p, Note: strings.Join(notes, "; "),
@@ -72,8 +73,7 @@ func processFacts(rep *report.Report, stats *process.Stats, start int64) *predic
 		MaybeThrottled: rt.Throttle.Suspect > 0,
 	}
 	var collectorNS, all float64
-	for i := range rep.Groups {
-		g := &rep.Groups[i]
+	for g := range entry.Each(rep.Groups) {
 		allBand := g.Band(report.BandAll)
 		if allBand == nil {
 			continue
@@ -119,9 +119,7 @@ func processFacts(rep *report.Report, stats *process.Stats, start int64) *predic
 		}
 	}
 	if h := rep.Host; h != nil {
-		if f.CPUs = float64(h.Facts.Parallelism); f.CPUs == 0 {
-			f.CPUs = float64(h.Facts.CPUs)
-		}
+		f.CPUs = cmp.Or(float64(h.Facts.Parallelism), float64(h.Facts.CPUs))
 		f.QuotaCPUs = h.Facts.QuotaCPUs
 	}
 	return f
@@ -136,8 +134,7 @@ func addPredictionFacts(model *predict.Model, in *finding.Input) {
 	}
 	calls := map[string][]predict.CallSum{}
 	for id, list := range in.PeerCalls {
-		for i := range list {
-			c := &list[i]
+		for c := range entry.Each(list) {
 			if c.Requests == 0 || c.AnswerNS == 0 {
 				continue
 			}

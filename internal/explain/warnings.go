@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -100,19 +101,10 @@ func noGroupText(pattern string, all []groups.NameCount) string {
 // because their latency does not include it; else "".
 func beforeMarksText(g *report.Group) string {
 	const minNS = 1_000_000
-	last := func(p99, top *int64) int64 {
-		switch {
-		case p99 != nil:
-			return *p99
-		case top != nil:
-			return *top
-		}
-		return 0
-	}
 	if g.BeforeNS == nil {
 		return ""
 	}
-	before, in := last(g.BeforeNS.P99, g.BeforeNS.Max), last(g.LatencyNS.P99, g.LatencyNS.Max)
+	before, in := *cmp.Or(g.BeforeNS.P99, g.BeforeNS.Max, new(int64)), *cmp.Or(g.LatencyNS.P99, g.LatencyNS.Max, new(int64))
 	if before < minNS || before < in/2 {
 		return ""
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/explain/groups"
 	"github.com/whylate/whylate/internal/explain/path"
@@ -47,8 +48,7 @@ func selectWork(opts *Options, finder *request.Finder, sum *groups.Sum) *workSel
 		return f
 	}
 	f.list = finder.Works(sum.RequestsThrough)
-	for i := range f.list {
-		w := &f.list[i]
+	for w := range entry.Each(f.list) {
 		f.byKey[workKey{w.Kind, w.Name}] = w
 	}
 	isOther := func(k request.Kind, _ tracefmt.StringID) bool {
@@ -123,9 +123,8 @@ const maxStarts = 50
 
 // startFunctions lists the functions that a user could pass to --request if no requests were found, those with the most wakes
 // first.
-func startFunctions(finder *request.Finder, sp *spell.Speller) []report.Start {
+func startFunctions(finder *request.Finder, sp *spell.Speller) (out []report.Start) {
 	list := finder.Starts()
-	var out []report.Start
 	for _, s := range list[:min(len(list), maxStarts)] {
 		out = append(out, report.Start{
 			Site: sp.Site(s.RootFrame), Inner: sp.Site(s.InnerFrame), Goroutines: s.Goroutines, Wakes: s.Wakes, RunningNS: s.RunningNS,
@@ -138,8 +137,7 @@ func startFunctions(finder *request.Finder, sp *spell.Speller) []report.Start {
 // a server.
 func (f *workSelection) servesRequests(sp *spell.Speller) func(start string) bool {
 	isServing := make(map[string]bool)
-	for i := range f.list {
-		w := &f.list[i]
+	for w := range entry.Each(f.list) {
 		start := sp.Syms.String(w.StartFunc)
 		before, isKnown := isServing[start]
 		isServing[start] = w.Role == request.Serving && (before || !isKnown)
@@ -148,10 +146,8 @@ func (f *workSelection) servesRequests(sp *spell.Speller) func(start string) boo
 }
 
 // leftOutWork lists the work that is no group of the report, with the reason, the most frequent first.
-func (f *workSelection) leftOutWork(sp *spell.Speller) []report.LeftOut {
-	var out []report.LeftOut
-	for i := range f.list {
-		w := &f.list[i]
+func (f *workSelection) leftOutWork(sp *spell.Speller) (out []report.LeftOut) {
+	for w := range entry.Each(f.list) {
 		role := f.roleOf(w.Kind, w.Name)
 		if role <= f.maxRole {
 			continue

@@ -130,7 +130,7 @@ func (a *analysis) holderOf(w *wait) *servedRequest {
 
 // findQueues divides the waits into queues, one for each lock, pool or other resource, the longest queue first. Two waits are
 // in one queue if they are at the same line, or if goroutines ended both at the same line: that of the release.
-func (a *analysis) findQueues() [][]*wait {
+func (a *analysis) findQueues() (queues [][]*wait) {
 	type node struct {
 		tracefmt.Line
 		isLock, isRelease bool
@@ -154,7 +154,6 @@ func (a *analysis) findQueues() [][]*wait {
 		}
 	}
 	places := map[node]int{}
-	var queues [][]*wait
 	for _, w := range a.waits {
 		root := rootOf(w, w.stack, false)
 		k, ok := places[root]

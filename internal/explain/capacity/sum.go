@@ -167,8 +167,7 @@ func (p *worker) Add(w *path.WalkResult) {
 		return
 	}
 	record := &servedRequest{start: r.Start, end: r.End, g: r.G, group: w.Group, kind: r.Kind, slice: p.sum.slice, worker: p.number, isServed: r.IsServed(), answers: p.stage.AnswersTo(r)}
-	for i := range w.Steps {
-		step := &w.Steps[i]
+	for step := range entry.Each(w.Steps) {
 		if !p.stage.IsOnBehalf(r, step.G, step.End) {
 			continue
 		}
@@ -256,8 +255,7 @@ func (s *Sum) EndGeneration() {
 func (s *Sum) observeServer(out *server, g uint64, isServing map[uint64]bool) {
 	p := s.workers[0]
 	out.g, p.spans = g, p.stage.Win.SpansCoarse(g, s.from, s.to, p.spans[:0])
-	for i := range p.spans {
-		span := &p.spans[i]
+	for span := range entry.Each(p.spans) {
 		ns := max(0, min(span.End, s.to)-max(span.Start, s.from))
 		out.observedNS += ns
 		if span.State == timeline.Waiting && ns > 0 {

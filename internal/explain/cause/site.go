@@ -68,6 +68,16 @@ func (s *Sites) CallerOf(id tracefmt.StackID, role knowledge.Role) tracefmt.Fram
 	return 0
 }
 
+// FrameWith returns the innermost frame of a stack whose function has a role; 0 if there is none.
+func (s *Sites) FrameWith(id tracefmt.StackID, role knowledge.Role) tracefmt.FrameID {
+	for _, f := range s.syms.Stack(id) {
+		if s.RolesOf(f).Has(role) {
+			return f
+		}
+	}
+	return 0
+}
+
 // CallerOfSite returns the frame outside of the standard library that calls the function of a stack's site; 0 if there is none.
 func (s *Sites) CallerOfSite(id tracefmt.StackID) tracefmt.FrameID {
 	site, isOutside := s.SiteOf(id), false // of the site's function
@@ -120,12 +130,10 @@ func (s *Sites) findSite(id tracefmt.StackID) tracefmt.FrameID {
 	if f := s.syms.CallerSite(id); f != 0 {
 		return f
 	}
-	frames := s.syms.Stack(id)
-	for _, f := range frames {
-		if s.RolesOf(f).Has(knowledge.NonStdlib) {
-			return f
-		}
+	if f := s.FrameWith(id, knowledge.NonStdlib); f != 0 {
+		return f
 	}
+	frames := s.syms.Stack(id)
 	// The goroutine of a server's connection: the handshake is the informative part.
 	for i := len(frames) - 1; i >= 0; i-- {
 		if s.RolesOf(frames[i]).Has(knowledge.TLSHandshake) {

@@ -50,12 +50,7 @@ func (s *Sites) SocketCall(id tracefmt.StackID) tracefmt.StringID {
 
 // findSocket computes SocketCall: the innermost function with role Socket, 0 if there is none.
 func (s *Sites) findSocket(id tracefmt.StackID) tracefmt.StringID {
-	for _, f := range s.syms.Stack(id) {
-		if s.RolesOf(f).Has(knowledge.Socket) {
-			return s.syms.Frame(f).Func
-		}
-	}
-	return 0
+	return s.syms.Frame(s.FrameWith(id, knowledge.Socket)).Func
 }
 
 // CCall returns the function through which a stack called C code, if it is there; else 0. Traces show calls of C as system

@@ -8,12 +8,11 @@ import (
 
 // rolesOf returns the union of the knowledge roles of the functions on a stack, cached. It adds the role ClientWait if several
 // functions together show that the stack waits for a client: in a handshake, a header or a response.
-func (w *Walker) rolesOf(id tracefmt.StackID) knowledge.Roles {
+func (w *Walker) rolesOf(id tracefmt.StackID) (roles knowledge.Roles) {
 	cached := entry.GetOrGrow(&w.stackRoles, id)
 	if *cached != (knowledge.Roles{}) {
 		return *cached
 	}
-	var roles knowledge.Roles
 	for _, f := range w.symbols.Stack(id) {
 		function := w.functions.Of(w.symbols.Frame(f).Func)
 		if function.Has(knowledge.Once) && roles.Has(knowledge.NonStdlib) {

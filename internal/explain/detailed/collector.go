@@ -126,8 +126,7 @@ const sampleSize = 5
 func sampleKey(start int64, g uint64) uint64 { return sample.Key(start, g, 1) }
 
 // typical returns the sampled request with the latency nearest to the median, or nil if all of them are among the slowest.
-func (g *groupRequests) typical(median int64) *Request {
-	var best *Request
+func (g *groupRequests) typical(median int64) (best *Request) {
 	deviation := func(r *Request) int64 { return max(r.End-r.Start-median, median-(r.End-r.Start)) }
 	for _, r := range g.sample.Sorted() {
 		isSlowest := slices.ContainsFunc(g.slowest.Sorted(), func(o *Request) bool { return o.Start == r.Start && o.G == r.G })

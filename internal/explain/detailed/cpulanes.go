@@ -3,6 +3,7 @@ package detailed
 import (
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threadstate"
 	"github.com/whylate/whylate/internal/output/names"
@@ -27,8 +28,7 @@ func (r *Request) addThreads(threads *threadstate.Tracker) {
 		return
 	}
 	var numbers []int32
-	for i := range r.Lanes {
-		l := &r.Lanes[i]
+	for l := range entry.Each(r.Lanes) {
 		threads.EachInterval(l.G, r.Start, r.End, func(x threadstate.Interval) {
 			if n := len(l.Threads); n > 0 && l.Threads[n-1].Kind == x.Kind && l.Threads[n-1].Name == x.Name && l.Threads[n-1].End == x.Start {
 				l.Threads[n-1].End = x.End
@@ -74,8 +74,7 @@ func (r *Request) addThreads(threads *threadstate.Tracker) {
 
 // reportThreads adds a lane's thread states, arrivals and peers to its form in the report.
 func (l *Lane) reportThreads(out *report.Lane, sp *spell.Speller) {
-	for i := range l.Threads {
-		x := &l.Threads[i]
+	for x := range entry.Each(l.Threads) {
 		out.Threads = append(out.Threads, report.ThreadSpan{
 			StartNS: x.Start - sp.Start, DurationNS: x.End - x.Start, State: report.ThreadState(x.Kind.String()), Detail: sp.Syms.String(x.Name),
 		})

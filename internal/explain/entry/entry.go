@@ -26,6 +26,14 @@ func GetOrMake[K comparable, V any](m map[K]V, k K, create func() V) V {
 	return v
 }
 
+// Put sets (*m)[k]. It makes the map if it is nil, as long as it has no entry.
+func Put[K comparable, V any](m *map[K]V, k K, v V) {
+	if *m == nil {
+		*m = make(map[K]V)
+	}
+	(*m)[k] = v
+}
+
 // GetOrGrow returns a pointer to the element of an id, for which it appends zero values as needed. The pointer is valid until the
 // next call.
 func GetOrGrow[ID ~int32 | ~uint32, V any](s *[]V, id ID) *V {
@@ -72,6 +80,14 @@ func EqualRuns[T any](list []T, equal func(a, b T) bool) iter.Seq[[]T] {
 			if !yield(list[i:j]) {
 				return
 			}
+		}
+	}
+}
+
+// Each yields a pointer to each element. The list must not be replaced during the loop.
+func Each[V any](s []V) iter.Seq[*V] {
+	return func(yield func(*V) bool) {
+		for i := 0; i < len(s) && yield(&s[i]); i++ {
 		}
 	}
 }

@@ -147,8 +147,7 @@ func (b *bounds) linesWithin(excess float64) (out []offsetLine) {
 }
 
 // center returns the mean of the polygon's vertices: a line in the middle of the possible ones.
-func (b *bounds) center() offsetLine {
-	var out offsetLine
+func (b *bounds) center() (out offsetLine) {
 	for _, v := range b.vertices {
 		out.offset += v.offset / float64(len(b.vertices))
 		out.rate += v.rate / float64(len(b.vertices))

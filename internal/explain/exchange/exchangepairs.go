@@ -37,8 +37,7 @@ const edgeNS = 2e6
 // order of time. A request begins after its exchange was sent and before the answer arrived, and each exchange has one request.
 // common is the interval of both recordings. It stops when too many lack a partner. The client of a stream (isStream) takes an answer that
 // is there without a wait, and sends the next message then: of several requests in one exchange, it waited for the last.
-func pairExchanges(exchanges []Exchange, requests []Request, l *Link, common interval, isStream bool) fit {
-	var f fit
+func pairExchanges(exchanges []Exchange, requests []Request, l *Link, common interval, isStream bool) (f fit) {
 	limit := 2 + len(exchanges)/20
 	i := sort.Search(len(exchanges), func(i int) bool { return exchanges[i].Arrived >= common.from })
 	j := sort.Search(len(requests), func(j int) bool { return l.ToClient(requests[j].Start) >= common.from-l.slack })

@@ -124,8 +124,7 @@ func (c *Clients) newCall(waiter uint64, index int) *call {
 // that begins inside of it, no two calls have the same request, and a connection keeps the order in which requests were sent. A
 // call is paired only if these facts leave one request. began is when both recordings had begun: the request of a call that was sent
 // before may be missing.
-func pairStreams(calls []*call, requests []Request, l *Link, common interval, began int64) fit {
-	var f fit
+func pairStreams(calls []*call, requests []Request, l *Link, common interval, began int64) (f fit) {
 	var list []streamCandidates
 	early := 0
 	for _, k := range calls {

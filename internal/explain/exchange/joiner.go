@@ -203,7 +203,7 @@ func (p *peer) connectionsIn(exchanges []Exchange, common interval) (out []uint6
 // joinUnique joins those pairs of connections of which neither end fits another connection, if it is proven that the process
 // calls the server. It removes the pairs that are no longer possible from candidates, and reports whether it joined any: then
 // others may have become unique.
-func (j *Joiner) joinUnique(candidates *[]candidate) bool {
+func (j *Joiner) joinUnique(candidates *[]candidate) (hasJoined bool) {
 	type end struct {
 		peer    *peer
 		serverG uint64
@@ -223,7 +223,6 @@ func (j *Joiner) joinUnique(candidates *[]candidate) bool {
 		p.isCalled = p.isCalled || p.hasProof(unique)
 	}
 	slices.SortStableFunc(unique, func(a, b candidate) int { return cmp.Compare(len(b.fit.pairs), len(a.fit.pairs)) })
-	hasJoined := false
 	for _, c := range unique {
 		forwardTimes, returnTimes := c.wayTimes()
 		if !c.peer.isCalled || len(c.fit.pairs) >= threshold.Repeats && !isClose(forwardTimes, returnTimes, c.peer.slack, 1) || !c.fit.addBounds(c.peer.bounds, c.peer.Connections[c.serverG]) {

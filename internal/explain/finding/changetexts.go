@@ -10,8 +10,7 @@ import (
 
 // changeText returns the condition of a verdict's prediction in words. It does not name a site, because the finding does. It
 // returns "" if the verdict's changes have different texts.
-func changeText(v *Verdict) string {
-	text := ""
+func changeText(v *Verdict) (text string) {
 	for i := range v.Changes {
 		next := changePhrase(&v.Changes[i], v.Cause, v.Predicted != nil && v.Predicted.FromArrival)
 		if text != "" && text != next {

@@ -184,9 +184,7 @@ func heaviestWork(group *report.Group, match func(*report.Cause) bool) (most *re
 	for c := range each(group.All().Causes) {
 		if c.Site != nil && match(c) {
 			fn := c.Site.OwnLine().Func
-			if heaviest[fn] == nil {
-				heaviest[fn] = c
-			}
+			heaviest[fn] = cmp.Or(heaviest[fn], c)
 			if nsByFunc[fn] += c.TotalNS; nsByFunc[fn] > mostNS {
 				most, mostNS = heaviest[fn], nsByFunc[fn]
 			}

@@ -34,8 +34,7 @@ func siteRoutes(cand *candidate, top *causeRoute) []*causeRoute {
 }
 
 // otherSiteEvidence returns, for each site of siteRoutes except top's, the mean time of the requests that wait there.
-func otherSiteEvidence(cand *candidate, top *causeRoute) []report.Evidence {
-	var out []report.Evidence
+func otherSiteEvidence(cand *candidate, top *causeRoute) (out []report.Evidence) {
 	for _, p := range siteRoutes(cand, top)[1:] {
 		if p.Requests > 0 {
 			out = append(out, evidenceOf("evidence also-at", float64(p.TotalNS)/float64(p.Requests), "ns", "activity", activityAt(p.Cause, nil)))

@@ -97,8 +97,7 @@ func liveHeapEvidence(bytes int64) []report.Evidence {
 
 // collectorEvidence lists the ways in which the collector took 1 % or more of a group's time: assists, stops, waits for phases,
 // and waits for Ps on which workers or helpers ran.
-func collectorEvidence(group *report.Group) []report.Evidence {
-	var out []report.Evidence
+func collectorEvidence(group *report.Group) (out []report.Evidence) {
 	for _, kind := range []struct {
 		key  textKey
 		part func(*report.Cause) float64

@@ -28,8 +28,7 @@ const minDelayedPerRun = 1.3
 // hubWaitsOf returns the waits of a group's requests for a P on which a hub runs late, the longest first. A goroutine is a hub if
 // it ran late threshold.SmallSample times and delayed minDelayedPerRun requests each time, on average, and is not the goroutine of a
 // request.
-func hubWaitsOf(in *Input, group *report.Group) []*hubWait {
-	var out []*hubWait
+func hubWaitsOf(in *Input, group *report.Group) (out []*hubWait) {
 	for hub := range each(in.Hubs) {
 		if hub.LateRuns < threshold.SmallSample || float64(hub.DelayedRequests) < minDelayedPerRun*float64(hub.LateRuns) || len(hub.Sites) == 0 || request.IsServerStart(hub.Start) {
 			continue // a goroutine that serves requests is no hub: it delays others only while it holds a lock

@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/predict"
@@ -202,33 +203,28 @@ func openWaitSite(wait *report.OpenWait) *report.Site {
 	return nonStdSite(&report.Cause{Site: wait.Site}, wait.Via)
 }
 
+// openWaitKeys are the keys of the phrases for requests in an open wait, by its cause.
+var openWaitKeys = map[report.CauseName]textKey{
+	report.CauseCPU: "phrase computing", report.CauseLock: "phrase waiting-for-lock", report.CauseChan: "phrase waiting-on-channel",
+	report.CauseNetwork: "phrase waiting-for-peer", report.CauseSyscall: "phrase in-kernel", report.CauseSleep: "phrase asleep",
+}
+
 // openWaitText returns a phrase for the activity of the requests in an open wait, such as "waiting for a lock at main.get
 // (main.go:12)".
 func openWaitText(wait *report.OpenWait) string {
-	key, slot := textKey("phrase waiting"), stdPool(wait.Call)
+	key, slot := cmp.Or(openWaitKeys[wait.Cause], "phrase waiting"), stdPool(wait.Call)
 	switch {
 	case wait.Cause == report.CauseCPU:
-		key = "phrase computing"
 	case slot.slotWait == neverOpens:
 		key = "phrase waiting-for-slot"
 	case wait.Cause == report.CauseLock && knowledge.Has(wait.Call, knowledge.WaitGroup):
 		key = "phrase waiting-for-waitgroup"
 	case wait.Cause == report.CauseLock && knowledge.Has(wait.Call, knowledge.CondWait):
 		key = "phrase waiting-for-cond"
-	case wait.Cause == report.CauseLock:
-		key = "phrase waiting-for-lock"
-	case knowledge.Has(wait.Call, knowledge.SelectWait):
+	case wait.Cause != report.CauseLock && knowledge.Has(wait.Call, knowledge.SelectWait):
 		key = "phrase waiting-in-select"
-	case wait.Cause == report.CauseChan:
-		key = "phrase waiting-on-channel"
-	case wait.Cause == report.CauseNetwork:
-		key = "phrase waiting-for-peer"
 	case wait.Cause == report.CauseSyscall && wait.Kind == report.InC:
 		key = "phrase in-c-code"
-	case wait.Cause == report.CauseSyscall:
-		key = "phrase in-kernel"
-	case wait.Cause == report.CauseSleep:
-		key = "phrase asleep"
 	}
 	return textOf(key, "slot", slot.slotPhrase("phrase connection", 0), "site", openWaitSite(wait))
 }

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/explain/verdict"
@@ -212,12 +213,7 @@ func (in *Input) serviceAt(c *report.Cause, via []report.Via) *queues.ServiceSta
 }
 
 // each yields a pointer to each element.
-func each[T any](list []T) iter.Seq[*T] {
-	return func(yield func(*T) bool) {
-		for i := 0; i < len(list) && yield(&list[i]); i++ {
-		}
-	}
-}
+func each[T any](list []T) iter.Seq[*T] { return entry.Each(list) }
 
 // firstMatch returns the first element that matches, nil if none does.
 func firstMatch[T any](list []T, match func(*T) bool) *T {

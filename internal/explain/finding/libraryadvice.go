@@ -232,9 +232,8 @@ func (p *causeRoute) sites() []*report.Site {
 
 // sharingLibrary returns the library, such as a single-flight group, that makes requests of a candidate wait for a call that
 // another request began. It returns nil if such waits are less than threshold.MajorShare of the candidate's time.
-func (c *candidate) sharingLibrary() *library {
+func (c *candidate) sharingLibrary() (sharing *library) {
 	var sharedNS, totalNS int64
-	var sharing *library
 	byFunc := map[string]*library{} // hundreds of routes wait in few functions
 	for route := range each(c.routes) {
 		totalNS += route.routeNS

@@ -451,7 +451,7 @@ func (a *attribution) leadsToHolder(route *causeRoute) bool {
 
 // holderEvidence lists the three kinds of work with which holders spent most of the time that others waited, as shares of
 // totalNS.
-func holderEvidence(attr *attribution, cand *candidate, totalNS int64) []report.Evidence {
+func holderEvidence(attr *attribution, cand *candidate, totalNS int64) (out []report.Evidence) {
 	type sum struct {
 		work  causeSite
 		route *causeRoute
@@ -466,7 +466,6 @@ func holderEvidence(attr *attribution, cand *candidate, totalNS int64) []report.
 		entry.FindOrAppend(&sums, func(s sum) bool { return s.work == work }, sum{work: work, route: route}).ns += route.routeNS
 	}
 	slices.SortStableFunc(sums, func(a, b sum) int { return cmp.Compare(b.ns, a.ns) }) // many short routes may be longer than one
-	var out []report.Evidence
 	for _, s := range sums[:min(len(sums), 3)] {
 		if ratio(s.ns, totalNS) >= 0.03 {
 			out = append(out, evidenceOf("evidence lock-holder", ratio(s.ns, totalNS), "share", "activity", s.route.activity()))

@@ -47,7 +47,7 @@ func (in *Input) dependsOn(g *report.Group, id string) bool {
 // mergeCallers reports a fault of a group that others call over the network once, for the group that serves. It adds to each
 // verdict the share and prediction of each calling group, and removes the verdicts of calling groups about the same rule and
 // site.
-func mergeCallers(in *Input, all []Verdict) []Verdict {
+func mergeCallers(in *Input, all []Verdict) (remaining []Verdict) {
 	if !in.hasPeerGroups() {
 		return all
 	}
@@ -72,7 +72,6 @@ func mergeCallers(in *Input, all []Verdict) []Verdict {
 			v.AskedBy = append(v.AskedBy, caller)
 		}
 	}
-	var remaining []Verdict
 	reportedByPeer := make([]bool, len(all))
 	for i := range all {
 		v, group := &all[i], in.Report.Group(all[i].Group)

@@ -45,8 +45,7 @@ type littleLaw struct {
 
 // newLittleLaw applies Little's law (L = rate * time) to a pool: requests is the number that arrived within durationNS, queuedNS
 // their total time in the queue, holdNS the mean time for which a slot is held. sufficient is left 0.
-func newLittleLaw(requests int, durationNS, queuedNS int64, holdNS float64) littleLaw {
-	var l littleLaw
+func newLittleLaw(requests int, durationNS, queuedNS int64, holdNS float64) (l littleLaw) {
 	if requests == 0 || durationNS <= 0 {
 		return l
 	}

@@ -112,8 +112,7 @@ func compareWaits(a, b waitKey) int {
 
 // siteWithMostTime returns the site with the most ns; of several with the same time, the first by cause and line. It is zero for
 // an empty map.
-func siteWithMostTime(timeBySite map[causeSite]int64) causeSite {
-	var largest causeSite
+func siteWithMostTime(timeBySite map[causeSite]int64) (largest causeSite) {
 	maxNS := int64(-1)
 	for l, ns := range timeBySite {
 		if ns > maxNS || ns == maxNS && cmp.Or(cmp.Compare(l.cause, largest.cause), l.site.Compare(largest.site)) < 0 {

@@ -122,8 +122,7 @@ func (q *runQueueWait) assignHerd(in *Input) {
 // their runs were long. Mark workers and assists are left out, because rules WL3xxx judge them, and so is the recording itself: the
 // runtime's tracer, at the end of each of its generations, and what writes traces and profiles. The result is empty if the recording
 // ran for more than half of that time: then the service has nothing to change.
-func occupantsOf(stats *process.Stats, g *report.Group) []occupant {
-	var out []occupant
+func occupantsOf(stats *process.Stats, g *report.Group) (out []occupant) {
 	total, recordingNS := 0.0, 0.0
 	for cause := range each(g.All().Causes) {
 		if cause.Cause != report.CauseSched {
@@ -239,8 +238,7 @@ func (t *occupant) name() string {
 }
 
 // occupantEvidence lists the largest occupant, and the next two if they have 10 % or more.
-func occupantEvidence(occupants []occupant) []report.Evidence {
-	var out []report.Evidence
+func occupantEvidence(occupants []occupant) (out []report.Evidence) {
 	for i := range occupants {
 		if t := &occupants[i]; len(out) < 3 && (t.share >= 0.1 || i == 0) {
 			out = append(out, evidenceOf("evidence ran-meanwhile", t.share, "share", "function", t.name()))

@@ -967,8 +967,7 @@ func (w *peerWait) otherLinesOfLoop() (siblings []*queues.PeerCalls) {
 	if from == nil || w.calls.Via != nil {
 		return nil
 	}
-	for i := range w.in.PeerCalls[w.group.ID] {
-		o := &w.in.PeerCalls[w.group.ID][i]
+	for o := range each(w.in.PeerCalls[w.group.ID]) {
 		if c := o.Site.CalledFrom; o != w.calls && o.Via == nil && c != nil && c.Func == from.Func && c.Line != from.Line && o.FanOut == 0 && o.AnswerNS > 0 &&
 			math.Abs(float64(o.Calls-w.calls.Calls)) <= threshold.NoticeableShare*float64(w.calls.Calls) {
 			siblings = append(siblings, o)
@@ -1164,8 +1163,7 @@ func (c *candidate) usualNS(g *report.Group) (ns int64) {
 
 // libraryCallEvidence returns the mean time of the slow requests in the library function that waits, nothing if that function is
 // not worth naming.
-func libraryCallEvidence(cand *candidate, p *causeRoute) []report.Evidence {
-	var out []report.Evidence
+func libraryCallEvidence(cand *candidate, p *causeRoute) (out []report.Evidence) {
 	if s := cand.slowRoute(p); s != nil {
 		p = s
 	}

@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
@@ -35,9 +36,7 @@ func worldStopVerdict(in *Input, g *report.Group, kind string) Verdict {
 		if s.Kind != kind {
 			continue
 		}
-		if top == nil {
-			top = s
-		}
+		top = cmp.Or(top, s)
 		sum.Count += s.Count
 		sum.TotalNS += s.TotalNS
 		sum.MaxNS = max(sum.MaxNS, s.MaxNS)

@@ -18,7 +18,7 @@ func isThrottle(c *report.Cause) bool { return c.Cause == report.CauseThrottle }
 
 // checkThrottled is WL4001, throttled: a CPU quota throttled the process (report.Throttle has the verdict), and requests were
 // open during the freezes. If the quota is only suspected, or no request was affected, it is a fact.
-func checkThrottled(in *Input) []Verdict {
+func checkThrottled(in *Input) (out []Verdict) {
 	rt := &in.Report.Runtime
 	t := &rt.Throttle
 	if t.Suspect > 0 && !t.Verdict.HeldBack() {
@@ -30,7 +30,6 @@ func checkThrottled(in *Input) []Verdict {
 	if !t.Verdict.HeldBack() {
 		return nil
 	}
-	var out []Verdict
 	v := Verdict{Finding: report.Finding{Cause: report.CauseThrottle, Confidence: t.Confidence, Fix: throttleFix(in)}}
 	for g := range each(in.Report.Groups) {
 		share, gain := gainWithout(g, isThrottle)
@@ -75,9 +74,8 @@ func bandShareKey(b report.BandName) textKey {
 
 // throttleEvidence lists the numbers of the throttling: for a group, the share of freezes in each band; then period, freezes,
 // lost CPU time, limit and GOMAXPROCS. g may be nil.
-func throttleEvidence(in *Input, g *report.Group) []report.Evidence {
+func throttleEvidence(in *Input, g *report.Group) (out []report.Evidence) {
 	t, length := &in.Report.Runtime.Throttle, in.Report.Input.DurationNS
-	var out []report.Evidence
 	add := func(key textKey, v float64, unit string, params ...any) {
 		out = append(out, evidenceOf(key, v, unit, params...))
 	}

@@ -1,6 +1,8 @@
 package finding
 
 import (
+	"cmp"
+
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -21,10 +23,7 @@ func checkTooFewPs(in *Input, wait *runQueueWait) []Verdict {
 
 // usableCPUs returns how many CPUs the process may use, by its affinity and its quota; 0 if that is not known.
 func usableCPUs(facts *report.HostFacts) float64 {
-	cpus := float64(facts.Parallelism)
-	if cpus == 0 {
-		cpus = float64(facts.CPUs)
-	}
+	cpus := cmp.Or(float64(facts.Parallelism), float64(facts.CPUs))
 	if facts.QuotaCPUs > 0 && (cpus == 0 || facts.QuotaCPUs < cpus) {
 		cpus = facts.QuotaCPUs
 	}

@@ -132,9 +132,7 @@ type loss struct {
 // Add examines the silences of the next generation, the intervals in which no thread wrote an event: it stores those that may be
 // freezes, and adds candidates for them.
 func (d *Detector) Add(g *timeline.Gen) {
-	if d.start == 0 {
-		d.start = g.Base
-	}
+	d.start = cmp.Or(d.start, g.Base)
 	for _, p := range g.Procs {
 		d.maxProcs = max(d.maxProcs, p.N)
 	}

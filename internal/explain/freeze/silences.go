@@ -39,9 +39,7 @@ const (
 // silencesOf returns the intervals of a generation, longer than minNS, in which no thread wrote an event, in order of time.
 // previousEnd is the end of the generation before, at which a silence may begin; 0: there is none.
 func silencesOf(g *timeline.Gen, previousEnd, minNS int64) []silence {
-	if previousEnd == 0 {
-		previousEnd = g.Base
-	}
+	previousEnd = cmp.Or(previousEnd, g.Base)
 	var gaps []timeline.Gap // of all threads, one after the other
 	type threadGaps struct {
 		m  uint64

@@ -33,8 +33,7 @@ const (
 
 // Verdict decides, from the generations so far, whether a quota throttled the process and which silences were freezes. Without
 // proof the verdict is ThrottleUnknown, with the reason as text. More generations may be added later.
-func (d *Detector) Verdict() Verdict {
-	var v Verdict
+func (d *Detector) Verdict() (v Verdict) {
 	v.freezeClasses[KnownHold] = true
 	length := d.end - d.start
 	final := d.findLock(true)

@@ -56,8 +56,7 @@ type rowSite struct {
 }
 
 // mainSite returns the row's site with the most time.
-func (r *causeRow) mainSite(sp *spell.Speller) rowSite {
-	var best rowSite
+func (r *causeRow) mainSite(sp *spell.Speller) (best rowSite) {
 	maxNS := int64(-1)
 	for s, ns := range r.nsBySite {
 		if ns > maxNS || ns == maxNS && cmp.Or(sp.CompareFrames(s.site, best.site), cmp.Compare(s.source, best.source),
@@ -109,8 +108,7 @@ func (w rowWriter) routes(nsByChain map[chainKey]int64, starter tracefmt.FrameID
 }
 
 // viaText returns a text that orders chains of equal time.
-func viaText(vs []report.Via) string {
-	s := ""
+func viaText(vs []report.Via) (s string) {
 	for _, v := range vs {
 		s += string(v.Wait) + siteText(v.Site) + v.Call
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/loglinear"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/sample"
@@ -133,11 +134,7 @@ func addSlowPWaits(tables []*table) {
 	byGroup := map[path.GroupKey]*sample.TopN[*slowRequest]{}
 	for _, t := range tables {
 		for id, slowest := range t.slowByGroup {
-			key := t.stage.IDs.Group(id)
-			if byGroup[key] == nil {
-				byGroup[key] = sample.New(maxSlowPerGroup, slowerFirst)
-			}
-			byGroup[key].Merge(slowest)
+			entry.GetOrMake(byGroup, t.stage.IDs.Group(id), func() *sample.TopN[*slowRequest] { return sample.New(maxSlowPerGroup, slowerFirst) }).Merge(slowest)
 		}
 		clear(t.slowByGroup)
 	}
@@ -185,13 +182,8 @@ func (w *rowWriter) indexConcurrentRuns() {
 		if !w.isPWait(k.cause) {
 			continue
 		}
-		if w.runsByCause[k.cause] == nil {
-			w.runsByCause[k.cause] = make(map[waitKey]map[tracefmt.FrameID]int64)
-		}
-		if w.runsByCause[k.cause][k.waitKey] == nil {
-			w.runsByCause[k.cause][k.waitKey] = make(map[tracefmt.FrameID]int64)
-		}
-		w.runsByCause[k.cause][k.waitKey][k.site] = ns
+		runs := entry.GetOrMake(w.runsByCause, k.cause, func() map[waitKey]map[tracefmt.FrameID]int64 { return map[waitKey]map[tracefmt.FrameID]int64{} })
+		entry.GetOrMake(runs, k.waitKey, func() map[tracefmt.FrameID]int64 { return map[tracefmt.FrameID]int64{} })[k.site] = ns
 	}
 	w.pWaitCauses = slices.Collect(maps.Keys(w.runsByCause))
 }
@@ -219,9 +211,7 @@ func (w rowWriter) concurrentShares(group *group, causes []path.CauseID, buckets
 				waitNS = c.ns
 			}
 		}
-		if waitNS == 0 {
-			waitNS = total
-		}
+		waitNS = cmp.Or(waitNS, total)
 		for f, ns := range sites {
 			nsByLine[w.mainLines[w.sp.Syms.Frame(f).Func]] += int64(float64(ns) / float64(total) * float64(waitNS))
 		}

@@ -1,6 +1,7 @@
 package groups
 
 import (
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/report"
@@ -82,8 +83,5 @@ func (w rowWriter) histogramCauses(g *group, groupID string) map[report.CauseNam
 
 // columnOf returns the column of a key with n cells, creating it on demand.
 func columnOf[K comparable](columns map[K][]int64, key K, n int) []int64 {
-	if columns[key] == nil {
-		columns[key] = make([]int64, n)
-	}
-	return columns[key]
+	return entry.GetOrMake(columns, key, func() []int64 { return make([]int64, n) })
 }

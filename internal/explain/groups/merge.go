@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 )
 
@@ -69,10 +70,7 @@ func (t *table) mergeGroup(id path.GroupID, addend *group, causes []path.CauseID
 	group.sampleCounts.merge(&addend.sampleCounts, causes, (*cell).add)
 	group.spreads.merge(&addend.spreads, causes, (*spread).add)
 	for bucket, times := range addend.spreadWeights {
-		if group.spreadWeights == nil {
-			group.spreadWeights = make(map[int32]float64)
-		}
-		group.spreadWeights[bucket] += times
+		entry.Put(&group.spreadWeights, bucket, group.spreadWeights[bucket]+times)
 	}
 	for bi, b := range addend.blocks {
 		group.blockByNumber(bi).merge(b)

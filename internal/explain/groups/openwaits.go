@@ -78,7 +78,7 @@ func (os openWaits) merge(from openWaits, causes []path.CauseID) {
 
 // openWaitRows returns where open requests wait, those with the longest total time first. starter is the line that started the
 // group's goroutines.
-func (w rowWriter) openWaitRows(os openWaits, starter tracefmt.FrameID) []report.OpenWait {
+func (w rowWriter) openWaitRows(os openWaits, starter tracefmt.FrameID) (out []report.OpenWait) {
 	type waitKey struct {
 		cause       cause.Cause
 		inbound     bool
@@ -121,7 +121,6 @@ func (w rowWriter) openWaitRows(os openWaits, starter tracefmt.FrameID) []report
 		return cmp.Or(cmp.Compare(b.totalNS, a.totalNS), cmp.Compare(a.Cause, b.Cause), a.Site.Compare(b.Site),
 			cmp.Compare(a.Call, b.Call), cmp.Compare(a.Kind, b.Kind))
 	})
-	var out []report.OpenWait
 	for i := range rows {
 		out = append(out, rows[i].OpenWait)
 	}

@@ -14,8 +14,7 @@ func minValues(q float64) int64 {
 }
 
 // latencyOf returns the mean, maximum and percentiles of a histogram; a percentile with too few values is nil.
-func latencyOf(h *histogram) report.Latency {
-	var out report.Latency
+func latencyOf(h *histogram) (out report.Latency) {
 	if h.count == 0 {
 		return out
 	}

@@ -8,8 +8,7 @@ import (
 
 // Servers returns, for each protocol (kind of calls), the number and the latencies of all ended requests together, in the order
 // of the rows. It leaves out monitoring requests and streams.
-func (s *Sum) Servers(rows []Row) []report.Server {
-	var out []report.Server
+func (s *Sum) Servers(rows []Row) (out []report.Server) {
 	var latencies []histogram // of out
 	for i := range rows {
 		r := &rows[i]

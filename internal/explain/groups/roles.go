@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
@@ -25,8 +26,7 @@ const (
 func SortByRole(rows []Row, duration time.Duration, isTimerStarted func(*Row) bool) {
 	var servedTotals, workTotals, maxTotals report.Group // counts and times alone
 	hasOther, tasks := false, 0
-	for i := range rows {
-		row := &rows[i]
+	for row := range entry.Each(rows) {
 		switch {
 		case isOwnWork(row.kind):
 			workTotals.Count += row.Count
@@ -47,8 +47,7 @@ func SortByRole(rows []Row, duration time.Duration, isTimerStarted func(*Row) bo
 	}
 	probes := float64(servedTotals.Count) < threshold.SmallSample*max(duration.Seconds(), 1) &&
 		workTotals.Count >= probeFactor*servedTotals.Count && workTotals.TotalNS >= probeFactor*servedTotals.TotalNS
-	for i := range rows {
-		row := &rows[i]
+	for row := range entry.Each(rows) {
 		switch {
 		case row.Role == report.RoleMonitoring:
 			if !hasOther {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/loglinear"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
@@ -81,9 +82,8 @@ func (s *Sum) Rows(sp *spell.Speller, sel Selection) []Row {
 
 // GroupNames returns the names and request numbers of all groups of wanted kinds, those with the most time first. It ignores
 // sel.Name.
-func (s *Sum) GroupNames(sp *spell.Speller, sel Selection) []NameCount {
+func (s *Sum) GroupNames(sp *spell.Speller, sel Selection) (out []NameCount) {
 	w := rowWriter{table: s.tables[0], sp: sp}
-	var out []NameCount
 	ns := make(map[string]int64)
 	for _, g := range w.groups {
 		if !sel.includes(g) {
@@ -169,10 +169,7 @@ func (w rowWriter) row(group *group) report.Group {
 		row.BeforeNS = &before
 	}
 	for status, n := range group.statuses {
-		if row.Statuses == nil {
-			row.Statuses = make(map[string]int)
-		}
-		row.Statuses[w.sp.Syms.String(status)] = int(n)
+		entry.Put(&row.Statuses, w.sp.Syms.String(status), int(n))
 	}
 	row.Histogram = histogramPairs(&group.latencies)
 	for _, bi := range sortedKeys(group.blocks) {

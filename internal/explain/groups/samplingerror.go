@@ -3,6 +3,7 @@ package groups
 import (
 	"math"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/loglinear"
 	"github.com/whylate/whylate/internal/explain/path"
 )
@@ -22,10 +23,7 @@ func (s *spread) add(addend *spread) {
 // be added.
 func (g *group) addSpread(bucket int32, w *path.WalkResult) {
 	product := float64(w.Weight) * float64(w.Weight-1)
-	if g.spreadWeights == nil {
-		g.spreadWeights = make(map[int32]float64)
-	}
-	g.spreadWeights[bucket] += product
+	entry.Put(&g.spreadWeights, bucket, g.spreadWeights[bucket]+product)
 	for _, s := range w.CauseTimes {
 		x := float64(s.NS)
 		g.spreads.getOrAdd(bucket, int32(s.Cause)).add(&spread{product * x, product * x * x})
@@ -34,10 +32,7 @@ func (g *group) addSpread(bucket int32, w *path.WalkResult) {
 
 // addPieceSpreads adds the spreads of a request of which only a sample of the pieces was walked.
 func (g *group) addPieceSpreads(bucket int32, w *path.WalkResult) {
-	if g.spreadWeights == nil {
-		g.spreadWeights = make(map[int32]float64)
-	}
-	g.spreadWeights[bucket] += w.SpreadWeights
+	entry.Put(&g.spreadWeights, bucket, g.spreadWeights[bucket]+w.SpreadWeights)
 	for _, s := range w.Spreads {
 		g.spreads.getOrAdd(bucket, int32(s.Cause)).add(&spread{s.Linear, s.Square})
 	}

@@ -1,6 +1,7 @@
 package groups
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -57,10 +58,7 @@ type samplePool struct {
 
 // add adds n CPU samples at a site.
 func (p *samplePool) add(site tracefmt.FrameID, n int64) {
-	if p.samples == nil {
-		p.samples = make(map[tracefmt.FrameID]int64)
-	}
-	p.samples[site] += n
+	entry.Put(&p.samples, site, p.samples[site]+n)
 	p.count += n
 }
 
@@ -77,10 +75,7 @@ func (p *samplePool) isOneFunction(syms *tracefmt.Symbols) bool {
 	first := tracefmt.StringID(0)
 	for f := range p.samples {
 		fn := syms.Frame(f).Func
-		if first == 0 {
-			first = fn
-		}
-		if fn != first || fn == 0 {
+		if first = cmp.Or(first, fn); fn != first || fn == 0 {
 			return false
 		}
 	}

@@ -198,10 +198,7 @@ func (g *group) offerMarkKind(syms *tracefmt.Symbols, kind tracefmt.StringID) {
 
 // addStatus counts requests with an outcome.
 func (g *group) addStatus(status tracefmt.StringID, n int64) {
-	if g.statuses == nil {
-		g.statuses = make(map[tracefmt.StringID]int64)
-	}
-	g.statuses[status] += n
+	entry.Put(&g.statuses, status, g.statuses[status]+n)
 }
 
 // isPreferredFrame reports whether frame a is preferred to frame b as the handler frame of a group with this key. The order

@@ -205,10 +205,8 @@ func (v *view) addDelayedRequests(n *report.HostNetwork, events []host.Event, re
 			clientCount[conn.Local]++
 		}
 	}
-	for i := range rep.Groups {
-		g := &rep.Groups[i]
-		for k := range g.Slowest {
-			r := &g.Slowest[k]
+	for g := range entry.Each(rep.Groups) {
+		for r := range entry.Each(g.Slowest) {
 			for _, seg := range r.Segments {
 				if seg.Cause != report.CauseNetwork || seg.DurationNS < minWait {
 					continue

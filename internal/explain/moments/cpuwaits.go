@@ -149,10 +149,9 @@ func (s *Sum) WaitShare(id path.GroupID, ranges [][2]int64, durationNS int64) (w
 
 // mergeRanges returns the ranges sorted, with those joined that overlap or touch after rounding to bins. It does not change
 // them.
-func mergeRanges(ranges [][2]int64) [][2]int64 {
+func mergeRanges(ranges [][2]int64) (out [][2]int64) {
 	ranges = slices.Clone(ranges)
 	slices.SortFunc(ranges, func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) })
-	var out [][2]int64
 	for _, r := range ranges {
 		if k := len(out) - 1; k >= 0 && r[0]/binNS <= (out[k][1]+binNS-1)/binNS {
 			out[k][1] = max(out[k][1], r[1])

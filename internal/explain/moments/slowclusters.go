@@ -18,13 +18,12 @@ const (
 
 // Find returns the moments of group g, without their events: short intervals in which many of its slowest requests begin. id is
 // the group's merged id. It returns nil for groups with few requests.
-func (s *Sum) Find(id path.GroupID, g *report.Group, ids *path.IDs, sp *spell.Speller) []report.Moment {
+func (s *Sum) Find(id path.GroupID, g *report.Group, ids *path.IDs, sp *spell.Speller) (out []report.Moment) {
 	record := s.recordOf(id)
 	if g.Role != report.RoleRequests || g.Count < threshold.TailSample || g.LatencyNS.P50 == nil || record == nil || record.hasOverflowed {
 		return nil
 	}
 	clusters, total := slowClusters(record, g, sp.End-sp.Start)
-	var out []report.Moment
 	for _, cluster := range clusters {
 		moment := report.Moment{
 			Group: g.ID, StartNS: cluster[0].start - sp.Start, EndNS: cluster[len(cluster)-1].start - sp.Start, Slow: int(totalWeight(cluster)), SlowestRequests: int(total), ShareOfSlow: float64(totalWeight(cluster)) / float64(total), With: []report.MomentEvent{},

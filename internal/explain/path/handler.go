@@ -65,9 +65,7 @@ func (s *Stage) offerHandler(h *request.Handler, id tracefmt.StackID) {
 		s.bestHandler.Path = s.bestHandler.Path.CommonPrefix(h.Path)
 		s.handlerSeenTwice = true
 	}
-	if h.IsObserver {
-		s.bestHandler.IsObserver = true
-	}
+	s.bestHandler.IsObserver = s.bestHandler.IsObserver || h.IsObserver
 }
 
 // nameBySamples looks for the request's handler in CPU samples of its goroutine, if no event showed one, and offers it

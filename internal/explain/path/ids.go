@@ -139,8 +139,7 @@ func (x *IDs) Group(id GroupID) GroupKey { return x.groups.keys[id] }
 func (x *IDs) GroupCount() int { return len(x.groups.keys) }
 
 // Chain returns the waits of a chain, the request's own wait first.
-func (x *IDs) Chain(id ChainID) []ChainWait {
-	var out []ChainWait
+func (x *IDs) Chain(id ChainID) (out []ChainWait) {
 	for ; id != 0; id = x.chains[id].parent {
 		out = append(out, x.chains[id].ChainWait)
 	}

@@ -142,11 +142,9 @@ func (p *joinedPieces) addUnlistedSum(sum unlistedSum) int32 {
 		p.unlisted[index].start = min(p.unlisted[index].start, sum.start)
 		return index
 	}
-	if p.unlistedIndexes == nil {
-		p.unlistedIndexes = make(map[unlistedKey]int32)
-	}
 	index = int32(len(p.unlisted))
-	p.unlistedIndexes[sum.unlistedKey], p.unlisted = index, append(p.unlisted, sum)
+	entry.Put(&p.unlistedIndexes, sum.unlistedKey, index)
+	p.unlisted = append(p.unlisted, sum)
 	return index
 }
 

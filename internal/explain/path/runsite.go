@@ -63,12 +63,7 @@ func (s *Stage) markAssistFrame(span *timeline.Span) tracefmt.FrameID {
 	if !span.Assist || span.State != timeline.Running {
 		return 0
 	}
-	for _, frame := range s.Syms.Stack(span.Stack) {
-		if s.Sites.RolesOf(frame).Has(knowledge.MarkAssist) {
-			return frame
-		}
-	}
-	return 0
+	return s.Sites.FrameWith(span.Stack, knowledge.MarkAssist)
 }
 
 // Bounds, in ns, for what identifies a run by events around it.

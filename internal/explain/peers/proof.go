@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/whylate/whylate/internal/explain/answers"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/explain/threshold"
@@ -173,8 +174,7 @@ const maxNearbyEvents = 8
 // for spans with one of them nearby.
 func (p *collector) addEvidence(starts, wakes []int64) {
 	win := p.stage.Win
-	for i := range p.requests {
-		r := &p.requests[i]
+	for r := range entry.Each(p.requests) {
 		if r.PollerWakes != nil || r.End < win.Start() {
 			continue
 		}
@@ -183,8 +183,7 @@ func (p *collector) addEvidence(starts, wakes []int64) {
 			r.SendTimes = p.sendTimes(r.End)
 		}
 	}
-	for i := range p.waits {
-		w := &p.waits[i]
+	for w := range entry.Each(p.waits) {
 		if from := w.Parts[0].Start; w.SendTimes == nil && from >= win.Start() && hasTimeIn(starts, from-threshold.LoopbackNS, from-threshold.ThreadWakeNS) {
 			w.SendTimes = p.sendTimes(from)
 		}

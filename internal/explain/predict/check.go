@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/report"
 )
@@ -48,8 +49,7 @@ func (s *series) add(request *retimedRequest) {
 // on the graph.
 func (t *trial) exposureOf(graph *Graph) (exposureNS, remainingNS float64) {
 	t.withoutEncounters = false
-	for i := range graph.nodes {
-		node := &graph.nodes[i]
+	for node := range entry.Each(graph.nodes) {
 		t.queueScale(graph, node)
 		for k := node.firstInterval; k < node.endInterval; k++ {
 			iv := &graph.intervals[k]
@@ -139,8 +139,7 @@ func (group *group) impactOf(requests []retimedRequest) *groupImpact {
 	var samples series
 	var faster, exposures, remaining []point
 	out := new(groupImpact)
-	for i := range requests {
-		request := &requests[i]
+	for request := range entry.Each(requests) {
 		out.totalRequests += request.weight
 		samples.add(request)
 		chance := request.encounterChances[est]

@@ -228,8 +228,7 @@ func (f *Facts) markedNS(from, to int64) (ns int64) {
 
 // markPhases returns how many GC mark phases overlap a request. If the trace lists only the longest phases, it is at least the
 // mean number for the request's latency.
-func (f *Facts) markPhases(graph *Graph) float64 {
-	count := 0.0
+func (f *Facts) markPhases(graph *Graph) (count float64) {
 	for _, phase := range f.MarkPhases[f.firstPhaseAfter(graph.Start):] {
 		if phase[0] >= graph.Start+graph.Latency {
 			break

@@ -291,8 +291,7 @@ func (t *trial) retimeAll(group *group) []retimedRequest {
 }
 
 // changesText lists the changes as --what-if accepts them.
-func changesText(changes []Change) string {
-	s := ""
+func changesText(changes []Change) (s string) {
 	for i, c := range changes {
 		if i > 0 {
 			s += ", "

@@ -67,10 +67,8 @@ func (t *trial) measureSlots(count int) *slotsEffect {
 	var waitNS float64
 	var lengths []point
 	for _, group := range t.model.groups {
-		for i := range group.graphs {
-			graph := &group.graphs[i]
-			for k := range graph.nodes {
-				node := &graph.nodes[k]
+		for graph := range entry.Each(group.graphs) {
+			for node := range entry.Each(graph.nodes) {
 				for _, edge := range graph.edges[node.firstEdge:node.endEdge] {
 					if !slices.ContainsFunc(t.changes, func(c trialChange) bool {
 						return c.Kind == report.ChangeSlots && c.Count == count && c.affectsWait(t.model, &edge)
@@ -112,8 +110,7 @@ func (t *trial) measureSlots(count int) *slotsEffect {
 func (m *Model) readPool(e *slotsEffect, edge *critpath.Edge) {
 	frame := m.syms.Frame(m.sites.SiteOf(edge.Wait))
 	fn, file := m.syms.String(frame.Func), m.syms.String(frame.File)
-	for i := range m.pools {
-		p := &m.pools[i]
+	for p := range entry.Each(m.pools) {
 		if p.Site.Func == fn && p.Site.File == file && p.Site.Line == int(frame.Line) {
 			e.slots, e.holdNS, e.ownNS = max(e.slots, float64(p.Slots)), max(e.holdNS, float64(p.HoldNS)), max(e.ownNS, float64(p.OwnNS))
 		}
@@ -213,8 +210,7 @@ func (m *Model) isWaitAt(matcher *siteMatcher, stack tracefmt.StackID) bool {
 // waitEnd returns when the wait before node n ends with the changes. start is when it began, and end the new time of the node
 // at the edge's other side, which is the result if no change affects the wait (ns since the request's start).
 func (t *trial) waitEnd(graph *Graph, n *node, edge *critpath.Edge, start, end float64, variant int) float64 {
-	for i := range t.changes {
-		c := &t.changes[i]
+	for c := range entry.Each(t.changes) {
 		if n.endsDial && variant != high && c.keepsConnection(t.model, edge.Wait) {
 			end = min(end, start)
 		}
@@ -249,8 +245,7 @@ func (c *trialChange) affectsAnyWait(m *Model, graph *Graph) bool {
 	if c.waits == nil {
 		return false
 	}
-	for i := range graph.nodes {
-		n := &graph.nodes[i]
+	for n := range entry.Each(graph.nodes) {
 		if c.Kind == report.ChangeUnlock && !n.otherWork {
 			continue
 		}
@@ -281,13 +276,11 @@ func (t *trial) scaleServers(graph *Graph) {
 	for i := range t.serverScales {
 		t.serverScales[i] = unchanged
 	}
-	for i := range t.changes {
-		c := &t.changes[i]
+	for c := range entry.Each(t.changes) {
 		if c.slots == nil {
 			continue
 		}
-		for k := range graph.nodes {
-			n := &graph.nodes[k]
+		for n := range entry.Each(graph.nodes) {
 			ns := graph.waitNS(n)
 			if ns <= 0 {
 				continue

@@ -201,8 +201,7 @@ func (b *Builder) addNodes(out *Graph, src *critpath.Graph) {
 
 // endsDial reports whether a node ends a wait for a connection that its goroutine had begun to open. Whether that connection or one
 // that became idle ended the wait, it would not have waited with one that was kept.
-func (b *Builder) endsDial(out *Graph, src *critpath.Graph, n *critpath.Node) bool {
-	found := false
+func (b *Builder) endsDial(out *Graph, src *critpath.Graph, n *critpath.Node) (found bool) {
 	for _, edge := range src.Edges[n.FirstEdge:n.EndEdge] {
 		if edge.Wait == 0 || !b.classifier.Sites.HasRole(edge.Wait, knowledge.ConnectionWait) {
 			continue

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/threshold"
 )
 
@@ -80,13 +81,11 @@ func (e *effect) measureMarkPhases(group *group, f *Facts) {
 	}
 	var collectorNS, phases, insideNS, insideWaitNS, outsideNS, outsideWaitNS float64
 	var requests, computedOutsideNS, computedInsideNS [2]float64 // of requests that began outside [0] and inside [1] of a mark phase
-	for i := range group.graphs {
-		graph := &group.graphs[i]
+	for graph := range entry.Each(group.graphs) {
 		began := min(1, f.markedNS(graph.Start, graph.Start+1))
 		requests[began] += graph.weight
 		phases += graph.weight * f.markPhases(graph.Graph)
-		for k := range graph.intervals {
-			iv := &graph.intervals[k]
+		for iv := range entry.Each(graph.intervals) {
 			if iv.otherWork {
 				continue
 			}

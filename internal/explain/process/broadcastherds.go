@@ -47,8 +47,7 @@ func (c *Collector) addBroadcasts(g *timeline.Gen, from, to int64, scale float64
 func (c *Collector) addCheck(wakeup *herdWakeup, window *timeline.Window, woken timeline.WokenGoroutine) (wait tracefmt.StackID, isEmpty bool) {
 	ranNS := int64(0)
 	c.spans = window.SpansCoarse(woken.G, woken.Time-1, woken.Time+maxHerdNS, c.spans[:0])
-	for i := range c.spans {
-		span := &c.spans[i]
+	for span := range entry.Each(c.spans) {
 		switch isCond := c.hasRole(span.Stack, knowledge.CondWait); {
 		case span.State == timeline.Running:
 			if ranNS == 0 {

@@ -223,9 +223,7 @@ func (c *Collector) addWorkers(g *timeline.Gen) {
 			if w.mode == 0 {
 				continue
 			}
-			if w.runningSince == 0 {
-				w.runningSince = max(sp.Start, g.Base)
-			}
+			w.runningSince = cmp.Or(w.runningSince, max(sp.Start, g.Base))
 			if k < len(spans)-1 { // a run may consist of several spans
 				c.workerTimes[w.mode] += max(0, sp.End-w.runningSince)
 				w.runningSince = sp.End

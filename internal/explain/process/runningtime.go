@@ -117,14 +117,13 @@ func (c *Collector) runningTimes(sp *spell.Speller, out *Stats) []RunningTime {
 }
 
 // clientCalls returns, by start function, the number of runs that ended in a call of an HTTP or gRPC client.
-func (c *Collector) clientCalls(sp *spell.Speller) []ClientCalls {
+func (c *Collector) clientCalls(sp *spell.Speller) (out []ClientCalls) {
 	runs := map[string]int64{}
 	for id := range c.timesByStack {
 		if s := &c.timesByStack[id]; s.Count > 0 && sp.Sites.HasRole(tracefmt.StackID(id), knowledge.PeerCall) {
 			runs[sp.StartOf(tracefmt.StackID(id))] += s.Count
 		}
 	}
-	var out []ClientCalls
 	for _, start := range slices.Sorted(maps.Keys(runs)) {
 		out = append(out, ClientCalls{start, runs[start]})
 	}

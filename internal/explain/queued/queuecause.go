@@ -81,8 +81,7 @@ func labelBand(b *report.Band, queues []*report.Queue) {
 		finishRow(&rows[i])
 	}
 	b.Causes = append(remaining, rows...)
-	for i := range b.Causes {
-		row := &b.Causes[i]
+	for row := range entry.Each(b.Causes) {
 		row.Routes = row.Routes[:min(len(row.Routes), groups.MaxRoutes)]
 	}
 	slices.SortStableFunc(b.Causes, func(a, b report.Cause) int {
@@ -163,8 +162,7 @@ func labelBlocks(g *report.Group, labelled map[report.CauseName][]int64) {
 	for i, bucket := range g.Histogram {
 		indexByLimit[bucket[0]] = i
 	}
-	for k := range g.Blocks {
-		block := &g.Blocks[k]
+	for block := range entry.Each(g.Blocks) {
 		for name, ns := range block.Causes {
 			var allNS, queuedNS float64
 			for _, bucket := range block.Histogram {

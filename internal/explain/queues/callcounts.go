@@ -65,23 +65,11 @@ func (p *workerSum) addCallCounts(w *path.WalkResult) {
 		for k := range p.callScratch {
 			if call := &p.callScratch[k]; p.callCountKeyOf(w.Group, call) == key {
 				count.calls, count.callNS = count.calls+call.Calls, count.callNS+call.AnswerNS
-				sum.drain = max(sum.drain, p.drainOf(call.stack))
+				sum.drain = max(sum.drain, p.stage.Sites.FrameWith(call.stack, knowledge.Drain))
 			}
 		}
 		sum.add(count)
 	}
-}
-
-// drainOf returns the library's function on a stack that does the work of other requests; 0 if there is none.
-func (p *workerSum) drainOf(stack tracefmt.StackID) tracefmt.FrameID {
-	if p.stage.Sites.HasRole(stack, knowledge.Drain) {
-		for _, f := range p.stage.Syms.Stack(stack) {
-			if p.stage.Sites.RolesOf(f).Has(knowledge.Drain) {
-				return f
-			}
-		}
-	}
-	return 0
 }
 
 // callCountKeyOf returns the key of a request's calls.

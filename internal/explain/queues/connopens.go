@@ -40,8 +40,7 @@ func (o *groupOpenSum) add(addend *groupOpenSum, weight int64) {
 func (p *workerSum) addConnOpens(w *path.WalkResult, waits []critpath.FollowedWait) {
 	request := groupOpenSum{totalNS: w.Req.End - w.Req.Start, requests: 1}
 	opener, longestStep := tracefmt.StackID(0), int64(0)
-	for i := range w.Steps {
-		step := &w.Steps[i]
+	for step := range entry.Each(w.Steps) {
 		if k := step.Kind; k != critpath.CPU && k != critpath.Runnable && k != critpath.Syscall && k != critpath.Network {
 			continue
 		}

@@ -38,8 +38,7 @@ func (s *heldBodySum) add(addend *heldBodySum) {
 // addHeldBodies records the waits of a request for flow control: until the body of a call to a peer is sent, or the body of its answer.
 func (p *workerSum) addHeldBodies(w *path.WalkResult, waits []critpath.FollowedWait) {
 	answer, isFirst := int32(-1), false // the latest wait of a handler, and whether it had sent nothing before
-	for i := range w.Steps {
-		step := &w.Steps[i]
+	for step := range entry.Each(w.Steps) {
 		if step.FollowedWait < 0 {
 			continue // no request waits for it
 		}
@@ -203,8 +202,7 @@ type HeldBody struct {
 }
 
 // HeldBodies returns the waits for flow control, one element a source line. Merge must have been called.
-func (s *Sum) HeldBodies(sp *spell.Speller) []HeldBody {
-	var out []HeldBody
+func (s *Sum) HeldBodies(sp *spell.Speller) (out []HeldBody) {
 	for line, sum := range s.workers[0].heldBodies {
 		held := HeldBody{Site: sp.Site(line), FirstShare: float64(sum.firstNS) / float64(max(sum.ns, 1))}
 		waitsByLine := map[report.SiteKey]int64{}

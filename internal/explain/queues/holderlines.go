@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
@@ -32,8 +33,7 @@ type holderPosition struct{ line, work tracefmt.FrameID }
 // addHolderLines adds up, for waits for locks and slots on a request's path, how long the holder was below which line of the
 // acquiring function. Running time is left out, because its stack is that of the event at its end.
 func (p *workerSum) addHolderLines(w *path.WalkResult, waits []critpath.FollowedWait) {
-	for i := range w.Steps {
-		step := &w.Steps[i]
+	for step := range entry.Each(w.Steps) {
 		if step.FollowedWait < 0 || step.Kind == critpath.CPU || step.Kind == critpath.Runnable {
 			continue // its stack is that of the event at its end
 		}
@@ -62,8 +62,7 @@ func (p *workerSum) addHolderLines(w *path.WalkResult, waits []critpath.Followed
 // have taken the lock on their own path, and hold it below later lines of that function, until they call the library again.
 func (p *workerSum) addSharedLockLines(w *path.WalkResult, waits []critpath.FollowedWait) {
 	lock := tracefmt.StackID(0) // of the last try
-	for i := range w.Steps {
-		step := &w.Steps[i]
+	for step := range entry.Each(w.Steps) {
 		stack := step.Stack
 		for index := step.FollowedWait; index >= 0; index = waits[index].Parent {
 			stack = waits[index].Stack
@@ -129,12 +128,11 @@ type HolderLine struct {
 
 // HolderLines returns, for each pair of waiting and holding sites, the line that covers more than half of the waiting time;
 // pairs without such a line are left out. Merge must have been called.
-func (s *Sum) HolderLines(sp *spell.Speller) []HolderLine {
+func (s *Sum) HolderLines(sp *spell.Speller) (out []HolderLine) {
 	totals := make(map[holderLineKey]int64) // over all lines
 	for k, ns := range s.workers[0].holderLines {
 		totals[holderLineKey{waitSite: k.waitSite, holderSite: k.holderSite}] += ns
 	}
-	var out []HolderLine
 	for k, ns := range s.workers[0].holderLines {
 		if float64(ns) > threshold.HalfShare*float64(totals[holderLineKey{waitSite: k.waitSite, holderSite: k.holderSite}]) {
 			out = append(out, HolderLine{sp.Site(k.waitSite), sp.Site(k.holderSite), sp.Site(k.line), sp.Site(k.work)})

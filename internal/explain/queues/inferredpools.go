@@ -173,8 +173,7 @@ func (p *workerSum) findAcquisition(h *handover) {
 	}
 	h.wakerSeenSince = h.waitStart - holderSearchFactor*(h.waitEnd-h.waitStart)
 	p.spans = p.stage.Win.SpansCoarse(h.waker, h.wakerSeenSince, h.waitEnd, p.spans[:0])
-	for i := range p.spans {
-		span := &p.spans[i]
+	for span := range entry.Each(p.spans) {
 		if span.State == timeline.Waiting && p.stage.Sites.RolesOf(p.stage.Sites.SiteOf(span.Stack)).Has(knowledge.HTTP1Connection) {
 			h.wakerWaitStart, h.wakerAcquired = 0, 0 // it serves another request by now
 		}
@@ -505,11 +504,8 @@ func (s *slotWaitSum) inferHolds(list []*handover, requests goroutineSet) (isSha
 
 // addRelease adds releases of a semaphore at a site, and the waits that they ended.
 func (s *slotWaitSum) addRelease(site tracefmt.FrameID, addend releaseSum) {
-	if s.releases == nil {
-		s.releases = map[tracefmt.FrameID]releaseSum{}
-	}
 	sum := s.releases[site]
-	s.releases[site] = releaseSum{sum.releases + addend.releases, sum.waits + addend.waits, sum.wide + addend.wide, sum.wideWaits + addend.wideWaits}
+	entry.Put(&s.releases, site, releaseSum{sum.releases + addend.releases, sum.waits + addend.waits, sum.wide + addend.wide, sum.wideWaits + addend.wideWaits})
 }
 
 // totalLength returns the sum of the lengths of intervals.
@@ -585,12 +581,11 @@ type SlotWaits struct {
 
 // SlotWaits returns, for each slotKey, the waits that other goroutines ended, the most frequent first. Merge must have been
 // called.
-func (s *Sum) SlotWaits(sp *spell.Speller) []SlotWaits {
+func (s *Sum) SlotWaits(sp *spell.Speller) (out []SlotWaits) {
 	compareKeys := compareSlotKeys(sp)
 	keys := slices.SortedFunc(maps.Keys(s.slotWaits), func(a, b slotKey) int {
 		return cmp.Or(cmp.Compare(s.slotWaits[b].waits, s.slotWaits[a].waits), compareKeys(a, b))
 	})
-	var out []SlotWaits
 	for _, key := range keys {
 		sum := s.slotWaits[key]
 		stats := SlotWaits{Wait: report.WaitKind(key.wait.String()), Site: sp.Site(key.site), Call: sp.Syms.String(key.call), Waits: int(sum.waits),

@@ -229,8 +229,7 @@ type Hub struct {
 }
 
 // Hubs returns the maxShownHubs goroutines whose late runs delayed requests most, the worst first. Merge must have been called.
-func (s *Sum) Hubs(sp *spell.Speller) []Hub {
-	var out []Hub
+func (s *Sum) Hubs(sp *spell.Speller) (out []Hub) {
 	byWeight := s.hubsByWeight()
 	for _, id := range byWeight[:min(len(byWeight), maxShownHubs)] {
 		sum := s.hubs[id]

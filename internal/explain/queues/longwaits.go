@@ -5,6 +5,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
@@ -155,8 +156,7 @@ func (p *workerSum) hasSubscribed(w *path.WalkResult, wait ownWait) bool {
 		return ok
 	}
 	var timerNS, totalNS int64
-	for i := range w.Segments {
-		s := &w.Segments[i]
+	for s := range entry.Each(w.Segments) {
 		if s.FollowedWait < 0 || outermostWait(waits, s.FollowedWait) != wait.waitIndex {
 			continue
 		}
@@ -173,8 +173,7 @@ func (p *workerSum) hasSubscribed(w *path.WalkResult, wait ownWait) bool {
 func (p *workerSum) idleAfter(g, subscriber uint64, from, to int64) (idleWait tracefmt.StackID, ok bool) {
 	wokenAt := int64(0)
 	p.spans = p.stage.Win.Spans(g, from, to, p.spans[:0])
-	for i := range p.spans {
-		s := &p.spans[i]
+	for s := range entry.Each(p.spans) {
 		if wokenAt != 0 && s.State == timeline.Waiting {
 			if s.Stack != idleWait {
 				return 0, false
@@ -205,8 +204,7 @@ func (p *workerSum) startedInCall(w *path.WalkResult, wait ownWait) bool {
 		return false
 	}
 	waits, function, last := w.FollowedWaits(), p.stage.Syms.Frame(wait.site).Func, w.Req.G
-	for i := range w.Segments {
-		segment := &w.Segments[i]
+	for segment := range entry.Each(w.Segments) {
 		if segment.G == last || segment.G == w.Req.G || segment.FollowedWait < 0 || outermostWait(waits, segment.FollowedWait) != wait.waitIndex {
 			continue
 		}
@@ -224,8 +222,7 @@ func (p *workerSum) startedInCall(w *path.WalkResult, wait ownWait) bool {
 // peer before the wait, and during the wait another goroutine called one after a sleep.
 func isHandedOverByPeer(w *path.WalkResult, wait ownWait) bool {
 	hasCalled, hasSlept := false, false
-	for i := range w.Segments {
-		s := &w.Segments[i]
+	for s := range entry.Each(w.Segments) {
 		callsPeer := s.Code.Cause() == cause.Network && !s.Inbound
 		switch {
 		case s.End <= wait.start:
@@ -339,8 +336,7 @@ type LongWaits struct {
 }
 
 // LongWaits returns the long waits, one element a source line. Merge must have been called.
-func (s *Sum) LongWaits(sp *spell.Speller) []LongWaits {
-	var out []LongWaits
+func (s *Sum) LongWaits(sp *spell.Speller) (out []LongWaits) {
 	for site, sum := range s.workers[0].longWaits {
 		n := float64(sum.waits)
 		out = append(out, LongWaits{

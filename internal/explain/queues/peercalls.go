@@ -427,11 +427,10 @@ func (p *workerSum) awaitedCall(w *path.WalkResult, step *critpath.Step, waits [
 
 // hasSentRequest reports whether goroutine g sent a request in [from, wait.Start), or handed work over to a goroutine that sent one
 // before the wait ended.
-func (p *workerSum) hasSentRequest(g uint64, from int64, wait *critpath.FollowedWait) bool {
+func (p *workerSum) hasSentRequest(g uint64, from int64, wait *critpath.FollowedWait) (found bool) {
 	if p.hasWrittenRequest(g, from, wait.Start) {
 		return true
 	}
-	found := false
 	complete := p.stage.Win.EachWoken(g, from, wait.Start, func(woken uint64, stack tracefmt.StackID) bool {
 		found = p.isHandover(stack) && p.hasWrittenRequest(woken, from, wait.End)
 		return !found
@@ -498,8 +497,7 @@ func (k peerCallKey) inReport(t path.Translation) peerCallKey {
 }
 
 // PeerCalls returns the peer calls of a group's requests, the longest total answer time first. Merge must have been called.
-func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
-	var out []PeerCalls
+func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) (out []PeerCalls) {
 	for k, o := range s.workers[0].peerCalls {
 		if k.group == group {
 			calls, answers := o.PeerCalls, o.earliestAnswers.Sorted()

@@ -250,8 +250,7 @@ func isServiceCause(c cause.Cause) bool {
 // addSleep records the complete sleep of the server during a service. The request waited through a part of it.
 func (p *workerSum) addSleep(svc *service) {
 	p.spans = p.stage.Win.SpansCoarse(svc.server, svc.start, svc.end, p.spans[:0])
-	for i := range p.spans {
-		span := &p.spans[i]
+	for span := range entry.Each(p.spans) {
 		if span.State != timeline.Waiting || span.Origin == timeline.OriginStatus || span.Start > svc.start || span.End < svc.end {
 			continue
 		}
@@ -271,20 +270,13 @@ const maxDistinctServers = 1024
 func (s *Sum) aggregateServices() {
 	byKey := make(map[serviceKey][]*service)
 	for _, p := range s.workers {
-		for i := range p.services {
-			a := &p.services[i]
+		for a := range entry.Each(p.services) {
 			byKey[a.key] = append(byKey[a.key], a)
 		}
 	}
 	for key, list := range byKey {
 		slices.SortFunc(list, func(a, b *service) int {
-			switch {
-			case a.server != b.server:
-				return cmp.Compare(a.server, b.server)
-			case a.start != b.start:
-				return cmp.Compare(a.start, b.start)
-			}
-			return cmp.Compare(a.end, b.end)
+			return cmp.Or(cmp.Compare(a.server, b.server), cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end))
 		})
 		sum := entry.GetOrAdd(s.services, key)
 		var busy []interval // of each server, from its first service to its last
@@ -424,12 +416,11 @@ type ServiceStats struct {
 
 // Services returns the services to requests of some kinds (nil: all kinds), those with the most waiting time first. Merge must
 // have been called.
-func (s *Sum) Services(sp *spell.Speller, kinds func(request.Kind) bool) []ServiceStats {
+func (s *Sum) Services(sp *spell.Speller, kinds func(request.Kind) bool) (out []ServiceStats) {
 	keys := slices.SortedFunc(maps.Keys(s.services), func(a, b serviceKey) int {
 		return cmp.Or(cmp.Compare(s.services[b].waitNS, s.services[a].waitNS), cmp.Compare(a.kind, b.kind),
 			cmp.Compare(a.cause, b.cause), sp.CompareFrames(a.site, b.site))
 	})
-	var out []ServiceStats
 	for _, key := range keys {
 		sum := s.services[key]
 		if sum.waitNS == 0 || sum.endInstants == 0 || kinds != nil && !kinds(key.kind) {

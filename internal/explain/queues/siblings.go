@@ -63,8 +63,7 @@ type SiblingShare struct {
 }
 
 // SiblingShares returns the shares above 0, one a source line. Merge must have been called.
-func (s *Sum) SiblingShares(sp *spell.Speller) []SiblingShare {
-	var out []SiblingShare
+func (s *Sum) SiblingShares(sp *spell.Speller) (out []SiblingShare) {
 	for site, sum := range s.workers[0].siblingLocks {
 		if sum.bySiblingNS > 0 {
 			out = append(out, SiblingShare{sp.Site(site), float64(sum.bySiblingNS) / float64(sum.waitNS)})

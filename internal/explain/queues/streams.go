@@ -90,7 +90,7 @@ func (s streamSum) plus(addend streamSum) streamSum {
 // hasWrittenAnswer reports whether a request's goroutine wrote to its client in [from, to): by its own system call, or by a
 // hand-over to the goroutine that writes for all streams of the connection. Of a server for which no function has the role
 // AnswerWrite, a write by code of one owner counts: the client library of a peer has another one than the handler that calls it.
-func (p *workerSum) hasWrittenAnswer(r *request.Request, from, to int64) bool {
+func (p *workerSum) hasWrittenAnswer(r *request.Request, from, to int64) (wrote bool) {
 	sites := p.stage.Sites
 	p.spans = p.stage.Win.SpansCoarse(r.G, from, to, p.spans[:0])
 	for i := range p.spans {
@@ -104,7 +104,6 @@ func (p *workerSum) hasWrittenAnswer(r *request.Request, from, to int64) bool {
 			}
 		}
 	}
-	wrote := false
 	p.stage.Win.EachWoken(r.G, from, to, func(_ uint64, stack tracefmt.StackID) bool {
 		wrote = sites.HasRole(stack, knowledge.AnswerWrite)
 		return !wrote
@@ -122,8 +121,7 @@ type Stream struct {
 }
 
 // Streams returns the streams, one a source line. Merge must have been called.
-func (s *Sum) Streams(sp *spell.Speller) []Stream {
-	var out []Stream
+func (s *Sum) Streams(sp *spell.Speller) (out []Stream) {
 	for site, sum := range s.workers[0].streams {
 		out = append(out, Stream{sp.Site(site), float64(sum.written) / float64(sum.gaps)})
 	}

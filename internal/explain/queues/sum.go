@@ -267,10 +267,7 @@ func addSums[K comparable, S any](to *map[K]S, from map[K]S, plus func(S, S) S) 
 
 // addToKey adds a sum to the entry with a key of a map, which may be nil before.
 func addToKey[K comparable, S any](to *map[K]S, key K, s S, plus func(S, S) S) {
-	if *to == nil {
-		*to = make(map[K]S)
-	}
-	(*to)[key] = plus((*to)[key], s)
+	entry.Put(to, key, plus((*to)[key], s))
 }
 
 // plusNS returns the sum of two times or counts.

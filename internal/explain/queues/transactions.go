@@ -48,8 +48,7 @@ func (s *lockedSum) add(addend *lockedSum) {
 // addLockedWaits records the sleeps on a request's path that end when a database is no longer locked, and the work of the
 // transactions that other goroutines had open during them.
 func (p *workerSum) addLockedWaits(w *path.WalkResult) {
-	for i := range w.Steps {
-		step := &w.Steps[i]
+	for step := range entry.Each(w.Steps) {
 		if step.Kind != critpath.Sleep || !p.stage.Sites.HasRole(step.Stack, knowledge.DatabaseLock) {
 			continue
 		}
@@ -66,8 +65,7 @@ func (p *workerSum) addLockedWaits(w *path.WalkResult) {
 // addTransactionWork adds what the goroutine of a transaction did in [from, to), except its own waits for the locked database.
 func (p *workerSum) addTransactionWork(sum *lockedSum, tx *transaction, from, to, weight int64) {
 	p.spans = p.stage.Win.Spans(tx.owner, from, to, p.spans[:0])
-	for i := range p.spans {
-		span := &p.spans[i]
+	for span := range entry.Each(p.spans) {
 		ns := (min(span.End, to) - max(span.Start, from)) * weight
 		if span.State == timeline.Waiting && p.stage.Sites.HasRole(span.Stack, knowledge.DatabaseLock) {
 			continue

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -82,10 +83,8 @@ func windowRoundsOf(rounds []interval, perCall float64) WindowRounds {
 // checkWindowRounds removes the WindowRounds of calls if the header of an answer to the same function comes sooner than such a round takes: the
 // round trip is shorter. It sets their OwnHeader.
 func checkWindowRounds(all []PeerCalls) {
-	for i := range all {
-		calls := &all[i]
-		for k := range all {
-			o := &all[k]
+	for calls := range entry.Each(all) {
+		for o := range entry.Each(all) {
 			if o.shortestNS == 0 || !o.Site.Matches(calls.Site) || o.Via == nil || calls.Via == nil || o.Via.OwnLine().Func != calls.Via.OwnLine().Func {
 				continue
 			}

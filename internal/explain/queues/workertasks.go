@@ -182,8 +182,7 @@ func (p *workerSum) withoutStdlib(stack tracefmt.StackID) []tracefmt.FrameID {
 // calls for them.
 func (p *workerSum) addTaskEntries(sum *taskWaitSum, w *path.WalkResult, wait int32, begin int64, loop workerLoop) {
 	waits := w.FollowedWaits()
-	for i := range w.Steps {
-		step := &w.Steps[i]
+	for step := range entry.Each(w.Steps) {
 		if step.Kind == critpath.CPU || step.Kind == critpath.Runnable || step.FollowedWait < 0 {
 			continue // its stack is that of the event at its end
 		}

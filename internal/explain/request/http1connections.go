@@ -184,9 +184,7 @@ func (conn *http1Conn) addMark(c *collector, out *[]Request, g *timeline.Gen, ma
 			conn.flushCount++
 			conn.lastFlush = t
 		}
-		if conn.finishStart == 0 {
-			conn.finishStart = t
-		}
+		conn.finishStart = cmp.Or(conn.finishStart, t)
 		conn.finishLast, conn.isLastWait, conn.awaitsFirstByte = t, isBlock, false
 	}
 }

@@ -3,6 +3,7 @@ package request
 import (
 	"cmp"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -119,7 +120,7 @@ func (j *jobSource) countRest(c *collector, g *timeline.Gen, state jobState, id 
 	}
 	for _, goroutine := range j.loops.candidates {
 		if s := j.states[g.Number(goroutine.id)]; goroutine.id >= id && goroutine.iteration != nil && s&isUniform != 0 && j.kindList[s>>jobStateBits] == kind {
-			j.dropLoop(goroutine.id)
+			entry.Put(&j.droppedLoops, goroutine.id, true)
 		}
 	}
 	j.endUniform(c, kind)

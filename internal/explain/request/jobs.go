@@ -256,16 +256,12 @@ func (j *jobSource) addJob(c *collector, g *timeline.Gen, number uint32, birth *
 		if carrier != nil && c.stackInfo(birth.Stack).outerServiceFrame != 0 {
 			job.isPart, carrier.carriesRequests = true, true
 		}
-		if !job.isPart && kind != nil && kind.originStats.inspected >= minJobs {
-			job.isPart = true
-		}
+		job.isPart = job.isPart || kind != nil && kind.originStats.inspected >= minJobs
 	}
 	if origin.servingCount == servingBefore && c.isAnnotatedAt(birth.Creator, birth.Time) {
 		origin.servingCount++
 	}
-	if origin.servingCount > servingBefore {
-		job.isPart = true
-	}
+	job.isPart = job.isPart || origin.servingCount > servingBefore
 	startFunc.count++
 	if job.isPart {
 		startFunc.partCount++
@@ -415,21 +411,13 @@ func (j *jobSource) emitPending(c *collector, kind *jobKind) {
 	for i := range kind.pending {
 		r := &kind.pending[i]
 		if j.loops.iterationOf(r.G) != nil {
-			j.dropLoop(r.G)
+			entry.Put(&j.droppedLoops, r.G, true) // its whole life is a job
 		}
 		if !j.work.drops(c, r.EntryStack) {
 			c.emitJob(r)
 		}
 	}
 	kind.pending = kind.pending[:0]
-}
-
-// dropLoop drops the iterations of a goroutine whose whole life is a job.
-func (j *jobSource) dropLoop(id uint64) {
-	if j.droppedLoops == nil {
-		j.droppedLoops = make(map[uint64]bool)
-	}
-	j.droppedLoops[id] = true
 }
 
 // addGroupKey records the name of jobs whose start function belongs to a library, by the frame that names them, 0 for the start function.

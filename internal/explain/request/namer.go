@@ -57,8 +57,7 @@ func (p CallPath) CommonPrefix(o CallPath) CallPath {
 
 // callPath returns the first service functions that frames[i] called, directly or through others. Closures of these functions are
 // left out.
-func (n *Namer) callPath(frames []tracefmt.FrameID, i int) CallPath {
-	var path CallPath
+func (n *Namer) callPath(frames []tracefmt.FrameID, i int) (path CallPath) {
 	k := 0
 	last := n.syms.Frame(frames[i]).Func
 	for i--; i >= 0 && k < len(path); i-- {
@@ -75,11 +74,8 @@ func (n *Namer) callPath(frames []tracefmt.FrameID, i int) CallPath {
 
 // rememberFrame stores a frame of a function for FrameOf: of all frames seen, the one with the lowest line.
 func (n *Namer) rememberFrame(fn tracefmt.StringID, f tracefmt.FrameID) {
-	if n.functionFrames == nil {
-		n.functionFrames = make(map[tracefmt.StringID]tracefmt.FrameID)
-	}
 	if old, ok := n.functionFrames[fn]; !ok || n.syms.Frame(f).Line < n.syms.Frame(old).Line {
-		n.functionFrames[fn] = f
+		entry.Put(&n.functionFrames, fn, f)
 	}
 }
 
@@ -154,9 +150,7 @@ func (n *Namer) findHandler(frames []tracefmt.FrameID) Handler {
 	for i := len(frames) - 1; i >= 0; i-- { // from the outermost frame inwards
 		f := n.syms.Frame(frames[i])
 		fn := n.function(f.Func)
-		if fn.Has(knowledge.Observer) {
-			named.IsObserver = true
-		}
+		named.IsObserver = named.IsObserver || fn.Has(knowledge.Observer)
 		if fn.Has(knowledge.GRPCMethod) {
 			key := f.Func
 			base, _, closure := strings.Cut(fn.name, "_Handler.")

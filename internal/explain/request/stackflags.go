@@ -25,8 +25,7 @@ type Classifier struct{ functionTable }
 func NewClassifier(syms *tracefmt.Symbols) *Classifier { return &Classifier{functionTable{syms: syms}} }
 
 // Flags returns the flags of a stack, by the roles of its functions.
-func (c *Classifier) Flags(id tracefmt.StackID) uint8 {
-	var flags uint8
+func (c *Classifier) Flags(id tracefmt.StackID) (flags uint8) {
 	var callee function // of the frame in the loop
 	roles, runtimeOnly := knowledge.Roles{}, true
 	for _, frame := range c.syms.Stack(id) {

@@ -129,8 +129,7 @@ func (sum *startStats) add(c *collector, span *timeline.Span) {
 
 // Starts returns the start functions of goroutines, those with the most wakes first: functions that a user may pass to --request
 // if no requests were found.
-func (f *Finder) Starts() []Start {
-	var out []Start
+func (f *Finder) Starts() (out []Start) {
 	for _, stats := range f.starts.byStartFunc {
 		start := stats.Start
 		maxCount := 0

@@ -49,8 +49,7 @@ func (j *jobSource) addCarriedJob(c *collector, g *timeline.Gen, number uint32, 
 
 // isLastWaitForNetwork reports whether the last wait of goroutine id that ended in generation g, at until or before, was for the
 // network; false if none ended there.
-func isLastWaitForNetwork(c *collector, g *timeline.Gen, id uint64, until int64) bool {
-	isNetwork := false
+func isLastWaitForNetwork(c *collector, g *timeline.Gen, id uint64, until int64) (isNetwork bool) {
 	for _, s := range c.spans(id, g.Base, until) {
 		if s.State == timeline.Waiting && s.End <= until {
 			isNetwork = c.reasonOf(s.Reason) == reasonNetwork

@@ -1,6 +1,8 @@
 package request
 
 import (
+	"cmp"
+
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -115,9 +117,7 @@ func (sr *stackReader) isCommonCallerServiceCode(begin, end tracefmt.StackID) bo
 		if sr.namer.frameFunction(fr).Has(knowledge.Stdlib) {
 			continue
 		}
-		if innermost == 0 {
-			innermost = fr
-		}
+		innermost = cmp.Or(innermost, fr)
 		for _, beginFrame := range sr.syms.Stack(begin) {
 			if sr.syms.Frame(beginFrame).Func == frame.Func {
 				return sr.namer.isServiceCode(frame)

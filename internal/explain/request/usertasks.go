@@ -94,7 +94,7 @@ func (sr *stackReader) isHandlerSpan(begin tracefmt.StackID) bool {
 
 // emitInstead stores a request of a protocol with the ended tasks within it. It returns true if there were any: finishGeneration
 // then emits either the request or its tasks.
-func (ts *taskSource) emitInstead(_ *[]Request, begin *openRequest, served Request) bool {
+func (ts *taskSource) emitInstead(_ *[]Request, begin *openRequest, served Request) (found bool) {
 	tasks := ts.ended[served.G]
 	if tasks == nil {
 		return false
@@ -110,7 +110,6 @@ func (ts *taskSource) emitInstead(_ *[]Request, begin *openRequest, served Reque
 	if begin.pieceTask != 0 {
 		whole.Kind, whole.Name = Task, begin.pieceTask
 	}
-	found := false
 	for i := range *tasks {
 		if t := &(*tasks)[i]; isInside(t) {
 			t.served, found = &whole, true
@@ -198,8 +197,7 @@ func (ts *taskSource) finishTrace(c *collector, _ int64) { ts.finishGeneration(c
 
 // nameOfRepresentingTask returns the name of the first task in an open request of a protocol, if such tasks represent requests;
 // else 0.
-func (ts *taskSource) nameOfRepresentingTask(goroutine uint64, served *openRequest) tracefmt.StringID {
-	var name tracefmt.StringID
+func (ts *taskSource) nameOfRepresentingTask(goroutine uint64, served *openRequest) (name tracefmt.StringID) {
 	first := int64(math.MaxInt64)
 	if tasks := ts.ended[goroutine]; tasks != nil {
 		for _, t := range *tasks {

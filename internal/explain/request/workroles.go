@@ -170,8 +170,7 @@ type Work struct {
 
 // Works returns all work of the trace with its role, ordered by name. requestsThrough returns how many requests of servers have a
 // path through goroutines with a start function.
-func (f *Finder) Works(requestsThrough func(root tracefmt.StringID) int64) []Work {
-	var out []Work
+func (f *Finder) Works(requestsThrough func(root tracefmt.StringID) int64) (out []Work) {
 	if f.saturated == nil {
 		f.saturated = f.findSaturated() // marks feeders
 	}

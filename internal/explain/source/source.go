@@ -27,8 +27,7 @@ import (
 type Cache struct{ Dirs []string }
 
 // LocalCache returns the module caches of this machine's user.
-func LocalCache() Cache {
-	var c Cache
+func LocalCache() (c Cache) {
 	add := func(dir string) {
 		if dir != "" && filepath.IsAbs(dir) && !slices.Contains(c.Dirs, dir) {
 			c.Dirs = append(c.Dirs, dir)
@@ -223,7 +222,7 @@ func settableExpr(fn *ast.FuncDecl, expr ast.Expr) ast.Expr {
 
 // mentionsLocal reports whether an expression contains a local variable, whose name means nothing to users of the
 // library. Arguments of a call may be local, because the user knows the called function.
-func mentionsLocal(fn *ast.FuncDecl, expr ast.Expr) bool {
+func mentionsLocal(fn *ast.FuncDecl, expr ast.Expr) (mentions bool) {
 	local := map[string]bool{}
 	ast.Inspect(fn.Body, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -240,7 +239,6 @@ func mentionsLocal(fn *ast.FuncDecl, expr ast.Expr) bool {
 		}
 		return true
 	})
-	mentions := false
 	ast.Inspect(expr, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
@@ -266,8 +264,7 @@ func mentionsLocal(fn *ast.FuncDecl, expr ast.Expr) bool {
 }
 
 // onlyAssignment returns the only expression that a function assigns to a name, nil if there are several or none.
-func onlyAssignment(fn *ast.FuncDecl, name string) ast.Expr {
-	var value ast.Expr
+func onlyAssignment(fn *ast.FuncDecl, name string) (value ast.Expr) {
 	assignments, isSetOtherwise := 0, false // isSetOtherwise: not by an assignment
 	isName := func(e ast.Expr) bool {
 		x, ok := e.(*ast.Ident)

@@ -227,7 +227,7 @@ const maxShares = 5
 
 // Shares returns the maxShares functions with the largest shares of a total, given by frame. A function is shown at its line
 // with the most time.
-func (s *Speller) Shares(nsByFrame map[tracefmt.FrameID]int64) []report.Share {
+func (s *Speller) Shares(nsByFrame map[tracefmt.FrameID]int64) (out []report.Share) {
 	if len(nsByFrame) == 0 {
 		return nil
 	}
@@ -255,7 +255,6 @@ func (s *Speller) Shares(nsByFrame map[tracefmt.FrameID]int64) []report.Share {
 		return cmp.Or(cmp.Compare(b.ns, a.ns),
 			cmp.Compare(s.Syms.String(s.Syms.Frame(a.f).Func), s.Syms.String(s.Syms.Frame(b.f).Func)))
 	})
-	var out []report.Share
 	for _, e := range list[:min(len(list), maxShares)] {
 		if total > 0 {
 			out = append(out, report.Share{Site: s.Site(e.f), Share: float64(e.ns) / float64(total)})

@@ -1,6 +1,8 @@
 package threadstate
 
 import (
+	"cmp"
+
 	"github.com/whylate/whylate/internal/capture/kernelevents"
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -74,9 +76,7 @@ func (t *Tracker) addEvent(syms *tracefmt.Symbols, e *kernelevents.Event) {
 	case kernelevents.Arrival:
 		s := t.socket(uint64(e.A))
 		if s.ownEnd != 0 {
-			if s.open.arrived == 0 {
-				s.open.arrived = e.Time
-			}
+			s.open.arrived = cmp.Or(s.open.arrived, e.Time)
 			return
 		}
 		s.arrivals = append(s.arrivals, arrival{time: e.Time, position: uint32(e.C)})
@@ -107,8 +107,7 @@ func (t *Tracker) addEvent(syms *tracefmt.Symbols, e *kernelevents.Event) {
 
 // socket returns the socket with an id, creating it on demand.
 func (t *Tracker) socket(id uint64) *socket {
-	s := entry.GetOrAdd(t.sockets, id)
-	return s
+	return entry.GetOrAdd(t.sockets, id)
 }
 
 // leaveCPU sets the state of thread th after a context switch away from it: waiting for a CPU, throttled, sleeping, on disk or

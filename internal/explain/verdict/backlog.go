@@ -1,9 +1,11 @@
 package verdict
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -19,8 +21,7 @@ func BacklogName(b *report.Backlog) string {
 // handlingBand returns the band of a group whose requests take about as long as a backlog's slow messages after they are read.
 func handlingBand(g *report.Group) *report.Band {
 	nearest, nearestNS := g.All(), int64(-1)
-	for i := range g.Bands {
-		b := &g.Bands[i]
+	for b := range entry.Each(g.Bands) {
 		if b.Count == 0 {
 			continue
 		}
@@ -37,9 +38,7 @@ func addBacklog(v *report.Verdict, g *report.Group) {
 	slow := &b.Slow
 	v.Band, v.Requests = slow.Band, slow.Count
 	v.Lead = map[report.BandName]string{report.Band99: "The slowest 1% of the messages of", report.Band9099: "From p90 to p99, messages of"}[slow.Band]
-	if v.Lead == "" {
-		v.Lead = "Messages of"
-	}
+	v.Lead = cmp.Or(v.Lead, "Messages of")
 	median := ""
 	if p50 := b.TotalNS.P50; p50 != nil {
 		median = ", median of all " + words.Duration(*p50)
@@ -47,13 +46,11 @@ func addBacklog(v *report.Verdict, g *report.Group) {
 	v.Range = "(" + words.Duration(slow.FromNS) + " to " + words.Duration(slow.ToNS) + " from arrival to done" + median + ")"
 	totalNS := max(slow.WaitNS+slow.HandlingNS, 1)
 	queueShare := float64(slow.WaitNS) / float64(totalNS)
-	for i := range v.Causes {
-		c := &v.Causes[i]
+	for c := range entry.Each(v.Causes) {
 		c.Share *= 1 - queueShare
 		c.EachNS = int64(c.Share * float64(totalNS))
 		c.TotalNS = c.EachNS * int64(slow.Count)
-		for k := range c.Sites {
-			s := &c.Sites[k]
+		for s := range entry.Each(c.Sites) {
 			s.Share *= 1 - queueShare
 			s.TotalNS = int64(s.Share * float64(totalNS) * float64(slow.Count))
 		}
@@ -67,8 +64,7 @@ func addBacklog(v *report.Verdict, g *report.Group) {
 	if len(v.Causes) > 0 {
 		c := &v.Causes[0]
 		work := &report.VerdictWork{Cause: c.Cause, Kind: c.Kind, Sites: slices.Clone(c.Sites)}
-		for k := range work.Sites {
-			s := &work.Sites[k]
+		for s := range entry.Each(work.Sites) {
 			s.Share *= queueShare / max(c.Share, 1e-9)
 			s.TotalNS = int64(s.Share * float64(totalNS) * float64(slow.Count))
 			work.TotalNS += s.TotalNS

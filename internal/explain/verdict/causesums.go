@@ -85,8 +85,7 @@ func largestWork(parts []rowPart) *report.VerdictWork {
 		whole := *p.row
 		whole.TotalNS, whole.Share, whole.Routes, whole.Via = p.ns, p.share, p.routes, nil
 		works := whole.Works()
-		for i := range works {
-			work := &works[i]
+		for work := range entry.Each(works) {
 			if IsTimedWait(work, work.Via) {
 				continue // it ended in time for no slot
 			}
@@ -188,8 +187,7 @@ func addSites(cause *report.VerdictCause, parts []rowPart) {
 			cause.Sites = append(cause.Sites, p.site)
 		}
 	}
-	for i := range cause.PeerStates {
-		x := &cause.PeerStates[i]
+	for x := range entry.Each(cause.PeerStates) {
 		x.Share = min(1, float64(x.TotalNS)/float64(max(1, cause.TotalNS)))
 	}
 	slices.SortStableFunc(cause.PeerStates, func(a, b report.PeerState) int { return cmp.Compare(b.TotalNS, a.TotalNS) })
@@ -228,8 +226,7 @@ func (p *siteSum) addRoutes(routes []report.Route) {
 // chooseRoute sets the site's Via to the chain of waits with the most time, and ViaPart to its share of the site's time.
 func (p *siteSum) chooseRoute() {
 	var allNS, maxNS int64
-	for i := range p.routes {
-		r := &p.routes[i]
+	for r := range entry.Each(p.routes) {
 		allNS += r.TotalNS
 		if len(r.Via) > 0 && r.TotalNS > maxNS {
 			p.site.Via, maxNS = r.Via, r.TotalNS

@@ -26,11 +26,10 @@ type GroupRow struct {
 
 // CompareGroups returns the group of the first verdict and those that have the same largest cause at the same line, or whose slow requests
 // take between half and twice as long. It returns nil if there are no such others: then the verdict says it all.
-func CompareGroups(r *report.Report, verdicts []report.Verdict) []GroupRow {
+func CompareGroups(r *report.Report, verdicts []report.Verdict) (rows []GroupRow) {
 	if len(verdicts) == 0 {
 		return nil
 	}
-	var rows []GroupRow
 	var allNS int64
 	unawaited := unawaitedJobs(r)
 	findings, _ := SplitFindings(r, verdicts)

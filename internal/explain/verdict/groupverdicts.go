@@ -119,8 +119,7 @@ func groupVerdict(r *report.Report, g *report.Group, band report.BandName, fault
 		chosenBand, isOfMessages = named, false
 	}
 	v := report.Verdict{Group: g.ID, Band: chosenBand.Band, Requests: chosenBand.Count, Causes: Causes(r, g, chosenBand), Open: openRequests(g, isHung)}
-	for i := range v.Causes {
-		c := &v.Causes[i]
+	for c := range entry.Each(v.Causes) {
 		if g.Iterations != nil {
 			c.EachNS = int64(c.Share * float64(g.Iterations.EachNS))
 		}
@@ -148,8 +147,7 @@ func groupVerdict(r *report.Report, g *report.Group, band report.BandName, fault
 		maxNamed, minShare = maxNamedFurther, minFurtherShare
 	}
 	texts := []string{}
-	for i := range v.Causes {
-		c := &v.Causes[i]
+	for c := range entry.Each(v.Causes) {
 		c.Text = Join(Describe(c, siteColumns))
 		c.InSentence = c.Cause != report.CauseOther && len(texts) < maxNamed && (c.Share >= minShare || len(texts) == 0)
 		if c.InSentence {
@@ -229,8 +227,7 @@ func nameCause(cause *report.VerdictCause, r *report.Report, g *report.Group) {
 
 // answererNames follows so many in-process calls from group g, and returns the names of the groups that answer the last one; ""
 // if calls is 0.
-func answererNames(r *report.Report, g *report.Group, calls int) string {
-	peerNames := ""
+func answererNames(r *report.Report, g *report.Group, calls int) (peerNames string) {
 	for ; calls > 0 && g != nil && g.Peer.Followed(); calls-- {
 		peerNames = names.PeerNames(g.Peer)
 		g = r.Group(g.Peer.Group)

@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -30,15 +31,11 @@ func causeKeyOf(c *report.Cause) causeKey {
 
 // groupQueues returns the queues that findings about a group name, and the first finding about the group; nil if there is none.
 func groupQueues(r *report.Report, g *report.Group) (list []*report.Queue, first *report.Finding) {
-	for i := range r.Findings {
-		f := &r.Findings[i]
+	for f := range entry.Each(r.Findings) {
 		if f.Group != g.ID {
 			continue
 		}
-		if first == nil {
-			first = f
-		}
-		if f.Queue != nil {
+		if first = cmp.Or(first, f); f.Queue != nil {
 			list = append(list, f.Queue)
 		}
 	}
@@ -122,16 +119,14 @@ type rowPart struct {
 // rest. The time behind a wait in a queue is the work of other requests. If the wait includes the request's own service time
 // (Queue.OwnNS), that is a part without the queue: one of average length for each request. If the first finding is about connections
 // that are opened (isReuse), these waits are a part of their own.
-func divideRows(r *report.Report, b *report.Band, queues []*report.Queue, isReuse bool) []rowPart {
+func divideRows(r *report.Report, b *report.Band, queues []*report.Queue, isReuse bool) (parts []rowPart) {
 	type queueTotal struct{ ns, requests int64 }
 	totals := map[*report.Queue]*queueTotal{}
-	var parts []rowPart
 	unlabelled := queues
 	if slices.ContainsFunc(b.Causes, func(c report.Cause) bool { return c.Cause == report.CauseQueue }) {
 		unlabelled = lockQueues(queues)
 	}
-	for i := range b.Causes {
-		row := &b.Causes[i]
+	for row := range entry.Each(b.Causes) {
 		unqueued := rowPart{causeKey: causeKeyOf(row), row: row}
 		if isReuse && opensConnection(row) {
 			unqueued.kind = Connect
@@ -209,8 +204,7 @@ func lockQueues(queues []*report.Queue) (locks []*report.Queue) {
 
 // queueOfRow returns the queue of a row whose cause is queue: the one of a finding, else a new one with the row's own wait; nil
 // if no route has that wait.
-func queueOfRow(row *report.Cause, queues []*report.Queue) *report.Queue {
-	var q *report.Queue
+func queueOfRow(row *report.Cause, queues []*report.Queue) (q *report.Queue) {
 	for _, r := range row.AllRoutes() {
 		via, _ := AfterLastAnswer(r.Via)
 		i := slices.IndexFunc(via, func(v report.Via) bool { return v.Call == row.Call && v.Site.Equal(row.Site) })

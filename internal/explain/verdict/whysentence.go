@@ -356,10 +356,7 @@ func (s *sentence) addServiceRoute(site *report.VerdictSite, outer, inner []repo
 			break
 		}
 	}
-	if end != "" && lead == open {
-		return
-	}
-	if end != "" {
+	if end != "" && lead != open {
 		s.add(Remark, end)
 	}
 }
