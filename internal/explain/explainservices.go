@@ -89,7 +89,7 @@ func ExplainServices(ctx context.Context, services []*Service) (*report.Report, 
 			}
 		}
 		previews.Wait()
-		return firstError(errs)
+		return cmp.Or(errs...)
 	}
 	if err := previewAll(previewBytes); err != nil {
 		return nil, err
@@ -158,16 +158,6 @@ func ExplainServices(ctx context.Context, services []*Service) (*report.Report, 
 // maxExplanations bounds how many services are explained at a time: while the findings of one are searched, the trace of the next one is
 // read.
 const maxExplanations = 2
-
-// firstError returns the first error of a list, nil if there is none.
-func firstError(list []error) error {
-	for _, err := range list {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // explain sets the service's report.
 func (s *Service) explain(ctx context.Context) (err error) {

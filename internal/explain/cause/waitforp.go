@@ -1,6 +1,8 @@
 package cause
 
 import (
+	"cmp"
+
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -62,7 +64,8 @@ func (c *Classifier) eachStop(from, to int64, f func(r timeline.STWRange, a, b i
 	for i := max(c.window.GenIndex(from)-1, 0); i < len(c.window.Gens) && c.window.Gens[i].Base < to; i++ {
 		gen := c.window.Gens[i]
 		for k := gen.FirstStop(start); k < len(gen.STW) && gen.STW[k].Start < to; k++ {
-			if a, b := max(gen.STW[k].Start, start), min(stopEnd(gen, &gen.STW[k]), to); a < b {
+			end := cmp.Or(gen.STW[k].End, gen.End) // it may end in a later generation
+			if a, b := max(gen.STW[k].Start, start), min(end, to); a < b {
 				f(gen.STW[k], a, b)
 				start = b
 			}
@@ -73,14 +76,6 @@ func (c *Classifier) eachStop(from, to int64, f func(r timeline.STWRange, a, b i
 // EachStopper calls f with the stacks of the goroutines that stopped the world in [from, to).
 func (c *Classifier) EachStopper(from, to int64, f func(tracefmt.StackID)) {
 	c.eachStop(from, to, func(r timeline.STWRange, _, _ int64) { f(r.Stack) })
-}
-
-// stopEnd returns the end of a stop; the end of the generation if the stop ends in a later one.
-func stopEnd(g *timeline.Gen, r *timeline.STWRange) int64 {
-	if r.End != 0 {
-		return r.End
-	}
-	return g.End
 }
 
 // worldStopAt returns the stop of the world at t; false if the world ran.

@@ -106,14 +106,13 @@ func slowerFirst(a, b *slowRequest) int {
 	return cmp.Or(cmp.Compare(b.latency, a.latency), cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g))
 }
 
+// newSlowest returns an empty list of the slowest requests of a group.
+func newSlowest() *sample.TopN[*slowRequest] { return sample.New(maxSlowPerGroup, slowerFirst) }
+
 // recordSlowRequest records a request and its waits for a P if it is among the slowest of its group in this generation. Waits of less
 // than threshold.MinorShare of the latency are left out.
 func (t *table) recordSlowRequest(w *path.WalkResult, key waitKey) {
-	slowest := t.slowByGroup[w.Group]
-	if slowest == nil {
-		slowest = sample.New(maxSlowPerGroup, slowerFirst)
-		t.slowByGroup[w.Group] = slowest
-	}
+	slowest := entry.GetOrMake(t.slowByGroup, w.Group, newSlowest)
 	if fastest, isFull := slowest.Last(); isFull && w.Latency() < fastest.latency {
 		return
 	}
@@ -134,7 +133,7 @@ func addSlowPWaits(tables []*table) {
 	byGroup := map[path.GroupKey]*sample.TopN[*slowRequest]{}
 	for _, t := range tables {
 		for id, slowest := range t.slowByGroup {
-			entry.GetOrMake(byGroup, t.stage.IDs.Group(id), func() *sample.TopN[*slowRequest] { return sample.New(maxSlowPerGroup, slowerFirst) }).Merge(slowest)
+			entry.GetOrMake(byGroup, t.stage.IDs.Group(id), newSlowest).Merge(slowest)
 		}
 		clear(t.slowByGroup)
 	}

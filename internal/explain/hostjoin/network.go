@@ -51,7 +51,7 @@ func (v *view) addNetwork(h *report.Host, rep *report.Report) {
 	v.addDelayedRequests(n, events, rep)
 	network, gaps := networkShares(rep)
 	if n.Verdict, n.Text = v.networkVerdict(n, network, gaps); n.Needless > 0 {
-		n.Text += "; " + segmentsWereText(n.Needless) + " retransmitted needlessly, as the other end reports: nothing was lost, an acknowledgement was late"
+		n.Text += "; " + segmentsText(n.Needless, "was", "were") + " retransmitted needlessly, as the other end reports: nothing was lost, an acknowledgement was late"
 	}
 	add := func(text string, value float64, unit string) {
 		n.Evidence = append(n.Evidence, report.Evidence{Text: text, Value: value, Unit: unit})
@@ -104,17 +104,17 @@ func (v *view) networkVerdict(n *report.HostNetwork, network, gaps float64) (ver
 	case retransmitted > 0 && len(n.Requests) > 0:
 		w := &n.Requests[0]
 		return report.NetworkLost, fmt.Sprintf("%s retransmitted on the process's connections, some while a slow request waited %v for the network",
-			segmentsWereText(retransmitted), time.Duration(w.DurationNS).Round(100*time.Microsecond))
+			segmentsText(retransmitted, "was", "were"), time.Duration(w.DurationNS).Round(100*time.Microsecond))
 	case retransmitted > 0 && network >= threshold.MinorShare:
-		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted on the process's connections, but not while the slowest requests waited for the network", segmentsWereText(retransmitted))
+		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted on the process's connections, but not while the slowest requests waited for the network", segmentsText(retransmitted, "was", "were"))
 	case retransmitted > 0:
-		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted on the process's connections; slow requests hardly waited for the network", segmentsWereText(retransmitted))
+		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted on the process's connections; slow requests hardly waited for the network", segmentsText(retransmitted, "was", "were"))
 	case n.AllRetransmitted == nil:
 		return report.NetworkUnknown, "no connection that is still open retransmitted anything; closed ones were not read"
 	case *n.AllRetransmitted > 0 && v.unseenRetransmissions() > 0:
-		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted in this network namespace, but on no connection of the process that was seen: another process's, or connections that closed too soon", segmentsWereText(*n.AllRetransmitted))
+		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted in this network namespace, but on no connection of the process that was seen: another process's, or connections that closed too soon", segmentsText(*n.AllRetransmitted, "was", "were"))
 	case n.OutOfOrder > 0:
-		return report.NetworkUnknown, fmt.Sprintf("nothing that the process sent was lost, but %s out of order: the network may have lost what the other side sent", segmentsArrivedText(n.OutOfOrder))
+		return report.NetworkUnknown, fmt.Sprintf("nothing that the process sent was lost, but %s out of order: the network may have lost what the other side sent", segmentsText(n.OutOfOrder, "arrived", "arrived"))
 	case gaps > maxGapShare*(network+gaps):
 		return report.NetworkUnknown, "nothing was retransmitted, but no P polled the network for part of the wait (poll gaps): the answer may have arrived earlier"
 	case network < threshold.MinorShare:
@@ -130,20 +130,12 @@ func (v *view) unseenRetransmissions() int64 {
 	return to.UnattributedRetransmits - from.UnattributedRetransmits
 }
 
-// segmentsWereText returns "1 segment was" or "N segments were".
-func segmentsWereText(n int64) string {
+// segmentsText returns "1 segment" or "N segments" with a verb, of which both forms are given.
+func segmentsText(n int64, singular, plural string) string {
 	if n == 1 {
-		return "1 segment was"
+		return "1 segment " + singular
 	}
-	return fmt.Sprintf("%d segments were", n)
-}
-
-// segmentsArrivedText returns "1 segment arrived" or "N segments arrived".
-func segmentsArrivedText(n int64) string {
-	if n == 1 {
-		return "1 segment arrived"
-	}
-	return fmt.Sprintf("%d segments arrived", n)
+	return fmt.Sprintf("%d segments %s", n, plural)
 }
 
 // addSockets lists up to maxHostSockets connections of the process, ordered by retransmissions, packets out of order, and the last

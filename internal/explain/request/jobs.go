@@ -427,7 +427,9 @@ func (j *jobSource) addGroupKey(c *collector, kind *jobKind, frame tracefmt.Fram
 		key.name = c.syms.Frame(frame).Func
 		j.work.aliases[key] = kind.originStats
 	}
-	kind.originStats.groupKeys = appendUnique(kind.originStats.groupKeys, key)
+	if keys := &kind.originStats.groupKeys; !slices.Contains(*keys, key) {
+		*keys = append(*keys, key)
+	}
 }
 
 // areWorkers reports whether the goroutines are workers, whose iterations are the requests and not their lives.

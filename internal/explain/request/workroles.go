@@ -400,11 +400,3 @@ func (w *workIndex) workRoles(c *collector, requestsThrough func(root tracefmt.S
 		}
 	}
 }
-
-// appendUnique appends a key to a short list, unless the list has it.
-func appendUnique(list []originKey, k originKey) []originKey {
-	if slices.Contains(list, k) {
-		return list
-	}
-	return append(list, k)
-}
