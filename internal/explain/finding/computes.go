@@ -117,6 +117,9 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 				v.Fix = textOf("fix computes-unusual", "function", ownFunc)
 			}
 		}
+		if gain.Slow.NS < threshold.FarFactor*(gain.Slow.NS-extra.ns) {
+			v.MaxSeverity = report.SeverityLow // other load of the machine's cores and caches makes the same work take twice as long
+		}
 		if callee.inputNote != "" {
 			v.MaxSeverity = report.SeverityLow
 			v.addEvidence(report.Evidence{Text: callee.inputNote})

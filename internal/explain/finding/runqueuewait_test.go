@@ -380,7 +380,8 @@ func TestComputes(t *testing.T) {
 		g    report.Group
 		want report.Severity
 	}{
-		{"two and a half times as long", longer(2.5), report.SeverityMedium},
+		{"four times as long", longer(4), report.SeverityHigh},
+		{"two and a half times as long", longer(2.5), report.SeverityLow},
 		{"half as long again", longer(1.5), report.SeverityLow},
 		{"half as long again, in a called library", computeAt(calledLibrary, 1), report.SeverityLow},
 		{"a password's hash", computeAt(hash, 1), report.SeverityInfo},

@@ -33,6 +33,9 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	}
 	v := attr.newVerdict(cand, top)
 	v.Changes = withoutAllSites(attr, cand)
+	if l := pausingLibrary(top); l != nil && l.pauseAdvice != "" { // one option for all lines that wait there
+		v.Changes = []predict.Change{predict.Remove(report.CauseSleep, predict.SiteText(top.Site.LineKey().Site(), report.CauseSleep))}
+	}
 	v.Title, v.Cause = textOf("title sleep", "goroutine", goroutineActivity(top)), report.CauseSleep
 	attr.addSlowMean(&v, "evidence slow-mean-on", cand, top, top.via)
 	pauses, pauseNS := attr.in.pausesOf(attr.group.ID, v.Changes), int64(0)
