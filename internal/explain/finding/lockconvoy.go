@@ -159,12 +159,12 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	if library := libraryOfFunc(lock); library != nil {
 		lockName = textOf("phrase lock-of-library", "library", library.name)
 	}
-	work := held.work
+	work, writer := held.work, waitingWriter(top.via)
 	isElsewhere := func(line *report.Site) bool {
 		return line.LineKey() != top.ownLine().LineKey() && line.LineKey() != top.nonStdSite().LineKey()
 	}
 	switch {
-	case isBehindReader(top.via):
+	case writer != nil:
 		title = "title lock-convoy-behind-reader"
 	case held.isForSlot:
 		title, v.Site = "title lock-convoy-for-slot", held.holder
@@ -207,15 +207,17 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix lock-reads-client", "site", v.Site.OwnLine())
 	case held.areSeparate:
 		v.Fix = textOf("fix lock-in-dependency-of-all", "module", lock.Module)
+	case isInDependency(top.nonStdSite(), lock) && writer != nil:
+		v.Fix = textOf("fix lock-behind-reader-in-dependency", "site", v.Site.OwnLine(), "writer", writer.OwnLine(), "module", lock.Module)
 	case isInDependency(top.nonStdSite(), lock):
 		v.Fix = textOf("fix lock-in-dependency", "module", lock.Module)
 	case lock != nil && attr.holderLine(cand, top) != nil: // the service's function holds it between two calls of the library
 		v.Fix = textOf("fix lock-between-calls", "work", attr.movableWork(cand, top), "lock", lock.OwnLine(), "module", lock.Module)
 	case lock != nil:
 		v.Fix = textOf("fix lock-of-dependency", "site", top.ownLine(), "module", lock.Module)
-	case isBehindReader(top.via) && isPeerWait(top.Cause):
+	case writer != nil && isPeerWait(top.Cause):
 		v.Fix = textOf("fix lock-reader-calls", "site", attr.movableWork(cand, top))
-	case isBehindReader(top.via):
+	case writer != nil:
 		v.Fix = textOf("fix lock-behind-reader", "site", v.Site)
 	case held.isReceiver:
 		v.Fix = textOf("fix lock-for-receiver", "holder", held.holder)
@@ -412,7 +414,7 @@ func (a *attribution) slotText(v *report.Via) (name string, isSlot bool) {
 // movableWork returns the line of the service whose work happens while a lock or slot is held and could happen before or after:
 // the call in the function that took the lock or slot, if that call was seen, else the line where the holder is.
 func (a *attribution) movableWork(cand *candidate, top *causeRoute) *report.Site {
-	if u := a.holderLine(cand, top); u != nil && !isBehindReader(top.via) { // there it is the line of the writer, which waits itself
+	if u := a.holderLine(cand, top); u != nil && waitingWriter(top.via) == nil { // there it is the line of the writer, which waits itself
 		return u.Line
 	}
 	return top.nonStdSite()
@@ -426,15 +428,15 @@ func (a *attribution) holderLine(cand *candidate, top *causeRoute) *queues.Holde
 	})
 }
 
-// isBehindReader reports whether a route leads from an RWMutex's reader to a writer that also waits for the RWMutex. That
+// waitingWriter returns where a writer waits for an RWMutex, on a route that leads to it from a reader of the same; nil on other routes. That
 // writer waits for a reader: if it waited for another writer, the unlocking of that one would have let the readers go first.
-func isBehindReader(via []report.Via) bool {
+func waitingWriter(via []report.Via) *report.Site {
 	for i := 1; i < len(via); i++ {
 		if knowledge.Has(via[i-1].Call, knowledge.ReadLock) && knowledge.Has(via[i].Call, knowledge.WriteLock) {
-			return true
+			return via[i].Site
 		}
 	}
-	return false
+	return nil
 }
 
 // heaviestContendedRoute returns the longest route through a contended wait to its holder; if there is none, the longest of all. routes

@@ -51,6 +51,16 @@ func TestReaderAheadOfWriter(t *testing.T) {
 	check.True(t, len(got) == 1 && strings.HasPrefix(got[0].Fix, "copy what is needed under the lock, and do the call at main.send (main.go:81) after unlocking"), "%+v", got)
 }
 
+// TestWriterOfLibrary: a library's reader cannot unlock earlier, but the service can choose when it writes.
+func TestWriterOfLibrary(t *testing.T) {
+	call := func(fn string, line int) *report.Site {
+		return &report.Site{Func: "example.org/model." + fn, Line: 9, Module: "example.org/model", CalledFrom: &report.Caller{Func: "main.use", File: "/src/main.go", Line: line, Calls: "example.org/model." + fn}}
+	}
+	waits := []report.Via{{Wait: report.WaitLock, Call: "sync.(*RWMutex).RLock", Site: call("Check", 64)}, {Wait: report.WaitLock, Call: "sync.(*RWMutex).Lock", Site: call("Train", 77)}}
+	got := rulesByCode(report.RuleLockConvoy)[0].Run(&Input{Report: oneGroup(report.Cause{Cause: report.CauseCPU, Site: call("Save", 88), TotalNS: ms(3000), Via: waits})})
+	check.True(t, len(got) == 1 && strings.HasPrefix(got[0].Fix, "write at main.use (main.go:77) only while main.use (main.go:88) does not read"), "%+v", got)
+}
+
 // TestUnlockedWork: the prediction is of the advised change. Work that waits leaves the lock with the line that calls it; of
 // work that computes only the time in the computing function is known.
 func TestUnlockedWork(t *testing.T) {
