@@ -203,7 +203,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix lock-paused-in-dependency", "site", lock.OwnLine(), "module", lock.Module)
 	case isInDependency(top.nonStdSite(), lock) && top.nonStdSite().CalledFrom == nil: // on a goroutine of the library
 		v.Fix = textOf("fix lock-in-library-goroutine", "module", lock.Module, "function", words.FuncName(top.nonStdSite().Func))
-	case held.areSeparate && isClientWait(top.Cause):
+	case held.areSeparate && isClientWait(top.Cause) && !isClientRead(top.Cause):
 		v.Fix = textOf("fix lock-reads-client", "site", v.Site.OwnLine())
 	case held.areSeparate:
 		v.Fix = textOf("fix lock-in-dependency-of-all", "module", lock.Module)
@@ -225,7 +225,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix lock-for-slot", "awaited", held.awaited, "holder", held.holder, "site", top.nonStdSite())
 	case held.awaited != "":
 		v.Fix = textOf("fix lock-for-goroutine", "holder", held.holder)
-	case isClientWait(top.Cause) && !knowledge.Has(top.Cause.Call, knowledge.ConnectionWrite):
+	case isClientWait(top.Cause) && !isClientRead(top.Cause):
 		v.Fix = textOf("fix lock-reads-client", "site", attr.movableWork(cand, top).OwnLine())
 	case cand.wait.kind == report.WaitOnce:
 		v.Fix = textOf("fix lock-once", "site", top.nonStdSite())
@@ -244,7 +244,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix lock-computes", "site", attr.movableWork(cand, top).OwnLine(), "lock", lockWithLine(cand, top))
 	case top.Cause.Cause == report.CauseNetwork && knowledge.Has(top.Cause.Call, knowledge.FileWrite):
 		v.Fix = textOf("fix lock-writes-pipe", "site", v.Site)
-	case top.Cause.Cause == report.CauseNetwork && knowledge.Has(top.Cause.Call, knowledge.ConnectionWrite) && (top.Cause.Kind == "inbound" || attr.in.AcceptsConnections):
+	case isClientRead(top.Cause) || top.Cause.Cause == report.CauseNetwork && knowledge.Has(top.Cause.Call, knowledge.ConnectionWrite) && attr.in.AcceptsConnections:
 		v.Fix = textOf("fix lock-move-write", "lock", lockWithLine(cand, top), "site", attr.movableWork(cand, top))
 		v.ChangeText = textOf("phrase change-unlock-write")
 	case top.Cause.Cause == report.CauseNetwork && top.Cause.Kind != "inbound":

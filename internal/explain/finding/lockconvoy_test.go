@@ -157,6 +157,8 @@ func TestAdviceForHolders(t *testing.T) {
 		{edit, report.Cause{Cause: report.CauseNetwork, Kind: "inbound", Site: edit}, 0.1, "read at main.use (main.go:3) what the client sends before", predict.Unlock("example.org/chat.(*Client).Edit:9 from main.use:3")},
 		{own, report.Cause{Cause: report.CauseCPU, Site: next}, 0.9, "in goleveldb's iterators: begin the iterator behind what is deleted", predict.Change{Cause: report.CauseCPU, Site: predict.PackageText(next.Func, "main.use"), Relative: true, Scale: 0.05}},
 		{own, report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Call: "net.(*conn).Write", Site: site("show@4")}, 0.9, "give each client a queue and a goroutine that writes", predict.Unlock("main.show:4")},
+		{own, report.Cause{Cause: report.CauseNetwork, Kind: "inbound", Call: "net/http.checkConnErrorWriter.Write", Site: site("show@4")}, 0.9, "give each client a queue and a goroutine that writes", predict.Unlock("main.show:4")},
+		{own, report.Cause{Cause: report.CauseNetwork, Kind: "inbound", Call: "net/http.(*body).Read", Site: site("show@4")}, 0.9, "read at main.show (main.go:4) what the client sends before", predict.Unlock("main.show:4")},
 		{own, report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Call: "net.(*conn).Read", Site: site("ask@4")}, 0.9, "copy under the lock taken at main.go:2 what the call needs", predict.Unlock("main.ask:4")},
 		{own, report.Cause{Cause: report.CauseCPU, Site: site("work@4")}, 0.9, "do not compute at main.work", predict.Unlock("main.work")},
 	} {

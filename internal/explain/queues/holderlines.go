@@ -129,12 +129,23 @@ type HolderLine struct {
 // HolderLines returns, for each pair of waiting and holding sites, the line that covers more than half of the waiting time;
 // pairs without such a line are left out. Merge must have been called.
 func (s *Sum) HolderLines(sp *spell.Speller) (out []HolderLine) {
-	totals := make(map[holderLineKey]int64) // over all lines
-	for k, ns := range s.workers[0].holderLines {
-		totals[holderLineKey{waitSite: k.waitSite, holderSite: k.holderSite}] += ns
+	// A goroutine that waits at a line at which others wait for the same work of a holder has queued for the same lock.
+	lines, isQueue := s.workers[0].holderLines, map[holderLineKey]bool{}
+	for k := range lines {
+		for o := range lines {
+			if o.waitSite == k.line && o.holderSite == k.holderSite && lines[holderLineKey{k.waitSite, k.holderSite, o.holderPosition}] > 0 {
+				isQueue[k] = true
+			}
+		}
 	}
-	for k, ns := range s.workers[0].holderLines {
-		if float64(ns) > threshold.HalfShare*float64(totals[holderLineKey{waitSite: k.waitSite, holderSite: k.holderSite}]) {
+	totals := make(map[holderLineKey]int64) // over all lines
+	for k, ns := range lines {
+		if !isQueue[k] {
+			totals[holderLineKey{waitSite: k.waitSite, holderSite: k.holderSite}] += ns
+		}
+	}
+	for k, ns := range lines {
+		if !isQueue[k] && float64(ns) > threshold.HalfShare*float64(totals[holderLineKey{waitSite: k.waitSite, holderSite: k.holderSite}]) {
 			out = append(out, HolderLine{sp.Site(k.waitSite), sp.Site(k.holderSite), sp.Site(k.line), sp.Site(k.work)})
 		}
 	}

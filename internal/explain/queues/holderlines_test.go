@@ -1,6 +1,7 @@
 package queues
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/cause"
@@ -59,4 +60,30 @@ func TestHolderLines(t *testing.T) {
 		}
 		check.True(t, line == c.want, "%s: line %d, want %d: %+v", c.name, line, c.want, got)
 	}
+}
+
+// TestLockQueues: a goroutine that has queued for a lock does not work at that line, although others wait until it unlocks. One that waits
+// for another lock does.
+func TestLockQueues(t *testing.T) {
+	symbols := tracefmt.NewSymbols()
+	frame := func(fn string, line uint32) tracefmt.FrameID {
+		stack := symbols.AddStack(tracefmt.FrameText{Func: "main." + fn, File: "/s/s.go", Line: line})
+		syms := symbols.Snapshot()
+		return syms.Stack(stack)[0]
+	}
+	show, post, write, send := frame("show", 10), frame("post", 5), frame("write", 52), frame("post", 9)
+	sum := New()
+	sum.workers = []*workerSum{{holderLines: map[holderLineKey]int64{
+		{show, write, holderPosition{post, post}}: 60, {show, write, holderPosition{send, send}}: 20, {post, write, holderPosition{send, send}}: 30,
+	}}}
+	lines := func() (lines []int) {
+		syms := symbols.Snapshot()
+		for _, l := range sum.HolderLines(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms), Modules: modules.New(modules.Options{})}) {
+			lines = append(lines, l.Line.Line)
+		}
+		return lines
+	}
+	check.True(t, slices.Equal(lines(), []int{9, 9}), "the same lock: %v", lines())
+	delete(sum.workers[0].holderLines, holderLineKey{show, write, holderPosition{send, send}})
+	check.True(t, slices.Equal(lines(), []int{9, 5}), "another lock: %v", lines())
 }
