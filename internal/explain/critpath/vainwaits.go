@@ -45,10 +45,7 @@ func endedByGoroutine(span *timeline.Span) bool { return span.Woken && span.Wake
 func (w *Walker) handsOnAfter(frame *walkFrame, span *timeline.Span) (found bool) {
 	for i := frame.nextSpan + 2; i < len(w.spans); i++ {
 		if next := &w.spans[i]; next.State == timeline.Waiting {
-			w.window.EachWoken(frame.g, span.End, next.Start, func(uint64, tracefmt.StackID) bool {
-				found = true
-				return false
-			})
+			found, _ = w.window.HasWoken(frame.g, span.End, next.Start, func(uint64, tracefmt.StackID) bool { return true })
 			break
 		}
 	}

@@ -71,10 +71,8 @@ func (c *Clients) closeTime(conn *clientConnection, spans []timeline.Span) (star
 	if len(conn.arrivals) == 0 {
 		return 0
 	}
-	hasAnswered := false
-	c.window.EachWoken(conn.reader, last(conn.arrivals), c.to+1, func(woken uint64, _ tracefmt.StackID) bool {
-		hasAnswered = woken != 0 && c.writers[woken] == nil
-		return !hasAnswered
+	hasAnswered, _ := c.window.HasWoken(conn.reader, last(conn.arrivals), c.to+1, func(woken uint64, _ tracefmt.StackID) bool {
+		return woken != 0 && c.writers[woken] == nil
 	})
 	for i := len(spans) - 1; i >= 0 && hasAnswered && spans[i].State != timeline.Waiting; i-- {
 		if s := &spans[i]; s.State == timeline.Syscall {

@@ -349,10 +349,8 @@ func (b *Builder) addPauseSequences(out *Graph, intervals []interval, n *critpat
 // or woke one that was not waiting for a mutex. It reports true if the wakes of that time are not completely known.
 func (b *Builder) handoverChecker(g uint64) func(from, to int64) bool {
 	return func(from, to int64) bool {
-		found := false
-		complete := b.win.EachWoken(g, from, to, func(_ uint64, stack tracefmt.StackID) bool {
-			found = !b.classifier.Sites.HasRole(stack, knowledge.Mutex)
-			return !found
+		found, complete := b.win.HasWoken(g, from, to, func(_ uint64, stack tracefmt.StackID) bool {
+			return !b.classifier.Sites.HasRole(stack, knowledge.Mutex)
 		})
 		b.win.Children(g, from, to, func(timeline.Birth) bool { found = true; return false })
 		return found || !complete

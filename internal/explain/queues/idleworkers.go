@@ -76,10 +76,8 @@ func (p *workerSum) sampleIdleWorkers(w *path.WalkResult, svc *service) {
 			sample.workers++
 		}
 	}
-	p.stage.Win.EachWoken(w.Req.G, w.Req.Start, w.Req.End, func(g uint64, _ tracefmt.StackID) bool {
-		sample.toAll = sample.toAll || g != svc.server && goroutines.startOf[g] == start
-		return !sample.toAll
-	})
+	isOther := func(g uint64, _ tracefmt.StackID) bool { return g != svc.server && goroutines.startOf[g] == start }
+	sample.toAll, _ = p.stage.Win.HasWoken(w.Req.G, w.Req.Start, w.Req.End, isOther)
 	p.idleSamples = append(p.idleSamples, sample)
 }
 

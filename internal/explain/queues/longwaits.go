@@ -277,10 +277,8 @@ func (p *workerSum) addBatchCycle(sum *longWaitSum, segments []cause.Segment, wa
 			wakeStack = stack
 			return false
 		})
-		p.stage.Win.EachWoken(waker, wait.start, firstSleepStart, func(_ uint64, stack tracefmt.StackID) bool {
-			wokeOthers = stack == wakeStack && wakeStack != 0
-			return !wokeOthers
-		})
+		isSame := func(_ uint64, stack tracefmt.StackID) bool { return stack == wakeStack && wakeStack != 0 }
+		wokeOthers, _ = p.stage.Win.HasWoken(waker, wait.start, firstSleepStart, isSame)
 	}
 	switch {
 	case wokeOthers && (sleeps == 1 || works || p.hasSentRequest(waker, wait.start, &critpath.FollowedWait{Start: wait.end, End: wait.end})):
@@ -293,11 +291,7 @@ func (p *workerSum) addBatchCycle(sum *longWaitSum, segments []cause.Segment, wa
 // handedOver reports whether goroutine g handed work over in [from, to): it woke or created a goroutine, other than by what
 // isHandover excludes. It reports true if the wakes of that time are not completely known.
 func (p *workerSum) handedOver(g uint64, from, to int64) bool {
-	found := false
-	complete := p.stage.Win.EachWoken(g, from, to, func(_ uint64, stack tracefmt.StackID) bool {
-		found = p.isHandover(stack)
-		return !found
-	})
+	found, complete := p.stage.Win.HasWoken(g, from, to, func(_ uint64, stack tracefmt.StackID) bool { return p.isHandover(stack) })
 	return found || !complete || p.startsWork(g, from, to)
 }
 

@@ -431,9 +431,8 @@ func (p *workerSum) hasSentRequest(g uint64, from int64, wait *critpath.Followed
 	if p.hasWrittenRequest(g, from, wait.Start) {
 		return true
 	}
-	complete := p.stage.Win.EachWoken(g, from, wait.Start, func(woken uint64, stack tracefmt.StackID) bool {
-		found = p.isHandover(stack) && p.hasWrittenRequest(woken, from, wait.End)
-		return !found
+	found, complete := p.stage.Win.HasWoken(g, from, wait.Start, func(woken uint64, stack tracefmt.StackID) bool {
+		return p.isHandover(stack) && p.hasWrittenRequest(woken, from, wait.End)
 	})
 	if found || !complete {
 		return true

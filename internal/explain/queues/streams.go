@@ -104,10 +104,7 @@ func (p *workerSum) hasWrittenAnswer(r *request.Request, from, to int64) (wrote 
 			}
 		}
 	}
-	p.stage.Win.EachWoken(r.G, from, to, func(_ uint64, stack tracefmt.StackID) bool {
-		wrote = sites.HasRole(stack, knowledge.AnswerWrite)
-		return !wrote
-	})
+	wrote, _ = p.stage.Win.HasWoken(r.G, from, to, func(_ uint64, stack tracefmt.StackID) bool { return sites.HasRole(stack, knowledge.AnswerWrite) })
 	return wrote
 }
 

@@ -127,6 +127,16 @@ func (w *Window) EachWoken(id uint64, from, to int64, f func(woken uint64, stack
 	return w.EachWake(id, from, to, func(woken WokenGoroutine, stack tracefmt.StackID) bool { return f(woken.G, stack) })
 }
 
+// HasWoken reports whether goroutine id made one runnable in [from, to) for which matches returns true. complete is that of EachWoken, true
+// if it has found one.
+func (w *Window) HasWoken(id uint64, from, to int64, matches func(woken uint64, stack tracefmt.StackID) bool) (found, complete bool) {
+	complete = w.EachWoken(id, from, to, func(woken uint64, stack tracefmt.StackID) bool {
+		found = matches(woken, stack)
+		return !found
+	})
+	return found, complete
+}
+
 // EachWake is EachWoken with the time of each wake.
 func (w *Window) EachWake(id uint64, from, to int64, f func(woken WokenGoroutine, stack tracefmt.StackID) bool) (complete bool) {
 	visited := 0
