@@ -52,10 +52,6 @@ func changePhrase(c *predict.Change, cause report.CauseName, isQueued bool) stri
 			return textOf("phrase change-unlock-call")
 		}
 		return textOf("phrase change-unlock")
-	case report.ChangeCalls:
-		return textOf("phrase change-calls", "n", c.Count)
-	case report.ChangeParallel:
-		return textOf("phrase change-parallel")
 	case report.ChangeReuse:
 		return textOf("phrase change-reuse")
 	}

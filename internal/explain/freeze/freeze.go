@@ -16,6 +16,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/report"
 )
@@ -247,8 +248,7 @@ func (d *Detector) meanEventAge(lock *phaseLock) int64 {
 		from = d.silences[0].Start
 	}
 	squares, running := 0.0, float64(d.end-from)
-	for i := range d.silences {
-		s := &d.silences[i]
+	for s := range entry.Each(d.silences) {
 		switch l := float64(s.Length()); {
 		case lock.isSure() && lock.isFreeze(s) || s.Running > 0 && s.Length() >= maxBusySilenceNS:
 			running -= l
@@ -313,8 +313,7 @@ func (d *Detector) EachCandidate(from, to int64, f func(Candidate)) {
 
 // addFreezes adds the silences that are freezes by a phase lock. At most cpus threads of a freeze would have run.
 func (l *loss) addFreezes(silences []silence, lock *phaseLock, cpus int) {
-	for i := range silences {
-		s := &silences[i]
+	for s := range entry.Each(silences) {
 		if lock.isFreeze(s) {
 			l.freezes++
 			l.wallNS += s.Length() - s.startShift

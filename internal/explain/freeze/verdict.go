@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/report"
 )
 
@@ -58,8 +59,7 @@ func (d *Detector) Verdict() (v Verdict) {
 	v.Verdict = report.ThrottleUnknown
 	var unexplainedNS int64
 	long := 0
-	for i := range d.silences {
-		s := &d.silences[i]
+	for s := range entry.Each(d.silences) {
 		switch {
 		case s.Running == 0:
 		case s.Length() > maxBusySilenceNS:
@@ -120,8 +120,7 @@ func (d *Detector) fillOwnQuota(v *Verdict, l phaseLock) {
 	v.Freezes, v.LostWallNS, v.LostCPUNS = sum.freezes, sum.wallNS, sum.cpuNS
 	v.Confidence = min(0.99, float64(l.inWindow)/float64(l.tested)*0.5+0.49)
 	v.freezeClasses[InPhase] = true
-	for i := range d.silences {
-		s := &d.silences[i]
+	for s := range entry.Each(d.silences) {
 		if !l.isFreeze(s) {
 			continue
 		}

@@ -232,8 +232,7 @@ func (s *Stage) Join(r *request.Request, others []*Stage) *WalkResult {
 	delete(s.joined, r.PieceKey)
 	s.joinOthers(pieces, r.PieceKey, others)
 	var unlisted []cause.Segment
-	for i := range pieces.unlisted {
-		sum := &pieces.unlisted[i]
+	for sum := range entry.Each(pieces.unlisted) {
 		unlisted = append(unlisted, cause.Segment{
 			End: sum.ns, Code: sum.code, Site: sum.site, Stack: sum.stack, Kind: sum.kind, Inbound: sum.isInbound, Call: sum.call, FollowedWait: -1,
 		})
@@ -255,8 +254,7 @@ func (s *Stage) Join(r *request.Request, others []*Stage) *WalkResult {
 // numberChains sets the chain id of each wait that the last walk followed.
 func (s *Stage) numberChains() {
 	s.chains = s.chains[:0]
-	for i := range s.walker.FollowedWaits {
-		followed := &s.walker.FollowedWaits[i]
+	for followed := range entry.Each(s.walker.FollowedWaits) {
 		parent := ChainID(0)
 		if followed.Parent >= 0 {
 			parent = s.chains[followed.Parent]

@@ -18,6 +18,7 @@ import (
 	"sync"
 
 	"github.com/whylate/whylate/internal/explain/answers"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -142,13 +143,7 @@ func (p *collector) appendSpan(list []groupSpan, span groupSpan) []groupSpan {
 func (s *Sum) HasProvenPeer() bool {
 	ids := make(map[path.GroupKey]path.GroupID) // each worker has its own group numbers
 	groupNumber := func(worker int, group path.GroupID) path.GroupID {
-		key := s.collectors[worker].stage.IDs.Group(group)
-		id, ok := ids[key]
-		if !ok {
-			id = path.GroupID(len(ids))
-			ids[key] = id
-		}
-		return id
+		return entry.GetOrMake(ids, s.collectors[worker].stage.IDs.Group(group), func() path.GroupID { return path.GroupID(len(ids)) })
 	}
 	snapshot := Sum{isRefuted: s.isRefuted, waits: s.spansByGroup(waitsOf, groupNumber)}
 	if len(snapshot.waits) == 0 {

@@ -84,8 +84,7 @@ func (m *Model) findPolls(group *group) {
 	statsByTarget := map[int32]*pauseStats{}
 	for i := range group.graphs {
 		pausesByTarget := map[int32]int{}
-		for k := range group.graphs[i].pauseSequences {
-			sequence := &group.graphs[i].pauseSequences[k]
+		for sequence := range entry.Each(group.graphs[i].pauseSequences) {
 			key := m.targetID(sequence.target)
 			stats := entry.GetOrAdd(statsByTarget, key)
 			pausesByTarget[key] += sequence.pauses
@@ -113,8 +112,7 @@ func (m *Model) findPolls(group *group) {
 			float64(mostFrequent) < threshold.NearlyAllShare*float64(len(perRequest))
 	}
 	for i := range group.graphs {
-		for k := range group.graphs[i].pauseSequences {
-			sequence := &group.graphs[i].pauseSequences[k]
+		for sequence := range entry.Each(group.graphs[i].pauseSequences) {
 			sequence.isPoll = statsByTarget[m.targetID(sequence.target)].isPoll
 		}
 	}
@@ -139,11 +137,9 @@ func (m *Model) PausesOf(id string, changes []Change) *Pauses {
 	trial := m.compile(id, changes)
 	var all, polls struct{ ns, number, sequences, totalNS float64 }
 	var requests float64
-	for i := range group.graphs {
-		graph := &group.graphs[i]
+	for graph := range entry.Each(group.graphs) {
 		sleeps := false
-		for k := range graph.intervals {
-			iv := &graph.intervals[k]
+		for iv := range entry.Each(graph.intervals) {
 			if iv.cause != cause.Sleep || !trial.isAffected(iv) {
 				continue
 			}

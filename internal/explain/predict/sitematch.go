@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -187,10 +188,8 @@ func (m *Model) suggestions(change *Change) []string {
 	nsByName := map[string]float64{}
 	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
 		g := m.groups[id]
-		for i := range g.graphs {
-			graph := &g.graphs[i]
-			for k := range graph.intervals {
-				iv := &graph.intervals[k]
+		for graph := range entry.Each(g.graphs) {
+			for iv := range entry.Each(graph.intervals) {
 				if iv.site == 0 || change.Site == "" && !change.affectsCause(iv.cause) {
 					continue
 				}

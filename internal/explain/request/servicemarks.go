@@ -74,8 +74,7 @@ func (f *Finder) InternMarks(syms *tracefmt.Symbols, g *timeline.Gen) {
 	if f.marks.isIgnored {
 		return
 	}
-	for i := range g.User {
-		e := &g.User[i]
+	for e := range entry.Each(g.User) {
 		if _, ok := f.marks.keys[e.Name]; !ok && e.Kind == timeline.LogMessage {
 			f.marks.keys[e.Name] = readMark(syms, syms.String(e.Name))
 		}
@@ -246,8 +245,7 @@ func (ms *markSource) isPartlyMarked(id uint64, o *openRequest) bool {
 // end later, or not exist.
 func (ms *markSource) finishGeneration(c *collector, g *timeline.Gen) {
 	for id, m := range ms.markers {
-		for i := range m.ended {
-			d := &m.ended[i]
+		for d := range entry.Each(m.ended) {
 			if o := c.openServed(id); o != nil && !d.cutAtStart && !o.cutAtStart && o.start <= d.start {
 				d.id.BeforeMark = d.start - o.start
 			}

@@ -66,8 +66,7 @@ func (s *startSource) add(c *collector, g *timeline.Gen) {
 func (s *startSource) statsFor(c *collector, g *timeline.Gen, id uint64) *startStats {
 	outer := tracefmt.FrameID(0)
 	c.spanBuffer = c.window.EachSpans(id, g.Base, g.End, c.spanBuffer, func(spans []timeline.Span) bool {
-		for i := range spans {
-			span := &spans[i]
+		for span := range entry.Each(spans) {
 			if span.Stack == 0 || span.Origin == timeline.OriginCreated {
 				continue
 			}

@@ -63,8 +63,7 @@ func (x *identityFinder) add(g *timeline.Gen, syms *tracefmt.Symbols) {
 	if !x.hasIDs {
 		return
 	}
-	for i := range g.User {
-		event := &g.User[i]
+	for event := range entry.Each(g.User) {
 		switch event.Kind {
 		case timeline.TaskBegin:
 			t := &taskIdentity{preceding: x.pending[event.G], name: event.Name, lastGeneration: x.generation}

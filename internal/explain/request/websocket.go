@@ -120,8 +120,7 @@ func (ms *messageSource) addMarks(c *collector, id uint64, marks []timeline.Mark
 // emitMessages follows a goroutine through its spans and emits the messages that ended: each lasts from the wake of a wait for a
 // message, or from a read that returned data without a wait, to the next of these.
 func (ms *messageSource) emitMessages(c *collector, id uint64, reader *messageReader, spans []timeline.Span) {
-	for i := range spans {
-		span := &spans[i]
+	for span := range entry.Each(spans) {
 		isSameWait := reader.phase == readIdle && span.State == timeline.Waiting && span.Start == reader.idleSince
 		if span.Stack == 0 || span.Origin == timeline.OriginCreated || span.Start < reader.followedUntil && !isSameWait {
 			continue // both generations report a span that crosses their border
@@ -240,8 +239,7 @@ func (ms *messageSource) addVotes(c *collector, reader *messageReader, spans []t
 	}
 	frames := c.syms.Stack(reader.waitStack)
 	frames = frames[max(slices.Index(frames, reader.callerFrame), 0):]
-	for i := range spans {
-		span := &spans[i]
+	for span := range entry.Each(spans) {
 		if span.Stack == 0 || span.Origin == timeline.OriginCreated || c.stackInfo(span.Stack).isMessageWait {
 			continue
 		}

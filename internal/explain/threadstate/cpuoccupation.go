@@ -6,7 +6,6 @@ import (
 	"sort"
 
 	"github.com/whylate/whylate/internal/explain/freeze"
-	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
@@ -93,12 +92,7 @@ func (t *Tracker) ownWaitsFor(number int32, from, to int64) (out []freeze.Interv
 
 // EachArrival calls f for the arrival times of the bytes that goroutine g read in [from, to).
 func (t *Tracker) EachArrival(g uint64, from, to int64, f func(time int64)) {
-	t.eachBinding(g, from, to, func(b *timeline.Binding) {
-		th := t.byM[b.M]
-		if th == nil {
-			return
-		}
-		begin, end := max(from, b.From), min(to, b.To)
+	t.eachThreadOf(g, from, to, func(th *thread, begin, end int64) {
 		for i := sort.Search(len(th.reads), func(i int) bool { return th.reads[i].time >= begin }); i < len(th.reads) && th.reads[i].time < end; i++ {
 			t.eachArrivalOf(&th.reads[i], func(a *arrival) bool {
 				f(a.time)
@@ -126,12 +120,7 @@ func (t *Tracker) eachArrivalOf(r *read, f func(*arrival) bool) {
 
 // EachThreadCPU calls f for the CPUs on which the threads of goroutine g ran or waited in [from, to).
 func (t *Tracker) EachThreadCPU(g uint64, from, to int64, f func(number int32)) {
-	t.eachBinding(g, from, to, func(b *timeline.Binding) {
-		th := t.byM[b.M]
-		if th == nil {
-			return
-		}
-		begin, end := max(from, b.From), min(to, b.To)
+	t.eachThreadOf(g, from, to, func(th *thread, begin, end int64) {
 		for i := indexBefore(th.changes, begin, func(c *change) int64 { return c.time }); i < len(th.changes) && th.changes[i].time < end; i++ {
 			if k := th.changes[i].kind; k == OnCPU || k == Waiting || k == Throttled {
 				f(th.changes[i].cpu)

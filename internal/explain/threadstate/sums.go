@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -136,8 +137,7 @@ func (t *Tracker) Summary() Summary {
 		all = append(all, list...)
 	}
 	out.Freezes, out.Stopped = union(all), union(s.stopped)
-	for i := range t.tables.Sockets {
-		x := &t.tables.Sockets[i]
+	for x := range entry.Each(t.tables.Sockets) {
 		if times := s.retransmissions[x.ID]; len(times) > 0 {
 			out.Retransmissions = append(out.Retransmissions, Retransmissions{x.Local, x.Remote, times})
 		}
@@ -157,14 +157,12 @@ func (t *Tracker) addQuotas(out *Summary) {
 		}
 	}
 	tightest := math.Inf(1)
-	for i := range t.tables.Cgroups {
-		c := &t.tables.Cgroups[i]
+	for c := range entry.Each(t.tables.Cgroups) {
 		if c.QuotaNS <= 0 || c.PeriodNS <= 0 {
 			continue
 		}
 		isAncestor := false
-		for k := range t.tables.Cgroups {
-			group := &t.tables.Cgroups[k]
+		for group := range entry.Each(t.tables.Cgroups) {
 			isAncestor = isAncestor || ownGroups[group.ID] && strings.HasPrefix(group.Path, strings.TrimSuffix(c.Path, "/")+"/")
 		}
 		if !ownGroups[c.ID] && !isAncestor {

@@ -16,11 +16,7 @@ import (
 // wait for a CPU is divided by the processes that had that CPU; the parts follow one another in the order in which each process
 // first had it.
 func (t *Tracker) EachInterval(g uint64, from, to int64, f func(Interval)) {
-	t.eachBinding(g, from, to, func(b *timeline.Binding) {
-		if th := t.byM[b.M]; th != nil {
-			t.eachOfThread(th, max(from, b.From), min(to, b.To), f)
-		}
-	})
+	t.eachThreadOf(g, from, to, func(th *thread, begin, end int64) { t.eachOfThread(th, begin, end, f) })
 }
 
 // EachWake calls f for the parts of [from, to) in which goroutine g was ready, but a thread without a goroutine waited for a
@@ -108,6 +104,15 @@ func (t *Tracker) EachPollerWait(a *Arrival, from, to int64, f func(Interval)) {
 			}
 		})
 	}
+}
+
+// eachThreadOf calls f for the known threads to which goroutine g was bound in [from, to), with the part of that time.
+func (t *Tracker) eachThreadOf(g uint64, from, to int64, f func(th *thread, begin, end int64)) {
+	t.eachBinding(g, from, to, func(b *timeline.Binding) {
+		if th := t.byM[b.M]; th != nil {
+			f(th, max(from, b.From), min(to, b.To))
+		}
+	})
 }
 
 // eachBinding calls f for the intervals, overlapping [from, to), in which goroutine g was bound to a thread.
@@ -208,12 +213,10 @@ const maxWakeDelayNS = 100e3
 // ArrivalOf returns the arrival of the first bytes that goroutine g read in [from, to). ok is false if it is unknown.
 func (t *Tracker) ArrivalOf(g uint64, from, to int64) (a Arrival, ok bool) {
 	var first *read
-	t.eachBinding(g, from, to, func(b *timeline.Binding) {
-		th := t.byM[b.M]
-		if first != nil || th == nil {
+	t.eachThreadOf(g, from, to, func(th *thread, begin, end int64) {
+		if first != nil {
 			return
 		}
-		begin, end := max(from, b.From), min(to, b.To)
 		i := sort.Search(len(th.reads), func(i int) bool { return th.reads[i].time >= begin })
 		if i < len(th.reads) && th.reads[i].time < end {
 			first = &th.reads[i]

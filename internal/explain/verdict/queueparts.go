@@ -131,7 +131,6 @@ func divideRows(r *report.Report, b *report.Band, queues []*report.Queue, isReus
 		if isReuse && opensConnection(row) {
 			unqueued.kind = Connect
 		}
-		indexByQueue := map[*report.Queue]int{}
 		routes, allRoutesNS := row.AllRoutes(), int64(0)
 		for _, r := range routes {
 			allRoutesNS += r.TotalNS
@@ -151,18 +150,12 @@ func divideRows(r *report.Report, b *report.Band, queues []*report.Queue, isReus
 				unqueued.routes = append(unqueued.routes, r)
 				continue
 			}
-			k, ok := indexByQueue[q]
-			if !ok {
-				k = len(parts)
-				indexByQueue[q] = k
-				parts = append(parts, rowPart{causeKey: causeKey{unqueued.cause, unqueued.kind, q, row.Service, row.WayTo}, row: row})
-			}
-			parts[k].routes = append(parts[k].routes, r)
-			parts[k].ns += r.TotalNS
+			part := entry.FindOrAppend(&parts, func(p rowPart) bool { return p.row == row && p.queue == q },
+				rowPart{causeKey: causeKey{unqueued.cause, unqueued.kind, q, row.Service, row.WayTo}, row: row})
+			part.routes, part.ns = append(part.routes, r), part.ns+r.TotalNS
 		}
 		unqueued.ns, unqueued.share = row.TotalNS, row.Share
-		for k := first; k < len(parts); k++ { // scale the routes' time to the row's, as routes may be incomplete
-			p := &parts[k]
+		for p := range entry.Each(parts[first:]) { // scale the routes' time to the row's, as routes may be incomplete
 			fraction := float64(p.ns) / float64(max(allRoutesNS, 1))
 			p.ns, p.share = int64(fraction*float64(row.TotalNS)), fraction*row.Share
 			unqueued.ns, unqueued.share = unqueued.ns-p.ns, unqueued.share-p.share
