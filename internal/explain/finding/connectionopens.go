@@ -3,6 +3,8 @@ package finding
 import (
 	"cmp"
 	"iter"
+	"slices"
+	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
@@ -66,9 +68,13 @@ func (a *attribution) peerCallsOf(cand *candidate) iter.Seq2[*causeRoute, *queue
 	}
 }
 
-// reuseAdviceOf returns how to keep connections of a pool open. Where on average less than one request is under way, the number of idle
-// connections that the pool keeps unless set is enough: it closes them for another reason.
+// reuseAdviceOf returns how to keep connections of a pool open. Where the service makes or closes pools in the time of the trace, no limit of a
+// pool keeps them. Where on average less than one request is under way, the number of idle connections that the pool keeps unless set is
+// enough: it closes them for another reason.
 func (in *Input) reuseAdviceOf(pool *library) string {
+	if in.HasFunction != nil && slices.ContainsFunc(strings.Fields(pool.renewals), in.HasFunction) {
+		return pool.renewAdvice
+	}
 	if pool.expiryAdvice != "" && in.totalRequestNS() < in.Report.Input.DurationNS {
 		return pool.expiryAdvice
 	}

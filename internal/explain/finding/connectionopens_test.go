@@ -11,12 +11,16 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestReuseAdvice: database/sql keeps 2 idle connections unless set, which is too few only where more are in use at once.
+// TestReuseAdvice: database/sql keeps 2 idle connections unless set, which is too few only where more are in use at once, and the service
+// does not close the pools.
 func TestReuseAdvice(t *testing.T) {
 	for underWayNS, want := range map[int64]string{400e6: "check SetConnMaxLifetime", 4e9: "raise SetMaxIdleConns"} {
 		in := &Input{Report: &report.Report{Input: report.Input{DurationNS: 1e9}, Groups: []report.Group{{TotalNS: underWayNS / 4}, {TotalNS: underWayNS * 3 / 4}}}}
 		advice := in.reuseAdviceOf(stdPool("database/sql.(*DB).conn"))
 		check.True(t, strings.HasPrefix(advice, want), "%d ns of requests in one second: %s", underWayNS, advice)
+		in.HasFunction = func(prefix string) bool { return prefix == "database/sql.(*DB).Close" }
+		advice = in.reuseAdviceOf(stdPool("database/sql.(*DB).conn"))
+		check.True(t, strings.HasPrefix(advice, "keep one sql.DB open for each database"), "closed pools: %s", advice)
 	}
 }
 

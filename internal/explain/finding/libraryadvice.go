@@ -62,6 +62,8 @@ type library struct {
 	sizeAdvice   string // how to enlarge the pool, to users of the package itself
 	reuseAdvice  string // how to keep connections open
 	expiryAdvice string // the same where so few are in use at once that the pool keeps enough
+	renewAdvice  string // the same where the service makes or closes pools in the time of the trace
+	renewals     string // the functions that do that, separated by spaces
 	unusedAdvice string // what to check if slots are held without use
 	leakAdvice   string // what to check if no slot is released
 }
@@ -90,7 +92,7 @@ var libraries = sync.OnceValue(func() (out []library) {
 		l := library{name: s.Title}
 		fields := map[string]*string{
 			"version": &l.version, "functions": &l.functions, "pool": &l.poolAdvice, "slot": &l.slotNoun, "peer": &l.peerAdvice, "answer": &l.answerAdvice, "series": &l.seriesAdvice, "fan-out": &l.fanOutAdvice, "batches": &l.batchCalls, "pause": &l.pauseAdvice, "retry": &l.retryAdvice, "errors": &l.retryFilter, "pause length": &l.pauseLength, "server": &l.server, "burst": &l.burstOption, "rate": &l.rateOption, "set-up": &l.setUpAdvice, "purpose": &l.purpose, "lock": &l.lockAdvice, "repeated": &l.repeatAdvice, "share": &l.shareAdvice, "order": &l.orderAdvice, "prepare": &l.stmtAdvice, "keeps": &l.keepAdvice, "drain": &l.drainAdvice, "loop": &l.loopAdvice, "tick": &l.tickAdvice, "large": &l.largeAdvice, "window": &l.windowAdvice, "less": &l.lessAdvice, "input": &l.inputNote, "cost": &l.costAdvice, "work": &l.costlyWork, "costly": &l.costlyCalls, "slot function": &l.slotFunc,
-			"slot wait": &l.slotWait, "pool name": &l.poolName, "size": &l.sizeAdvice, "reuse": &l.reuseAdvice, "expiry": &l.expiryAdvice, "unused": &l.unusedAdvice, "leak": &l.leakAdvice,
+			"slot wait": &l.slotWait, "pool name": &l.poolName, "size": &l.sizeAdvice, "reuse": &l.reuseAdvice, "expiry": &l.expiryAdvice, "renewed": &l.renewAdvice, "renewals": &l.renewals, "unused": &l.unusedAdvice, "leak": &l.leakAdvice,
 		}
 		for _, line := range strings.Split(strings.ReplaceAll(s.Text, "\n  ", " "), "\n") {
 			name, value, _ := strings.Cut(line, ": ")
