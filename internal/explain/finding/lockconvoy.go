@@ -287,6 +287,9 @@ func (a *attribution) setConvoyChanges(v *Verdict, cand *candidate, top *causeRo
 		if line := a.movableWork(cand, top); line != nil && top.Cause.Cause != report.CauseCPU {
 			sites = []*report.Site{line, top.Site}
 		}
+		if held.areSeparate { // whichever line of the service called it
+			sites = []*report.Site{v.Site.LineKey().Site()}
+		}
 		for _, site := range sites {
 			unlock := predict.Unlock(predict.SiteText(site, top.Cause.Cause))
 			// Where the holders work for the same request, only less of their work helps.
@@ -337,7 +340,7 @@ func (a *attribution) workShareAt(line *report.Site) (share predict.WorkShare, o
 // makes the same call of a peer, or the holder waits for its client. The dependency has no advice for its lock.
 func (a *attribution) haveSeparateCalls(cand *candidate, top *causeRoute, site *report.Site) bool {
 	return lockAdviserOf(cand, top) == nil && top.Cause.Cause == report.CauseNetwork && isInDependency(top.nonStdSite(), dependencyLock(cand)) &&
-		(isClientWait(top.Cause) || a.areRepeating(site))
+		(isClientWait(top.Cause) || a.areRepeating(site.LineKey().Site()))
 }
 
 // costlyHolders returns the library in whose needless work (costlyLibrary) the holders of a candidate's lock compute, and which causes are
