@@ -120,6 +120,9 @@ func checkBlockingSyscall(attr *attribution, cand *candidate) Verdict {
 	v := attr.newVerdict(cand, top)
 	v.Title, v.Fix = textOf("title blocking-syscall", "goroutine", goroutineActivity(top)), textOf(k.fix)
 	attr.addSlowMean(&v, "evidence slow-mean-on", cand, top, top.via)
+	if isSetUp(top.Cause) && setUpSamples(attr.group) >= threshold.SmallSample {
+		v.MaxSeverity = report.SeverityLow // WL1008 is about all of that work
+	}
 	v.addEvidence(libraryCallEvidence(cand, top)...)
 	if attr.isSharedWrite(top.Cause) {
 		site := *top.Site

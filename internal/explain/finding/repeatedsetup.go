@@ -15,16 +15,17 @@ import (
 func checkRepeatedSetUp(in *Input, group *report.Group) []Verdict {
 	attr := in.attributionOf(group)
 	share, gain := gainWithoutRoutes(group, func(c *report.Cause, via []report.Via) bool {
-		return isSetUp(c) && attr.candidateKeyOf(c, via).code == ""
+		code := attr.candidateKeyOf(c, via).code
+		return isSetUp(c) && (code == "" || code == report.RuleBlockingSyscall && len(via) == 0)
 	})
 	var call *report.Cause // the longest call of set-up; of its first use, if there is no other
-	samples, requests, changes := 0, 0, []predict.Change{}
+	samples, requests, changes := setUpSamples(group), 0, []predict.Change{}
 	for c := range each(group.All().Causes) {
 		if !isSetUp(c) {
 			continue
 		}
-		samples, requests = samples+c.Samples, max(requests, c.Requests)
-		if call == nil || knowledge.Has(call.Site.Func, knowledge.FirstUse) && knowledge.Has(c.Site.Func, knowledge.SetUp) {
+		requests = max(requests, c.Requests)
+		if call == nil || call.Cause != report.CauseCPU || knowledge.Has(call.Site.Func, knowledge.FirstUse) && knowledge.Has(c.Site.Func, knowledge.SetUp) {
 			call = c
 		}
 		if change := predict.Remove(c.Cause, predict.SiteText(c.Site, c.Cause)); len(changes) < maxChangeSites && !slices.Contains(changes, change) {
@@ -65,9 +66,19 @@ func checkRepeatedSetUp(in *Input, group *report.Group) []Verdict {
 	return []Verdict{v}
 }
 
-// isSetUp reports whether a cause is computing that belongs to a service's start.
+// isSetUp reports whether a cause is computing that belongs to a service's start, or a system call in it, such as of a file that it reads.
 func isSetUp(c *report.Cause) bool {
-	return c.Cause == report.CauseCPU && c.Site != nil && knowledge.Of(c.Site.Func).BelongsToStart()
+	return (c.Cause == report.CauseCPU || c.Cause == report.CauseSyscall) && c.Site != nil && knowledge.Of(c.Site.Func).BelongsToStart()
+}
+
+// setUpSamples returns the number of CPU samples that show work of the service's start in requests of a group.
+func setUpSamples(group *report.Group) (n int) {
+	for c := range each(group.All().Causes) {
+		if isSetUp(c) {
+			n += c.Samples
+		}
+	}
+	return n
 }
 
 // isCalled reports whether the function that the service called at a site begins with one of the prefixes, which are separated by spaces.

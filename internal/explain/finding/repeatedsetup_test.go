@@ -121,6 +121,22 @@ func TestEarlySetUp(t *testing.T) {
 	}
 }
 
+// TestSetUpFromFile: the reading of a file is part of the set-up that needs it, once samples show the rest.
+func TestSetUpFromFile(t *testing.T) {
+	for samples, want := range map[int]report.Severity{20: report.SeverityLow, 0: report.SeverityMedium} {
+		load := site("time.LoadLocation@690")
+		load.CalledFrom = &report.Caller{Func: "main.zone", File: "/src/main.go", Line: 41, Calls: "time.LoadLocation"}
+		rep := oneGroup(
+			report.Cause{Cause: report.CauseCPU, Site: load, TotalNS: ms(2000), Samples: samples},
+			report.Cause{Cause: report.CauseSyscall, Call: "os.ReadFile", Site: load, TotalNS: ms(2000)})
+		in := &Input{Report: rep, Process: &process.Stats{}}
+		got := findAll(t, in, rulesByCode(report.RuleBlockingSyscall))
+		check.True(t, len(got) == 1 && got[0].Severity == want, "%d samples: %+v", samples, got)
+		all := checkRepeatedSetUp(in, &rep.Groups[0])
+		check.True(t, len(all) == min(1, samples) && (samples == 0 || all[0].Share == 1 && len(all[0].Changes) == 2), "%d samples: %+v", samples, all)
+	}
+}
+
 // TestSetUpAdvice: a role in functions.tsv is enough to report set-up, with a general advice that names its function. libraries.txt
 // has a better one for some. The caller of a library cannot change what that one decodes.
 func TestSetUpAdvice(t *testing.T) {
