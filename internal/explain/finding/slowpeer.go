@@ -125,7 +125,7 @@ func peerVerdict(attr *attribution, cand *candidate) Verdict {
 // peerRewrites are tried in this order, until one knows what makes the requests late, or could be changed: waits on purpose, missing answers, delayed
 // acknowledgements and openings, then calls that the service need not make, then what makes the answers of an unknown peer late.
 var peerRewrites = []func(*peerWait, *Verdict) bool{
-	(*peerWait).rewriteForBlockingCall, (*peerWait).rewriteForUnanswered, (*peerWait).rewriteForAckDelays, (*peerWait).rewriteForSplitRequests,
+	(*peerWait).rewriteForBlockingCall, (*peerWait).rewriteForLostAnswers, (*peerWait).rewriteForUnanswered, (*peerWait).rewriteForAckDelays, (*peerWait).rewriteForSplitRequests,
 	(*peerWait).rewriteForConnPerRequest, (*peerWait).rewriteForConnOpens, (*peerWait).rewriteForBlockedSender,
 	(*peerWait).rewriteForConnChecks, (*peerWait).rewriteForPrepares, (*peerWait).rewriteForPeerSetUp, (*peerWait).rewriteForHedges, (*peerWait).rewriteForCacheLoads,
 	(*peerWait).rewriteForDeadlocks, (*peerWait).rewriteForRepeats, (*peerWait).rewriteForReuse, (*peerWait).rewriteForKnownPeer,
@@ -514,6 +514,39 @@ func describeKnownPeer(r *report.Report, peer *report.Peer, peerAdvice string) (
 		}
 	}
 	return out
+}
+
+// rewriteForLostAnswers rewrites a verdict on calls that nearly all get an answer, the others when a deadline has passed and they are sent
+// again, as over UDP. The change is a deadline of ten usual answers: hardly an answer that comes takes longer.
+func (w *peerWait) rewriteForLostAnswers(v *Verdict) bool {
+	const usualAnswers = 10
+	var all queues.PeerCalls // of all groups
+	for _, group := range w.in.PeerCalls {
+		for c := range each(group) {
+			if c.Site.Equal(w.calls.Site) {
+				all.TotalCalls, all.TotalNS, all.Resent = all.TotalCalls+c.TotalCalls, all.TotalNS+c.TotalNS, all.Resent+c.Resent
+				all.Unanswered, all.UnansweredNS = all.Unanswered+c.Unanswered, all.UnansweredNS+c.UnansweredNS
+			}
+		}
+	}
+	if !w.isUnknownPeer || w.group.Peer != nil || all.Resent < threshold.Repeats || 2*all.Resent < all.Unanswered || ratio(all.Unanswered, all.TotalCalls) > threshold.MajorShare {
+		return false
+	}
+	deadlineNS, usualNS := all.UnansweredNS/all.Unanswered, (all.TotalNS-all.UnansweredNS)/(all.TotalCalls-all.Unanswered)
+	deadline, limit := words.Brief(deadlineNS), words.Brief(usualAnswers*usualNS)
+	v.Title = textOf("title lost-answers", "site", v.Site, "deadline", deadline)
+	v.prependEvidence(evidenceOf("evidence lost-answers", all.Resent, "count", "n", all.TotalCalls))
+	if v.InService = deadlineNS > threshold.FarFactor*usualAnswers*usualNS; !v.InService {
+		v.Fix, v.MaxSeverity = textOf("fix lost-answers", "peer", w.in.peerText(w.top), "time", words.Brief(usualNS)), report.SeverityLow
+		return true
+	}
+	v.Fix = textOf("fix lost-answers-late", "time", words.Brief(usualNS), "deadline", deadline, "limit", limit)
+	if l := libraryOfRoute(w.top); l != nil && l.retryAdvice != "" {
+		v.Fix = l.fix(strings.NewReplacer("{length}", deadline, "{shorter}", limit).Replace(l.retryAdvice))
+	}
+	v.Gain = w.cand.gain
+	v.shortenTo(time.Duration(usualAnswers*usualNS), textOf("phrase change-lost", "limit", limit))
+	return true
 }
 
 // rewriteForUnanswered rewrites a verdict on waits that mostly ended without an answer.

@@ -33,8 +33,9 @@ type PeerCalls struct {
 	FanOut, FanOutLastNS, FanOutOthersNS int64
 	// FanOutCalls counts the calls of all these goroutines, and FanOutNS is the time of their answers.
 	FanOutCalls, FanOutNS int64
-	// Unanswered counts the waits that a deadline ended. UnansweredNS is their time.
-	Unanswered, UnansweredNS int64
+	// Unanswered counts the waits that a deadline ended, and Resent those of them after which the caller sends again and waits there again.
+	// UnansweredNS is their time.
+	Unanswered, UnansweredNS, Resent int64
 	// LaterParts counts the waits for a later part of an answer. AckDelays counts those of them that took as long as Linux
 	// delays an acknowledgement and directly followed the first part. ShortAckDelays counts those of AckDelays that the
 	// kernel's clock hardly lengthened. AckDelayNS is the time of AckDelays.
@@ -87,9 +88,9 @@ type PeerCalls struct {
 }
 
 // counters returns the numbers that are added up over requests.
-func (c *PeerCalls) counters() [39]*int64 {
-	return [39]*int64{
-		&c.Requests, &c.Calls, &c.AnswerNS, &c.LongestNS, &c.LongestOfStacksNS, &c.FanOut, &c.FanOutLastNS, &c.FanOutOthersNS, &c.FanOutCalls, &c.FanOutNS, &c.Unanswered, &c.UnansweredNS,
+func (c *PeerCalls) counters() [40]*int64 {
+	return [40]*int64{
+		&c.Requests, &c.Calls, &c.AnswerNS, &c.LongestNS, &c.LongestOfStacksNS, &c.FanOut, &c.FanOutLastNS, &c.FanOutOthersNS, &c.FanOutCalls, &c.FanOutNS, &c.Unanswered, &c.UnansweredNS, &c.Resent,
 		&c.LaterParts, &c.AckDelays, &c.ShortAckDelays, &c.AckDelayNS, &c.Parts, &c.RestNS, &c.SplitCalls, &c.SplitDelays, &c.SplitDelayNS,
 		&c.TotalNS, &c.TotalCalls, &c.ConnOpenNS, &c.ConnOpenRequests, &c.Repeats, &c.RepeatRequests, &c.RepeatNS, &c.CacheLoads, &c.BlockingNS,
 		&c.Checks, &c.CheckNS, &c.Prepares, &c.PrepareNS, &c.EarlyCloses, &c.Hedges.Requests, &c.Hedges.Calls, &c.Hedges.DelayNS, &c.Hedges.AnswerNS,
@@ -280,8 +281,8 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 				}
 			}
 			stepNS := step.End - step.Start
-			if isUnanswered(p, w.Steps[i:]) {
-				calls.Unanswered, calls.UnansweredNS = calls.Unanswered+1, calls.UnansweredNS+stepNS
+			if ok, resent := isUnanswered(p, w.Steps[i:]); ok {
+				calls.Unanswered, calls.UnansweredNS, calls.Resent = calls.Unanswered+1, calls.UnansweredNS+stepNS, calls.Resent+resent
 			}
 			if isLaterPart {
 				calls.addLaterPart(stepNS, !wasLaterPart)
@@ -454,14 +455,20 @@ func (p *workerSum) hasWrittenRequest(g uint64, from, to int64) bool {
 
 // isUnanswered reports whether a deadline ended the network wait steps[0]. After any other event of the poller, package
 // internal/poll repeats the read or write that had to wait. After a deadline it does not, so the goroutine's next system call
-// on a socket is another one.
-func isUnanswered(p *workerSum, steps []critpath.Step) bool {
+// on a socket is another one. resent is 1 if that sends again, and the goroutine then waits with the same stack.
+func isUnanswered(p *workerSum, steps []critpath.Step) (ok bool, resent int64) {
 	for i := range steps[1:] {
 		if step := &steps[1+i]; step.G == steps[0].G && step.Kind != critpath.CPU && step.Kind != critpath.Runnable {
-			return step.Kind == critpath.Syscall && p.stage.Sites.SocketCall(step.Stack) != 0 && !p.isRepeatedCall(steps[0].Stack, step.Stack)
+			ok = step.Kind == critpath.Syscall && p.stage.Sites.SocketCall(step.Stack) != 0 && !p.isRepeatedCall(steps[0].Stack, step.Stack)
+			if ok && p.sendsRequest(step.Stack) && slices.ContainsFunc(steps[2+i:], func(s critpath.Step) bool {
+				return s.Kind == critpath.Network && s.G == steps[0].G && s.Stack == steps[0].Stack
+			}) {
+				resent = 1
+			}
+			return ok, resent
 		}
 	}
-	return false
+	return false, 0
 }
 
 // isRepeatedCall reports whether a system call (stack call) repeats the read, write or connect that had to wait for the poller

@@ -66,6 +66,7 @@ func TestUnanswered(t *testing.T) {
 		"no stack":               {"read wait", []string{"", "close"}, false},
 		"a file":                 {"read wait", []string{"file", "close"}, false},
 		"next wait":              {"read wait", []string{"read wait", "close"}, false},
+		"sent again":             {"read wait", []string{"write", "read wait", "read"}, true},
 		"raw":                    {"raw wait", []string{"raw"}, false},
 		"raw, closed":            {"raw wait", []string{"close"}, true},
 		"write":                  {"write wait", []string{"write"}, false},
@@ -86,7 +87,9 @@ func TestUnanswered(t *testing.T) {
 			}
 			steps = append(steps, step)
 		}
-		check.Equal(t, isUnanswered(p, steps), c.want, "%s", name)
+		got, resent := isUnanswered(p, steps)
+		check.Equal(t, got, c.want, "%s", name)
+		check.Equal(t, resent == 1, name == "sent again", "%s: sent again", name)
 	}
 }
 
