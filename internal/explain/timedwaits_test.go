@@ -122,3 +122,45 @@ func TestWatchersThatPublish(t *testing.T) {
 		}
 	}
 }
+
+// TestPoolOfSeveralLines: requests of two routes wait for the connections of one pool, each at its own line. It fails if the pool of three seems to be
+// one of fewer connections at each line.
+func TestPoolOfSeveralLines(t *testing.T) {
+	const hold = 40 * ms
+	stackOf := func(g uint64, innermost ...string) []string {
+		return append(innermost, "database/sql.(*DB).QueryContext", []string{"main.load@/src/main.go:20", "main.pay@/src/main.go:30"}[g%2])
+	}
+	handler := []string{"net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", connFunc}
+	s := newServer()
+	for g := range uint64(9) {
+		s.builder.Waiting(20 + g)
+	}
+	for burst := int64(10 * ms); burst < 2000*ms; burst += 130 * ms {
+		for i := range uint64(9) {
+			clock, g := burst+int64(i)*100*us, 20+i
+			if i < 3 {
+				s.begin(clock, g, "network", stackOf(g, "internal/poll.runtime_pollWait", "net.(*conn).Read")...)
+			} else {
+				s.begin(clock, g, "select", stackOf(g, "runtime.selectgo", "database/sql.(*DB).conn")...)
+			}
+		}
+		for i := range uint64(9) {
+			clock, g := burst+int64(1+i/3)*hold+int64(i)*100*us, 20+i
+			s.wake(clock, g)
+			if next := g + 3; i < 6 {
+				s.thread.Unblock(clock+5*us, next, append(stackOf(g, "database/sql.(*DB).putConnDBLocked", "database/sql.(*DB).putConn"), handler...)...)
+			}
+			s.awaitRequest(clock+9*us, g)
+			if next := g + 3; i < 6 {
+				s.thread.Start(clock+10*us, next)
+				s.thread.Block(clock+11*us, "network", append(stackOf(next, "internal/poll.runtime_pollWait", "net.(*conn).Read"), handler...)...)
+			}
+		}
+	}
+	rep := s.explain(t)
+	check.Equal(t, len(rep.Groups), 2, "groups")
+	for _, f := range rep.Findings {
+		check.True(t, f.Queue == nil || f.Queue.For == "one of 3 connections of a database/sql pool", "%+v", f.Queue)
+	}
+	check.True(t, slices.ContainsFunc(rep.Findings, func(f report.Finding) bool { return f.Queue != nil }), "%+v", rep.Findings)
+}

@@ -77,6 +77,7 @@ type poolFacts struct {
 	holderActivity string               // phrase for the activity of its holders
 	isScattered    bool                 // the holders' activity is at many lines
 	isForLongCalls bool                 // calls of other groups hold the slots, for far longer than these requests would
+	callsOtherPeer bool                 // its holders call another service, for which they need no slot
 	queuedNS       int64                // time for which requests queued
 }
 
@@ -131,6 +132,7 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 	}
 	facts.littleLaw = newLittleLaw(requests, a.in.Report.Input.DurationNS, queuedNS, holdNS)
 	facts.setSlotsInUse(requests, a.openRequestsAt(cand.wait))
+	facts.callsOtherPeer = facts.kind.isConnection && !isHeldInBackground(facts.slots) && callsOtherPeer(cand, top)
 	facts.isForLongCalls = facts.kind.isConnection && facts.slots != nil && !isHeldInBackground(facts.slots) && a.isForLongCalls(cand, top, holdNS)
 	// A goroutine that works for the holder of a semaphore's slot is not the slot.
 	facts.hasServers = hasServers && !isStdPool(cand.wait.call)
@@ -405,9 +407,12 @@ func (c *candidate) sharedVerdict(v Verdict, l *library, top *causeRoute) Verdic
 // (Input.AddPool). It returns no change if holders compute and the Ps have no room for more of them.
 func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolFacts, queue *report.Queue) (changes []predict.Change, text string) {
 	changes = []predict.Change{}
-	if isClientWork(top, facts) {
-		if line := a.movableWork(cand, top); a.in.predict(a.group.ID, predict.Unlock(predict.SiteText(line, top.Cause.Cause))) != nil {
-			return append(changes, predict.Unlock(predict.SiteText(line, top.Cause.Cause))), textOf("phrase change-unlock-slot")
+	if line := a.movableWork(cand, top); isClientWork(top, facts) || facts.callsOtherPeer {
+		if facts.callsOtherPeer {
+			line = top.nonStdSite()
+		}
+		if c := predict.Unlock(predict.SiteText(line, top.Cause.Cause)); a.in.predict(a.group.ID, c) != nil {
+			return append(changes, c), textOf("phrase change-unlock-slot")
 		}
 	}
 	if facts.isForeignWork {
@@ -587,12 +592,12 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 		fix = textOf("fix pool-one-slot", "fix", fix)
 	}
 	switch {
+	case facts.callsOtherPeer:
+		fix = textOf("fix pool-call-before", "fix", fix, "site", workSite, "slot", facts.kind.slotNoun)
 	case facts.isForLongCalls:
 		fix = textOf("fix pool-long-calls", "site", top.ownLine(), "pool", cmp.Or(stdPool(cand.wait.call).poolName, textOf("phrase pool")), "time", holdText, "fix", fix)
 	case isHeldInBackground(facts.slots):
 		fix = textOf("fix pool-background", "holders", facts.holderText(top), "pool", cmp.Or(stdPool(cand.wait.call).poolName, textOf("phrase pool")), "fix", fix)
-	case facts.isSizeKnown() && facts.kind.isConnection && callsOtherPeer(cand, top):
-		fix = textOf("fix pool-or-call-before", "fix", fix, "site", workSite, "slot", facts.kind.slotNoun)
 	case facts.isSizeKnown() && facts.isScattered:
 		fix = textOf("fix pool-or-compute-less", "fix", fix, "time", holdText)
 	case facts.isSizeKnown() && !isPeerWait(top.Cause):

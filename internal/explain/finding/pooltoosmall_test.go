@@ -50,11 +50,16 @@ func TestSharedConnections(t *testing.T) {
 		{"the holders are seen", 5, ms(1000), 0.9, "queue for one of 2 connections of go-redis", "from 2 to 3", "about"},
 		{"others call for long", 6, ms(100), 0, "held by main.get (main.go:5)", "give the calls at main.get (main.go:5) a pool of their own", "blocking"},
 		{"others call for as long", 6, ms(1000), 0, "held by main.get (main.go:5)", "from 2 to about 3", "their own, as large as there are such"},
+		{"the holders call another service", 6, ms(100), 0, "held by a goroutine that waits for the network at main.authorise", "make the call at main.authorise (x.go:7) before a connection is taken, because it needs none; or raise", "their own, as large as there are such"},
 	} {
 		const read = "github.com/redis/go-redis/v9/internal/proto.(*Reader).PeekReplyType"
 		waits := []report.Via{{Wait: "select", Call: acquire, Site: in(acquire)}}
 		rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: in(read), TotalNS: ms(3000), Routes: []report.Route{{Via: waits, TotalNS: ms(3000)}}},
 			report.Cause{Cause: "network", Kind: "outbound", Site: calledFrom(read, int(c.ownLine)), TotalNS: c.ownNS})
+		if strings.Contains(c.title, "authorise") {
+			held := &rep.Groups[0].Bands[0].Causes[0]
+			held.Site, held.Routes[0].Via = siteOf("main.authorise"), append(waits, report.Via{Wait: "select", Call: "net/http.(*persistConn).roundTrip", Site: siteOf("main.authorise")})
+		}
 		rep.Input.DurationNS = 40e9
 		slots := queues.SlotWaits{Wait: "select", Call: acquire, Site: in(acquire), Waits: 100, BatchSize: 1, FormerWaiterShare: 1, OtherRequestShare: 1, Slots: 2, HoldNS: 20e6, QueuedShare: 0.05, BackgroundShare: c.backgroundShare, BackgroundHolders: 2}
 		got := findWithBounds(t, &Input{Report: rep, SlotWaits: []queues.SlotWaits{slots}}, rulesByCode(report.RulePoolTooSmall))

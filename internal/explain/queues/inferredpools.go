@@ -43,7 +43,7 @@ func compareSlotKeys(sp *spell.Speller) func(a, b slotKey) int {
 // A handover is the end of a wait by another goroutine, which may have released a slot of a pool to the waiter.
 type handover struct {
 	key                slotKey
-	line               tracefmt.Line // of key.site
+	line               tracefmt.Line // of key.site; zero if waits at several lines of a service may be for one pool
 	waiter             uint64        // goroutine ids
 	waitStart, waitEnd int64
 	requestEnd         int64 // end of the waiter's request
@@ -138,6 +138,9 @@ func (p *workerSum) addHandover(w *path.WalkResult, wait *critpath.FollowedWait)
 	}
 	if p.stage.Syms.Frame(handover.key.site).Caller != 0 || handover.route != 0 { // in a library
 		handover.holders = p.sampleHolders(wait, handover.line)
+	}
+	if p.stage.Sites.HasRole(wait.Stack, knowledge.PoolWait) {
+		handover.line = tracefmt.Line{}
 	}
 	p.stage.Win.EachWoken(wait.Waker, wait.End, wait.End+1, func(_ uint64, stack tracefmt.StackID) bool {
 		handover.wakerSite = p.stage.Sites.SiteOf(stack)
