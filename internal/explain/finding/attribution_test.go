@@ -384,6 +384,38 @@ func TestLongPollOrBatchTimer(t *testing.T) {
 	}
 }
 
+// TestLongPollOfRequests: other requests bring the events, and many requests end without one. A slot is released by a goroutine that has waited for it.
+func TestLongPollOfRequests(t *testing.T) {
+	for _, c := range []struct {
+		timeouts     int
+		formerWaiter float64
+		isLoud       bool
+	}{{30, 0, false}, {3, 0, true}, {30, 0.5, true}} {
+		rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("translate@100"), Via: via("select ask@4"), TotalNS: ms(2000)},
+			report.Cause{Cause: "sleep", Call: "runtime.selectgo", Site: site("ask@4"), TotalNS: ms(60_000), Requests: c.timeouts})
+		rep.Groups[0].Kind = report.KindHTTP1
+		found := findAll(t, &Input{
+			Report: rep, Process: &process.Stats{}, LongWaits: []queues.LongWaits{{Site: site("ask@4"), WokenShare: 0.7}},
+			SlotWaits: []queues.SlotWaits{{Wait: report.WaitSelect, Site: site("ask@4"), Waits: 100, OtherRequestShare: 1, FormerWaiterShare: c.formerWaiter}},
+		}, rulesByCode(report.RuleSleep))
+		check.True(t, len(found) == 1 && found[0].Severity.IsMajor() == c.isLoud, "%+v: %+v", c, found)
+	}
+}
+
+// TestLongPollUntilTimer: a timer's function that ends waits may be a time-out, so they take a second in a long poll.
+func TestLongPollUntilTimer(t *testing.T) {
+	for longest, isLoud := range map[int64]bool{1200: false, 600: true} {
+		rep := oneGroup(report.Cause{Cause: "sleep", Call: "runtime.selectgo", Site: site("serve.func1@122"), Via: via("select ask@4"), TotalNS: ms(60_000)})
+		rep.Groups[0].Kind = report.KindHTTP1
+		rep.Groups[0].Slowest = []report.Request{{LatencyNS: ms(longest), Segments: []report.Segment{{Cause: "sleep", Site: site("serve.func1@122"), Via: via("select ask@4"), DurationNS: ms(longest)}}}}
+		found := findAll(t, &Input{
+			Report: rep, Process: &process.Stats{}, LongWaits: []queues.LongWaits{{Site: site("ask@4")}},
+			SlotWaits: []queues.SlotWaits{{Wait: report.WaitSelect, Site: site("ask@4"), Waits: 100}},
+		}, rulesByCode(report.RuleSleep))
+		check.True(t, len(found) == 1 && found[0].Severity.IsMajor() == isLoud, "%d ms: %+v", longest, found)
+	}
+}
+
 // TestNextRequest: requests that hand work over and then wait until another request comes wait for no event of their own. Those that
 // hand nothing over have a long poll.
 func TestNextRequest(t *testing.T) {

@@ -55,7 +55,7 @@ func (a *attribution) findLongPolls() {
 	pollAt := func(s *report.Site) *longPoll {
 		return entry.GetOrMake(polls, s.LineKey(), func() *longPoll { return &longPoll{site: s} })
 	}
-	timeoutNS, intendedNS := map[*longPoll]int64{}, map[*longPoll]int64{}
+	timeoutNS, intendedNS, wokenNS := map[*longPoll]int64{}, map[*longPoll]int64{}, map[*longPoll]int64{}
 	for cause, r := range a.routes(g.All()) {
 		switch {
 		case cause.Site == nil:
@@ -83,10 +83,16 @@ func (a *attribution) findLongPolls() {
 				intendedNS[poll] += r.TotalNS
 			} else if isSelect && (slotWaits != nil && slotWaits.OtherRequestShare < 0.5 || cause.Cause == report.CauseNetwork && cause.Kind == "inbound" || a.mayBeClient(cause, r.Via) || cause.Cause == report.CauseChan) {
 				intendedNS[poll] += r.TotalNS
+			} else if isSelect && slotWaits != nil && slotWaits.FormerWaiterShare < threshold.NoticeableShare {
+				wokenNS[poll] += r.TotalNS
 			}
 		}
 	}
 	for key, poll := range polls {
+		// If many requests end without an event, those that another request wakes, which never waits there itself, had one.
+		if poll.timedOut != nil && float64(poll.timedOut.Requests) >= threshold.NoticeableShare*float64(g.Count) {
+			intendedNS[poll] += wokenNS[poll]
+		}
 		minShare := threshold.NearlyAllShare
 		if poll.eventNS > 2*poll.selectNS { // nothing else can end the wait: the work before its end may be for these requests
 			minShare = 1 - threshold.MinorShare
@@ -104,13 +110,17 @@ func (a *attribution) findLongPolls() {
 	}
 }
 
-// longestTimeout returns the longest wait at a line, in ns, that a time-out ended in one of the group's slowest requests. It
+// longestTimeout returns the longest wait at a line, in ns, that a timer ended in one of the group's slowest requests. It
 // returns 0 unless each of the slowest requests spent nearly all of its time in one such wait.
 func longestTimeout(g *report.Group, site *report.Site) (limit int64) {
 	for q := range each(g.Slowest) {
 		longest := int64(0)
 		for s := range each(q.Segments) {
-			if s.Cause == report.CauseSleep && len(s.Via) == 0 && s.Site != nil && s.Site.LineKey() == site.LineKey() {
+			wait := s.Site
+			if len(s.Via) == 1 { // for the function of a timer
+				wait = s.Via[0].Site
+			}
+			if s.Cause == report.CauseSleep && len(s.Via) <= 1 && wait != nil && wait.LineKey() == site.LineKey() {
 				longest = max(longest, s.DurationNS)
 			}
 		}
