@@ -69,7 +69,7 @@ type poolFacts struct {
 	hasServers     bool                 // goroutines serve the queue, one request at a time
 	isHandover     bool                 // requests wait only until a server that asks a peer takes their message
 	isForeignWork  bool                 // the only server also does other work than that of most requests, and they queue behind that
-	isLibraryLoop  bool                 // a library has the only server: their number is no choice of the service
+	isLibraryLoop  bool                 // a library has the only server, or each of its servers has a queue of its own: their number is no choice of the service
 	isBursty       bool                 // the number of slots needed depends on how many requests arrive together, which is unknown
 	isUneven       bool                 // most of the servers are idle while requests queue for one
 	holdersCompute bool                 // its holders spend their time computing
@@ -158,7 +158,7 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 	}
 	facts.isForeignWork = facts.hasServers && service.MaxServers == 1 && facts.holdersCompute && !facts.isScattered && isOwnCode(top.nonStdSite()) &&
 		(float64(top.Requests) < threshold.HalfShare*float64(requests) || a.isLongerThanQueue(top, service))
-	facts.isLibraryLoop = facts.hasServers && !facts.kind.isConnection && isOnlyServer(service, &top.via[0])
+	facts.isLibraryLoop = facts.hasServers && !facts.kind.isConnection && (isOnlyServer(service, &top.via[0]) || loopLibrary(top) != nil)
 	// If holders compute, more slots than Ps gain nothing.
 	if procs := a.in.Report.Input.GOMAXPROCS; facts.holdersCompute && procs >= 2 {
 		if facts.slots != nil {
@@ -203,6 +203,15 @@ func (a *attribution) isForLongCalls(cand *candidate, top *causeRoute, holdNS fl
 		}
 	}
 	return isPeerWait(top.Cause) && a.sameWorkShare(cand, top) >= threshold.HalfShare && threshold.FarFactor*float64(ownNS) < holdNS*float64(a.group.All().Count)
+}
+
+// loopLibrary returns the library in which requests wait for goroutines that each serve a queue of their own, such as actors, if it has advice
+// for that; else nil.
+func loopLibrary(top *causeRoute) *library {
+	if l := libraryAt(top.via[0].Site); l != nil && l.loopAdvice != "" {
+		return l
+	}
+	return nil
 }
 
 // isHandover reports whether requests wait only until a goroutine takes their message, and not for its work.
@@ -418,7 +427,7 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 	if facts.isForeignWork {
 		return a.withoutForeignWork(cand, top), textOf("phrase change-elsewhere")
 	}
-	if facts.isLibraryLoop && !a.isHandover(cand) || facts.holdersCompute && (2*facts.poolAt(nil).Slots > a.in.Report.Input.GOMAXPROCS || a.in.Report.Runtime.Sched.PsIdle < threshold.HalfShare) {
+	if facts.isLibraryLoop && !isPeerWait(top.Cause) && !a.isHandover(cand) || facts.holdersCompute && (2*facts.poolAt(nil).Slots > a.in.Report.Input.GOMAXPROCS || a.in.Report.Runtime.Sched.PsIdle < threshold.HalfShare) {
 		return changes, ""
 	}
 	isOwnPool := facts.otherTask() != nil || facts.isForLongCalls || isHeldInBackground(facts.slots) && facts.slots.MaxWaiters <= facts.slots.BackgroundHolders // then no request waits
@@ -558,8 +567,11 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 		if facts.isForeignWork {
 			fix = textOf("fix pool-foreign-work", "site", top.nonStdSite())
 		}
-		if l := libraryAt(top.via[0].Site); l != nil && l.loopAdvice != "" {
-			fix = textOf("fix pool-unused", "fix", fix, "advice", textOf("fix in-library", "library", l.name, "advice", l.loopAdvice))
+		if l := loopLibrary(top); l != nil {
+			advice := textOf("fix in-library", "library", l.name, "advice", l.loopAdvice)
+			if fix = textOf("fix pool-unused", "fix", fix, "advice", advice); isPeerWait(top.Cause) {
+				fix = textOf("fix backlog-loop", "site", top.nonStdSite(), "advice", advice)
+			}
 		}
 		return fix
 	}

@@ -283,7 +283,7 @@ func TestForeignWork(t *testing.T) {
 		{"foreign work", "wait@4", report.Cause{Cause: "cpu", Site: site("snapshot@53")}, 1, "take the work at main.snapshot (main.go:53) off that goroutine: only copy there what it needs, and do the rest on another one. It is no part of most requests, which wait until it is done"},
 		{"in a library's loop", library, report.Cause{Cause: "cpu", Site: site("snapshot@53")}, 1, "take the work at main.snapshot (main.go:53) off that goroutine: only copy there what it needs, and do the rest on another one. It is no part of most requests, which wait until it is done; in hashicorp/raft: Apply and Snapshot of the FSM share one goroutine; let Snapshot only copy what it needs, and encode that in FSMSnapshot.Persist, which runs on another"},
 		{"each request needs it", "wait@4", report.Cause{Cause: "cpu", Site: site("apply@40")}, 1000, "raise the number of goroutines"},
-		{"each request needs it in a library's loop", library, report.Cause{Cause: "cpu", Site: site("apply@40")}, 1000, "make the work at main.apply (main.go:40) shorter, or do it on another goroutine: a library runs it on its only one; in hashicorp/raft: Apply and"},
+		{"each request needs it in a library's loop", library, report.Cause{Cause: "cpu", Site: site("apply@40")}, 1000, "make the work at main.apply (main.go:40) shorter, or do it on another goroutine: a library runs it on one that serves a queue alone; in hashicorp/raft: Apply and"},
 		{"the library's own work", library, report.Cause{Cause: "syscall", Call: "syscall.Fdatasync", Site: inModule("go.etcd.io/bbolt.fdatasync@9", "go.etcd.io/bbolt")}, 1000, ""},
 	} {
 		wait := report.Via{Wait: report.WaitSelect, Site: site(c.waits)}
@@ -300,6 +300,19 @@ func TestForeignWork(t *testing.T) {
 		}
 		found := findAll(t, &Input{Report: rep, Services: []queues.ServiceStats{service}}, rulesByCode(report.RulePoolTooSmall))
 		check.True(t, c.want == "" && len(found) == 0 || len(found) == 1 && c.want != "" && strings.HasPrefix(found[0].Fix, c.want), "%s: %+v", c.name, found)
+	}
+}
+
+// TestActors: an actor serves its own queue, so a larger number of actors is no advice. Another goroutine can make its call.
+func TestActors(t *testing.T) {
+	for servers := range 2 {
+		const module = "github.com/asynkron/protoactor-go"
+		waits := []report.Via{{Wait: report.WaitCond, Site: inModule(module+"/actor.(*Future).wait@116", module)}, {Wait: report.WaitSelect, Site: site("get@40")}}
+		rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("get@40"), Via: waits, TotalNS: ms(4000)})
+		service := queues.ServiceStats{Cause: "network", Site: site("get@40"), WaitersPerServer: 3, BatchSize: 1, ServerWroteShare: 1, AlreadyRunningShare: 0.8, Servers: 1 + 2*servers, MaxServers: 1 + 2*servers, ServiceNS: 9e6, Requests: 100}
+		found := findAll(t, &Input{Report: rep, Services: []queues.ServiceStats{service}}, rulesByCode(report.RulePoolTooSmall))
+		check.True(t, len(found) == 1 && strings.HasPrefix(found[0].Fix, "do the work at main.get (main.go:40) on another goroutine; in protoactor-go: ask before the message is sent") &&
+			len(found[0].Changes) == 1 && found[0].Changes[0].Kind == "time", "%d servers: %+v", service.MaxServers, found)
 	}
 }
 
