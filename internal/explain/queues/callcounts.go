@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/sample"
@@ -51,19 +52,22 @@ func (s *callCountSum) add(count requestCallCount) {
 	s.requests.Add(count)
 }
 
-// addCallCounts adds the calls of a request, which addPeerCalls has found.
-func (p *workerSum) addCallCounts(w *path.WalkResult) {
+// addCallCounts adds the calls of a request, which addPeerCalls has found, without those of others during which it waited for a lock.
+func (p *workerSum) addCallCounts(w *path.WalkResult, waits []critpath.FollowedWait) {
+	isOthers := func(call *requestCalls) bool {
+		return call.root >= 0 && waits[call.root].Kind == critpath.WaitLock
+	}
 	done := map[callCountKey]bool{}
 	for i := range p.callScratch {
 		key := p.callCountKeyOf(w.Group, &p.callScratch[i])
-		if done[key] {
+		if done[key] || isOthers(&p.callScratch[i]) {
 			continue
 		}
 		done[key] = true
 		count := requestCallCount{key: sample.Hash(uint64(w.Req.Start) ^ w.Req.G<<40), start: w.Req.Start, latencyNS: w.Req.End - w.Req.Start, isServed: w.Req.IsServed()}
 		sum := entry.GetOrAdd(p.callCounts, key)
 		for k := range p.callScratch {
-			if call := &p.callScratch[k]; p.callCountKeyOf(w.Group, call) == key {
+			if call := &p.callScratch[k]; p.callCountKeyOf(w.Group, call) == key && !isOthers(call) {
 				count.calls, count.callNS = count.calls+call.Calls, count.callNS+call.AnswerNS
 				sum.drain = max(sum.drain, p.stage.Sites.FrameWith(call.stack, knowledge.Drain))
 			}

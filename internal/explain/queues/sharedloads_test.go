@@ -3,6 +3,7 @@ package queues
 import (
 	"testing"
 
+	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
@@ -39,7 +40,7 @@ func TestSharedLoads(t *testing.T) {
 			if p.servedStarts = append(p.servedStarts, start); calls {
 				r.End = start + 55
 				p.callScratch = []requestCalls{{stack: stack, peerCallSum: peerCallSum{PeerCalls: PeerCalls{Calls: 1, AnswerNS: c.ns}}}}
-				p.addCallCounts(&path.WalkResult{Req: r, Weight: 1})
+				p.addCallCounts(&path.WalkResult{Req: r, Weight: 1}, []critpath.FollowedWait{{}})
 			}
 		}
 		for start := int64(0); start < 5000; start += 10 {

@@ -202,7 +202,7 @@ func (p *workerSum) Add(w *path.WalkResult) {
 	p.addHandovers(w)
 	p.addTaskWaits(w)
 	p.addPeerCalls(w, w.FollowedWaits())
-	p.addCallCounts(w)
+	p.addCallCounts(w, w.FollowedWaits())
 	p.addSyscallCount(w)
 	p.addConnOpens(w, w.FollowedWaits())
 	p.addHolderLines(w, w.FollowedWaits())
