@@ -394,6 +394,10 @@ func (w *peerWait) setUsualAnswer(v *Verdict) {
 	v.Changes, v.Predicted = []predict.Change{change}, usualGain
 	v.ChangeText = textOf("phrase change-usual", "time", words.Brief(usualNS))
 	v.Fix = textOf("fix late-answers", "peer", w.in.peerText(w.top), "time", words.Brief(usualNS))
+	if counts := w.callCountsAt(w.top); counts != nil && counts.SlowCaller != nil && isOwnCode(counts.SlowCaller) {
+		v.Fix, v.InService = textOf("fix late-answers-of-caller", "caller", counts.SlowCaller), true
+		v.Title = textOf("title late-answers-of-caller", "title", v.Title, "caller", counts.SlowCaller)
+	}
 }
 
 // protocolOf returns by which protocol requests ask a peer at a route, if a known library does; else "".

@@ -301,13 +301,15 @@ func TestNoPromiseOfAnswers(t *testing.T) {
 	for _, c := range []struct {
 		slowNS  int64
 		lock    queues.PeerLock
+		caller  *report.Site // of slow requests only
 		times   string
 		promise int64 // what each answer takes; 0: none
 	}{
-		{22e6, queues.PeerLock{}, "why its answers take so long (20ms): each", 0},
-		{30e6, queues.PeerLock{}, "why its answers take so long (20ms, slow ones 30ms): each", 0},
-		{200e6, queues.PeerLock{}, "take far longer than the usual 20ms", 20e6},
-		{200e6, queues.PeerLock{Release: siteOf("main.commit"), Waits: 90, Long: 100, AloneNS: 1e6}, "main.commit", 1e6},
+		{22e6, queues.PeerLock{}, nil, "why its answers take so long (20ms): each", 0},
+		{30e6, queues.PeerLock{}, nil, "why its answers take so long (20ms, slow ones 30ms): each", 0},
+		{200e6, queues.PeerLock{}, nil, "take far longer than the usual 20ms", 20e6},
+		{200e6, queues.PeerLock{}, site("fallback@84"), "find out why slow requests make the call at main.fallback (main.go:84), which others do not", 20e6},
+		{200e6, queues.PeerLock{Release: siteOf("main.commit"), Waits: 90, Long: 100, AloneNS: 1e6}, nil, "main.commit", 1e6},
 	} {
 		band := func(name report.BandName, n int, eachNS int64) report.Band {
 			return report.Band{Band: name, Count: n, Causes: []report.Cause{{Cause: "network", Kind: "outbound", Site: siteOf("main.ask"), TotalNS: int64(n) * eachNS, Share: 0.9, Requests: n}}}
@@ -315,6 +317,7 @@ func TestNoPromiseOfAnswers(t *testing.T) {
 		bands := []report.Band{band(report.BandAll, 1000, 20e6), band(report.Band5090, 400, 20e6), band(report.Band9099, 90, c.slowNS), band(report.Band99, 10, c.slowNS)}
 		in := &Input{Report: &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 1000, TotalNS: 22e9, Bands: bands}}}}
 		in.PeerCalls = map[string][]queues.PeerCalls{"a": {{Site: siteOf("main.ask"), Requests: 1000, Calls: 1000, AnswerNS: 20e9, TotalNS: 20e9, LongestNS: 20e9, Lock: c.lock}}}
+		in.CallCounts = map[string][]queues.CallCounts{"a": {{File: siteOf("main.ask").File, Line: siteOf("main.ask").Line, SlowCaller: c.caller}}}
 		in.Predict = func(_ string, changes []predict.Change) *report.Predicted {
 			return &report.Predicted{P50NS: report.Estimate{Est: int64(changes[0].To)}, P99NS: report.Estimate{Est: int64(changes[0].To)}}
 		}

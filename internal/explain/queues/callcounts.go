@@ -30,7 +30,8 @@ type requestCallCount struct {
 	key              uint64 // for sampling
 	start, latencyNS int64
 	calls, callNS    int64
-	isServed         bool // a client sent it
+	isServed         bool             // a client sent it
+	caller           tracefmt.FrameID // calls the line's function for the longest call; 0: unknown
 }
 
 // A callCountSum has a sample of the requests that call from one line.
@@ -65,10 +66,13 @@ func (p *workerSum) addCallCounts(w *path.WalkResult, waits []critpath.FollowedW
 		}
 		done[key] = true
 		count := requestCallCount{key: sample.Hash(uint64(w.Req.Start) ^ w.Req.G<<40), start: w.Req.Start, latencyNS: w.Req.End - w.Req.Start, isServed: w.Req.IsServed()}
-		sum := entry.GetOrAdd(p.callCounts, key)
+		sum, longestNS := entry.GetOrAdd(p.callCounts, key), int64(0)
 		for k := range p.callScratch {
 			if call := &p.callScratch[k]; p.callCountKeyOf(w.Group, call) == key && !isOthers(call) {
 				count.calls, count.callNS = count.calls+call.Calls, count.callNS+call.AnswerNS
+				if call.AnswerNS > longestNS {
+					longestNS, count.caller = call.AnswerNS, p.stage.Sites.CallerOfSite(call.stack)
+				}
 				sum.drain = max(sum.drain, p.stage.Sites.FrameWith(call.stack, knowledge.Drain))
 			}
 		}
@@ -107,6 +111,8 @@ type CallCounts struct {
 	SlowCallShare float64
 	// CallNS is the mean time of a call, UsualNS the mean latency of the faster half.
 	CallNS, UsualNS int64
+	// SlowCaller is where most slow requests call the function of that line, and most others do not; nil if there is no such place.
+	SlowCaller *report.Site
 	// Drain is the library's function that does the work of other requests there; nil if none is known.
 	Drain *report.Site
 }
@@ -126,10 +132,11 @@ func (s *Sum) CallCounts(sp *spell.Speller, group path.GroupID) (out []CallCount
 		slices.SortFunc(list, func(a, b requestCallCount) int {
 			return cmp.Or(cmp.Compare(a.latencyNS, b.latencyNS), cmp.Compare(a.key, b.key))
 		})
-		slow, usual := sumOfCalls(list[len(list)-max(threshold.Repeats, len(list)/10):]), sumOfCalls(list[:len(list)/2])
+		slowest, faster := list[len(list)-max(threshold.Repeats, len(list)/10):], list[:len(list)/2]
+		slow, usual := sumOfCalls(slowest), sumOfCalls(faster)
 		all := sumOfCalls(list)
 		out = append(out, CallCounts{
-			File: sp.File(sp.Syms.String(key.file)), Line: int(key.line), Drain: sp.Site(sum.drain),
+			File: sp.File(sp.Syms.String(key.file)), Line: int(key.line), Drain: sp.Site(sum.drain), SlowCaller: sp.Site(slowCaller(slowest, faster)),
 			SlowCalls:     float64(slow.calls) / float64(max(threshold.Repeats, len(list)/10)),
 			UsualCalls:    float64(usual.calls) / float64(len(list)/2),
 			SlowCallShare: float64(slow.callNS) / float64(max(slow.latencyNS, 1)),
@@ -138,6 +145,26 @@ func (s *Sum) CallCounts(sp *spell.Speller, group path.GroupID) (out []CallCount
 	}
 	slices.SortFunc(out, func(a, b CallCounts) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
 	return out
+}
+
+// slowCaller returns the place from which threshold.MostShare of the slowest requests call, and at most threshold.MajorShare of the faster ones; 0 if
+// there is none.
+func slowCaller(slowest, faster []requestCallCount) (caller tracefmt.FrameID) {
+	share := func(list []requestCallCount, frame tracefmt.FrameID) float64 {
+		n := 0
+		for i := range list {
+			if list[i].caller == frame {
+				n++
+			}
+		}
+		return float64(n) / float64(len(list))
+	}
+	for i := range slowest {
+		if frame := slowest[i].caller; frame != 0 && share(slowest, frame) >= threshold.MostShare && share(faster, frame) <= threshold.MajorShare {
+			return frame
+		}
+	}
+	return 0
 }
 
 // sumOfCalls adds up requests.

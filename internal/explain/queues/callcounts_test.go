@@ -51,3 +51,31 @@ func TestCallCounts(t *testing.T) {
 			(got[0].Drain == nil && c.drain == "" || got[0].Drain != nil && got[0].Drain.Func == c.drain), "%s: %+v", name, got)
 	}
 }
+
+// TestSlowCaller: the slow requests call a function from another place than the faster ones. If both call it there, that place explains nothing.
+func TestSlowCaller(t *testing.T) {
+	symbols := tracefmt.NewSymbols()
+	stack := func(line uint32) tracefmt.StackID {
+		return symbols.AddStack(tracefmt.FrameText{Func: "main.query", File: "/s/main.go", Line: 43}, tracefmt.FrameText{Func: "main.search", File: "/s/main.go", Line: line})
+	}
+	index, archive := stack(80), stack(84)
+	syms := symbols.Snapshot()
+	for name, c := range map[string]struct {
+		usual tracefmt.StackID
+		line  int
+	}{"another place": {index, 84}, "the same place": {archive, 0}} {
+		sum := New()
+		p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*workerSum)
+		for i := range int64(40) {
+			call, latencyNS := c.usual, int64(50)
+			if i%8 == 0 {
+				call, latencyNS = archive, 350
+			}
+			p.callScratch = []requestCalls{{stack: call, root: -1, peerCallSum: peerCallSum{PeerCalls: PeerCalls{Calls: 1, AnswerNS: latencyNS}}}}
+			p.addCallCounts(&path.WalkResult{Req: &request.Request{G: uint64(i), Start: 1000 * i, End: 1000*i + latencyNS}, Weight: 1}, nil)
+		}
+		sum.Merge([]path.Translation{{Groups: []path.GroupID{0}}})
+		got := sum.CallCounts(&spell.Speller{Syms: &syms}, 0)
+		check.True(t, len(got) == 1 && (got[0].SlowCaller == nil && c.line == 0 || got[0].SlowCaller != nil && got[0].SlowCaller.Line == c.line), "%s: %+v", name, got)
+	}
+}
