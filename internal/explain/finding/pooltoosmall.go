@@ -65,12 +65,13 @@ type poolFacts struct {
 	service        *queues.ServiceStats // service behind the wait; nil if unknown
 	tasks          *queues.TaskWaits    // the tasks that queue for its workers; nil if none do
 	load           *queues.SharedLoad   // one of its holders' calls would do for all that queue; nil if that is not known
-	bulk           *report.Site         // where requests of another group wait for many tasks of the same servers; nil if none do
+	bulk           *report.Site         // where requests of another group wait for many of the unawaited tasks; nil if none do
 	hasServers     bool                 // goroutines serve the queue, one request at a time
 	isHandover     bool                 // requests wait only until a server that asks a peer takes their message
 	isForeignWork  bool                 // the only server also does other work than that of most requests, and they queue behind that
 	isLibraryLoop  bool                 // a library has the only server, or each of its servers has a queue of its own: their number is no choice of the service
 	isBursty       bool                 // the number of slots needed depends on how many requests arrive together, which is unknown
+	isUnawaited    bool                 // the servers mostly do tasks that these requests do not wait for
 	isUneven       bool                 // most of the servers are idle while requests queue for one
 	holdersCompute bool                 // its holders spend their time computing
 	serviceNS      int64                // the request's own service time, if it is part of the wait
@@ -116,7 +117,9 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 		holdNS, facts.serviceNS = float64(facts.tasks.OwnNS()), facts.tasks.OwnNS()
 		queuedNS = max(0, queuedNS-facts.serviceNS*int64(requests))
 	} else if hasServers && ownNS == 0 {
-		if holdNS = float64(service.ServiceNS); isSerialCaller(service, top.Cause) {
+		if holdNS = float64(service.ServiceNS); service.UnawaitedShare > threshold.HalfShare {
+			facts.isUnawaited, holdNS = true, float64(service.DirectNS)
+		} else if isSerialCaller(service, top.Cause) {
 			holdNS /= service.BatchSize // for each of the requests that it serves after one answer
 		}
 		isHandover := a.isHandover(cand)
@@ -136,9 +139,6 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 	facts.isForLongCalls = facts.kind.isConnection && facts.slots != nil && !isHeldInBackground(facts.slots) && a.isForLongCalls(cand, top, holdNS)
 	// A goroutine that works for the holder of a semaphore's slot is not the slot.
 	facts.hasServers = hasServers && !isStdPool(cand.wait.call)
-	if facts.hasServers && 2*facts.inUse < float64(service.MaxServers) {
-		facts.bulk = a.bulkProducer(top, holdNS, facts.waitNS)
-	}
 	if isSemaphoreWait(cand.wait) && facts.slots == nil && (service == nil || facts.hasServers) {
 		facts.hasServers, facts.isBursty = false, true
 	}
@@ -159,6 +159,9 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 	facts.isForeignWork = facts.hasServers && service.MaxServers == 1 && facts.holdersCompute && !facts.isScattered && isOwnCode(top.nonStdSite()) &&
 		(float64(top.Requests) < threshold.HalfShare*float64(requests) || a.isLongerThanQueue(top, service))
 	facts.isLibraryLoop = facts.hasServers && !facts.kind.isConnection && (isOnlyServer(service, &top.via[0]) || loopLibrary(top) != nil)
+	if facts.isUnawaited = facts.isUnawaited && !facts.isForeignWork && !facts.isLibraryLoop; facts.isUnawaited {
+		facts.bulk = a.bulkProducer(top, holdNS)
+	}
 	// If holders compute, more slots than Ps gain nothing.
 	if procs := a.in.Report.Input.GOMAXPROCS; facts.holdersCompute && procs >= 2 {
 		if facts.slots != nil {
@@ -300,17 +303,16 @@ func (p *poolFacts) otherTask() *report.Site {
 	return p.tasks.Task
 }
 
-// bulkProducer returns where requests of another group wait, all at once, for many tasks that end like a route: for many times as long as a server is
-// at work for one of them, and as long as others queue. Events do not show who put a task into a channel.
-func (a *attribution) bulkProducer(top *causeRoute, holdNS, queuedNS float64) *report.Site {
+// bulkProducer returns where requests of another group wait, all at once, for many tasks that end like a route. Events do not show who put a task
+// into a channel.
+func (a *attribution) bulkProducer(top *causeRoute, holdNS float64) *report.Site {
 	for group := range each(a.in.Report.Groups) {
 		if group.ID == a.group.ID {
 			continue
 		}
 		for c, route := range a.in.attributionOf(group).routes(group.All()) {
-			eachNS := float64(route.TotalNS) / float64(max(group.Count, 1))
 			if causeSiteOf(c) == causeSiteOf(top.Cause) && len(route.Via) > 0 && route.Via[0].Wait == report.WaitGroup &&
-				eachNS >= threshold.FarFactor*threshold.FarFactor*holdNS && eachNS >= queuedNS {
+				float64(route.TotalNS) >= threshold.FarFactor*holdNS*float64(group.Count) {
 				return route.Via[0].Site.OwnLine()
 			}
 		}
@@ -357,6 +359,9 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	}
 	if task := facts.otherTask(); task != nil {
 		v.Title, v.Site = textOf("title pool-other-tasks", "pool", facts.kind.name, "task", task), task
+	} else if facts.isUnawaited {
+		v.Title, v.Site = textOf("title pool-unawaited", "pool", facts.kind.name), lineOfWait(cand, top)
+		v.addEvidence(evidenceOf("evidence pool-unawaited", facts.service.UnawaitedShare, "share"))
 	}
 	if facts.load != nil {
 		v.Title = textOf("title pool-shared-load", "pool", facts.kind.name, "site", top.ownLine())
@@ -430,7 +435,7 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 	if facts.isLibraryLoop && !isPeerWait(top.Cause) && !a.isHandover(cand) || facts.holdersCompute && (2*facts.poolAt(nil).Slots > a.in.Report.Input.GOMAXPROCS || a.in.Report.Runtime.Sched.PsIdle < threshold.HalfShare) {
 		return changes, ""
 	}
-	isOwnPool := facts.otherTask() != nil || facts.isForLongCalls || isHeldInBackground(facts.slots) && facts.slots.MaxWaiters <= facts.slots.BackgroundHolders // then no request waits
+	isOwnPool := facts.isUnawaited || facts.otherTask() != nil || facts.isForLongCalls || isHeldInBackground(facts.slots) && facts.slots.MaxWaiters <= facts.slots.BackgroundHolders // then no request waits
 	isSizeUnknown := facts.load != nil || facts.isLibraryLoop || isFinalizerWait(top.Cause) || isOwnPool || facts.isBursty || facts.isHandover || !facts.isSizeKnown() || facts.wideHolder() != nil
 	for wait := range each(queue.Waits) {
 		if a.in.AddPool != nil {
@@ -530,7 +535,7 @@ func (p *poolFacts) addPoolNumbers(v *Verdict, c *candidate) {
 	}
 	if p.isUneven {
 		v.addEvidence(evidenceOf("evidence pool-idle", p.service.IdleWorkers, "count", "n", p.service.Workers))
-	} else if p.load == nil && !p.isBursty && p.isSizeKnown() && !p.kind.isSharedConnection && p.wideHolder() == nil {
+	} else if p.load == nil && !p.isUnawaited && !p.isBursty && p.isSizeKnown() && !p.kind.isSharedConnection && p.wideHolder() == nil {
 		v.addEvidence(evidenceOf("evidence pool-sufficient", p.sufficient, "count"))
 	}
 }
@@ -561,6 +566,8 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 		return textOf("fix pool-uneven", "n", facts.service.Workers)
 	case task != nil:
 		return textOf("fix pool-other-tasks", "task", task)
+	case facts.isUnawaited:
+		return textOf("fix pool-unawaited", "site", lineOfWait(cand, top))
 	}
 	if facts.isForeignWork || facts.isLibraryLoop {
 		fix := textOf("fix pool-library-loop", "site", top.nonStdSite())

@@ -92,25 +92,26 @@ func TestSharedLoad(t *testing.T) {
 	}
 }
 
-// TestBulkProducer: requests of another group wait for many tasks of the same workers at once. Requests that keep these busy themselves, or wait no
-// longer than for the others' tasks, need more workers.
-func TestBulkProducer(t *testing.T) {
+// TestUnawaitedTasks: requests queue for workers that are mostly at work for none of them. If requests of another group wait for many such tasks at
+// once, their line is named.
+func TestUnawaitedTasks(t *testing.T) {
 	for _, c := range []struct {
 		name           string
-		bulkMS, holdMS int64
+		bulkMS         int64
+		unawaitedShare float64
 		wait           string
 		want           string
 	}{
-		{"bulk", 400, 5, "waitgroup upload@147", "give the tasks at main.upload (main.go:147) workers of their own"},
-		{"short bulk", 30, 5, "waitgroup upload@147", "raise the number of goroutines"},
-		{"one task", 400, 5, "chan upload@147", "raise the number of goroutines"},
-		{"busy with requests", 400, 40, "waitgroup upload@147", "raise the number of goroutines"},
+		{"bulk", 400, 0.9, "waitgroup upload@147", "give the tasks at main.upload (main.go:147) workers of their own"},
+		{"few tasks", 10, 0.9, "waitgroup upload@147", "give what requests wait for at main."},
+		{"one task", 400, 0.9, "chan upload@147", "give what requests wait for at main."},
+		{"busy with requests", 400, 0.4, "waitgroup upload@147", "raise the number of goroutines"},
 	} {
 		rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("index@89"), TotalNS: ms(10_000), Via: via("chan put@111")})
 		bulk := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("index@89"), TotalNS: ms(100 * c.bulkMS), Via: via(c.wait)}).Groups[0]
 		bulk.ID = "bulk"
 		rep.Groups = append(rep.Groups, bulk)
-		workers := queues.ServiceStats{Cause: "network", Site: site("index@89"), WaitersPerServer: 8, BatchSize: 1, ServerWroteShare: 1, Servers: 4, MaxServers: 4, ServiceNS: ms(c.holdMS), Requests: 100}
+		workers := queues.ServiceStats{Cause: "network", Site: site("index@89"), WaitersPerServer: 8, BatchSize: 1, ServerWroteShare: 1, Servers: 4, MaxServers: 4, ServiceNS: ms(50), DirectNS: ms(5), UnawaitedShare: c.unawaitedShare, Requests: 100}
 		got := findWithBounds(t, &Input{Report: rep, Services: []queues.ServiceStats{workers}}, rulesByCode(report.RulePoolTooSmall))
 		check.True(t, len(got) > 0 && !slices.ContainsFunc(got, func(f report.Finding) bool { return !strings.HasPrefix(f.Fix, c.want) }), "%s: %+v", c.name, got)
 	}

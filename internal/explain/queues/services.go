@@ -46,6 +46,7 @@ type service struct {
 	behindLock    bool  // reached through a lock, before any hand-over of work
 	waitStart     int64 // of the request's own wait
 	continuesWait bool  // an earlier service with this key is in the same wait of the request
+	directNS      int64 // of a last service by a server that the request itself woke: the wait until its end; else 0
 }
 
 // A serviceSum adds up the services of one key. Times are in ns.
@@ -58,6 +59,8 @@ type serviceSum struct {
 	unlocked       int64 // part of requests: not behind a lock
 	serverWrites   int64 // part of unlocked: the server itself sent the call to the peer
 	alreadyRunning int64 // part of unlocked: the server was already at this work, for another request
+	direct         int64 // number of last services with a directNS
+	directNS       int64 // their sum
 	waits          int64 // waits of requests with such services
 	jointRounds    int   // rounds of a server that answered several requests which had waited through the end of the one before
 	jointNS        int64 // time for which those waited until that end
@@ -153,6 +156,9 @@ func (p *workerSum) addServices(w *path.WalkResult) {
 				break
 			}
 		}
+		if svc.isLast && p.isWoken(svc, r.G) {
+			svc.directNS = svc.end - svc.waitStart
+		}
 		if p.isInHandler(w, svc) {
 			p.requestGoroutines.add(svc.server)
 		}
@@ -166,6 +172,12 @@ func (p *workerSum) addServices(w *path.WalkResult) {
 			}
 		}
 	}
+}
+
+// isWoken reports whether goroutine g woke the server, which was idle, just before it began to wait for it.
+func (p *workerSum) isWoken(svc *service, g uint64) bool {
+	found, _ := p.stage.Win.HasWoken(g, svc.waitStart-threshold.IdleCheckNS, svc.waitStart, func(woken uint64, _ tracefmt.StackID) bool { return woken == svc.server })
+	return found
 }
 
 // isInOneWait reports whether one wait of goroutine g contains two instants.
@@ -316,6 +328,9 @@ func (s *serviceSum) add(list []*service, requests goroutineSet) (lastEnd int64)
 		if a.isLast {
 			lastServices = append(lastServices, a)
 		}
+		if a.directNS > 0 {
+			s.direct, s.directNS = s.direct+a.weight, s.directNS+a.weight*a.directNS
+		}
 	}
 	slices.SortFunc(lastServices, func(a, b *service) int { return cmp.Compare(a.end, b.end) })
 	var previousEnds [2]int64 // of rounds, the last one first
@@ -403,7 +418,12 @@ type ServiceStats struct {
 	// ServiceNS is the mean time that a server was busy for the request, or the batch of requests, that it finished at one
 	// instant.
 	ServiceNS int64
-	Requests  int
+	// DirectNS is the mean time for which idle servers that requests woke were at work for them; 0 if that was seen too rarely. UnawaitedShare
+	// is then the share of the other requests' waits, those for one server counted once, that is longer than DirectNS for each wait: the
+	// servers were at work on tasks that no request waits for.
+	DirectNS       int64
+	UnawaitedShare float64
+	Requests       int
 	// Sleeps counts the sleeps of which the complete length is known, and BegunEarlyShare is the share of them that began
 	// before the request waited. SleepNS is the mean of their lengths, WaitedSleepNS the mean part that a request waited through.
 	Sleeps          int
@@ -441,6 +461,10 @@ func (s *Sum) Services(sp *spell.Speller, kinds func(request.Kind) bool) (out []
 		}
 		if sum.idleSamples >= threshold.SmallSample {
 			stats.IdleWorkers, stats.Workers = sum.idleWorkers/sum.idleSamples, sum.workers/sum.idleSamples
+		}
+		if sum.direct >= threshold.SmallSample {
+			stats.DirectNS = sum.directNS / sum.direct
+			stats.UnawaitedShare = 1 - float64((sum.waits-sum.direct)*stats.DirectNS)/float64(max(sum.busyNS-sum.directNS, 1))
 		}
 		if sleeps := s.workers[0].sleeps[key]; sleeps.sleeps > 0 {
 			stats.Sleeps, stats.BegunEarlyShare = int(sleeps.sleeps), float64(sleeps.begunEarly)/float64(sleeps.sleeps)

@@ -1,6 +1,7 @@
 package queues
 
 import (
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"testing"
@@ -12,7 +13,9 @@ import (
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
 // serviceStatsOf returns the statistics of one generation of services, divided among some workers.
@@ -44,33 +47,33 @@ func TestServices(t *testing.T) {
 		start := i * 10 * ms
 		// One worker, 10 ms for each request: each waits through the service of two others, then through its own.
 		worker = append(worker,
-			service{key, 7, start, start + 20*ms, false, 1, false, false, start, false},
-			service{key, 7, start + 20*ms, start + 30*ms, true, 1, false, false, start, true})
+			service{key, 7, start, start + 20*ms, false, 1, false, false, start, false, 0},
+			service{key, 7, start + 20*ms, start + 30*ms, true, 1, false, false, start, true, 0})
 		// A batcher that answers three at once.
-		batch = append(batch, service{key, 7, i / 3 * 30 * ms, i/3*30*ms + 30*ms, true, 1, false, false, i/3*30*ms - 1, false})
+		batch = append(batch, service{key, 7, i / 3 * 30 * ms, i/3*30*ms + 30*ms, true, 1, false, false, i/3*30*ms - 1, false, 0})
 		// A batcher that mostly answers one; four times, two requests arrive during a long round and are answered by the next one.
 		if i < 4 {
 			late := start + 9*ms
 			quietBatch = append(quietBatch,
-				service{key, 7, start, start + ms, true, 1, false, false, start - 1, false},
-				service{key, 7, start + 2*ms, late, true, 1, false, false, start + 2*ms - 1, false},
-				service{key, 7, start + 3*ms, late + ms, true, 1, false, false, start + 3*ms, false},
-				service{key, 7, start + 5*ms, late + ms, true, 1, false, false, start + 5*ms, false})
+				service{key, 7, start, start + ms, true, 1, false, false, start - 1, false, 0},
+				service{key, 7, start + 2*ms, late, true, 1, false, false, start + 2*ms - 1, false, 0},
+				service{key, 7, start + 3*ms, late + ms, true, 1, false, false, start + 3*ms, false, 0},
+				service{key, 7, start + 5*ms, late + ms, true, 1, false, false, start + 5*ms, false, 0})
 		}
 		// One goroutine for each request.
-		ownServer = append(ownServer, service{key, 100 + uint64(i), start, start + 30*ms, true, 1, false, false, start - 1, false})
+		ownServer = append(ownServer, service{key, 100 + uint64(i), start, start + 30*ms, true, 1, false, false, start - 1, false, 0})
 		// Two workers at a time: each ends after a service, and a new one replaces it.
-		replacedServers = append(replacedServers, service{key, 200 + uint64(i), start, start + 20*ms, true, 1, false, false, start - 1, false})
+		replacedServers = append(replacedServers, service{key, 200 + uint64(i), start, start + 20*ms, true, 1, false, false, start - 1, false, 0})
 		// The owner of a state calls a peer for one of three requests, and then answers the others, too.
-		stateOwner = append(stateOwner, service{key, 7, start, i/3*30*ms + 30*ms, true, 1, i%3 == 0, false, start - 1 + i%3, false})
+		stateOwner = append(stateOwner, service{key, 7, start, i/3*30*ms + 30*ms, true, 1, i%3 == 0, false, start - 1 + i%3, false, 0})
 		// The holder of a lock waits for this goroutine, and two other requests wait for the lock.
 		lockHolder = append(lockHolder,
-			service{key, 7, start, start + 20*ms, false, 1, false, true, start, false},
-			service{key, 7, start + 20*ms, start + 30*ms, true, 1, false, false, start, true})
+			service{key, 7, start, start + 20*ms, false, 1, false, true, start, false, 0},
+			service{key, 7, start + 20*ms, start + 30*ms, true, 1, false, false, start, true, 0})
 		// The holder of a lock calls a peer, on another goroutine; a dozen requests wait for the lock.
-		askingHolder = append(askingHolder, service{key, 7, start, i/3*30*ms + 30*ms, true, 1, i%3 > 0, i%3 > 0, start - 1 + i%3, false})
+		askingHolder = append(askingHolder, service{key, 7, start, i/3*30*ms + 30*ms, true, 1, i%3 > 0, i%3 > 0, start - 1 + i%3, false, 0})
 		// A slot of a pool: another request holds it.
-		slotHolders = append(slotHolders, service{key, uint64(i%4 + 1), start, start + 10*ms, true, 1, false, false, start - 1, false})
+		slotHolders = append(slotHolders, service{key, uint64(i%4 + 1), start, start + 10*ms, true, 1, false, false, start - 1, false, 0})
 	}
 	for _, c := range []struct {
 		name                                  string
@@ -111,6 +114,48 @@ func TestServices(t *testing.T) {
 		rand.New(rand.NewPCG(1, 2)).Shuffle(len(shuffled), func(i, k int) { shuffled[i], shuffled[k] = shuffled[k], shuffled[i] })
 		if shuffledStats := serviceStatsOf(3, shuffled, c.requestGoroutines...); !reflect.DeepEqual(got, shuffledStats) {
 			t.Errorf("%s: with three workers %+v, with one %+v", c.name, shuffledStats, got)
+		}
+	}
+}
+
+// TestUnawaitedShare: a worker needs 10 ms for a task. Twenty requests wake it while it is idle; twenty others come when it has to do other tasks
+// first, if any, that no request waits for.
+func TestUnawaitedShare(t *testing.T) {
+	const ms = 1_000_000
+	for _, c := range []struct {
+		aheadMS, directMS int64
+		want              float64
+	}{{0, 10, 0}, {90, 10, 0.9}, {90, 0, 0}} {
+		var services []service
+		for i := range int64(20) {
+			start, queued := i*1000*ms, i*1000*ms+10*ms
+			services = append(services, service{serviceKey{}, 7, start, start + 10*ms, true, 1, false, false, start, false, c.directMS * ms})
+			end := queued + c.aheadMS*ms
+			services = append(services,
+				service{serviceKey{}, 7, queued, end, false, 1, false, false, queued, false, 0},
+				service{serviceKey{}, 7, end, end + 10*ms, true, 1, false, false, queued, true, 0})
+		}
+		got := serviceStatsOf(2, services)[0]
+		if math.Abs(got.UnawaitedShare-c.want) > 0.01 || got.DirectNS != c.directMS*ms {
+			t.Errorf("%d ms ahead: unawaited share %.2f, %d ns for a task", c.aheadMS, got.UnawaitedShare, got.DirectNS)
+		}
+	}
+}
+
+// TestIsWoken: a request finds the worker idle if it wakes it for its task.
+func TestIsWoken(t *testing.T) {
+	const worker, requester, other, origin = 1, 2, 3, tracetext.Origin
+	for waker, want := range map[uint64]bool{requester: true, other: false} {
+		win, symbols := timelinetest.BuildWindow(t, func(b *tracetext.Builder) {
+			b.Thread(worker).Block(100, "chan receive", "runtime.chanrecv2", "main.work")
+			m := b.Thread(waker)
+			m.Unblock(990, worker, "runtime.chansend1", "main.submit")
+			m.Block(1000, "chan receive", "runtime.chanrecv1", "main.submit")
+		})
+		syms := symbols.Snapshot()
+		p := &workerSum{stage: path.New(win, &syms, path.Options{})}
+		if got := p.isWoken(&service{server: worker, waitStart: origin + 1000}, requester); got != want {
+			t.Errorf("woken by %d: %v", waker, got)
 		}
 	}
 }
@@ -186,7 +231,7 @@ func TestOwnWorker(t *testing.T) {
 		key := serviceKey{request.HTTP1, cause.Network, 0}
 		for i := range int64(40) {
 			end := (i+2)*25*ms + c.delayNS
-			p.services = append(p.services, service{key, 9, end - 24*ms, end - c.delayNS + ms/2, true, 1, false, false, end - 25*ms, false})
+			p.services = append(p.services, service{key, 9, end - 24*ms, end - c.delayNS + ms/2, true, 1, false, false, end - 25*ms, false, 0})
 			p.addAnswerWait(&p.services[i], end-c.delayNS-40*ms)
 			p.workRuns = append(p.workRuns, workRun{loop, 0, uint64(i % 16), interval{end - c.length - c.overlap, end}})
 		}
