@@ -68,5 +68,5 @@ func TestDiff(t *testing.T) {
 		"%d groups changed, want the benchmark; appeared %v, vanished %v", changed, d.Appeared, d.Vanished)
 	var text bytes.Buffer
 	must.Do(t, difftext.Write(&text, d, difftext.Options{Width: 100}))
-	check.True(t, strings.Contains(text.String(), "via lock benchmark.(*store).put store.go:25"), "the text does not name the lock:\n%s", &text)
+	check.True(t, strings.Contains(text.String(), "→ lock (*store).put store.go:25"), "the text does not name the lock:\n%s", &text)
 }
