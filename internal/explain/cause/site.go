@@ -70,6 +70,9 @@ func (s *Sites) CallerOf(id tracefmt.StackID, role knowledge.Role) tracefmt.Fram
 
 // FrameWith returns the innermost frame of a stack whose function has a role; 0 if there is none.
 func (s *Sites) FrameWith(id tracefmt.StackID, role knowledge.Role) tracefmt.FrameID {
+	if !s.HasRole(id, role) { // which is known without a look at the frames
+		return 0
+	}
 	for _, f := range s.syms.Stack(id) {
 		if s.RolesOf(f).Has(role) {
 			return f

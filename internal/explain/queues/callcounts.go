@@ -149,18 +149,17 @@ func (s *Sum) CallCounts(sp *spell.Speller, group path.GroupID) (out []CallCount
 
 // slowCaller returns the place from which threshold.MostShare of the slowest requests call, and at most threshold.MajorShare of the faster ones; 0 if
 // there is none.
-func slowCaller(slowest, faster []requestCallCount) (caller tracefmt.FrameID) {
-	share := func(list []requestCallCount, frame tracefmt.FrameID) float64 {
-		n := 0
+func slowCaller(slowest, faster []requestCallCount) tracefmt.FrameID {
+	callers := func(list []requestCallCount) map[tracefmt.FrameID]int {
+		counts := map[tracefmt.FrameID]int{}
 		for i := range list {
-			if list[i].caller == frame {
-				n++
-			}
+			counts[list[i].caller]++
 		}
-		return float64(n) / float64(len(list))
+		return counts
 	}
-	for i := range slowest {
-		if frame := slowest[i].caller; frame != 0 && share(slowest, frame) >= threshold.MostShare && share(faster, frame) <= threshold.MajorShare {
+	usual := callers(faster)
+	for frame, n := range callers(slowest) { // at most one has so many
+		if frame != 0 && float64(n) >= threshold.MostShare*float64(len(slowest)) && float64(usual[frame]) <= threshold.MajorShare*float64(len(faster)) {
 			return frame
 		}
 	}

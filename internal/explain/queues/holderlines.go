@@ -130,22 +130,24 @@ type HolderLine struct {
 // pairs without such a line are left out. Merge must have been called.
 func (s *Sum) HolderLines(sp *spell.Speller) (out []HolderLine) {
 	// A goroutine that waits at a line at which others wait for the same work of a holder has queued for the same lock.
-	lines, isQueue := s.workers[0].holderLines, map[holderLineKey]bool{}
+	lines, positions := s.workers[0].holderLines, map[holderLineKey][]holderPosition{} // positions by waiting and holding site
 	for k := range lines {
-		for o := range lines {
-			if o.waitSite == k.line && o.holderSite == k.holderSite && lines[holderLineKey{k.waitSite, k.holderSite, o.holderPosition}] > 0 {
-				isQueue[k] = true
-			}
-		}
+		sites := holderLineKey{waitSite: k.waitSite, holderSite: k.holderSite}
+		positions[sites] = append(positions[sites], k.holderPosition)
+	}
+	isQueue := func(k holderLineKey) bool {
+		return slices.ContainsFunc(positions[holderLineKey{waitSite: k.line, holderSite: k.holderSite}], func(p holderPosition) bool {
+			return lines[holderLineKey{k.waitSite, k.holderSite, p}] > 0
+		})
 	}
 	totals := make(map[holderLineKey]int64) // over all lines
 	for k, ns := range lines {
-		if !isQueue[k] {
+		if !isQueue(k) {
 			totals[holderLineKey{waitSite: k.waitSite, holderSite: k.holderSite}] += ns
 		}
 	}
 	for k, ns := range lines {
-		if !isQueue[k] && float64(ns) > threshold.HalfShare*float64(totals[holderLineKey{waitSite: k.waitSite, holderSite: k.holderSite}]) {
+		if !isQueue(k) && float64(ns) > threshold.HalfShare*float64(totals[holderLineKey{waitSite: k.waitSite, holderSite: k.holderSite}]) {
 			out = append(out, HolderLine{sp.Site(k.waitSite), sp.Site(k.holderSite), sp.Site(k.line), sp.Site(k.work)})
 		}
 	}
