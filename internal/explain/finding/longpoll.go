@@ -21,13 +21,16 @@ import (
 
 // A longPoll is an intended wait for an event.
 type longPoll struct {
-	site     *report.Site  // where requests wait
-	timedOut *report.Cause // the waits that ended by time-out; nil: none
-	limitNS  int64         // longest wait until a time-out
-	eventNS  int64         // total wait of the requests that got an event
-	selectNS int64         // part of eventNS in selects, which something else could have ended
-	periodNS int64         // period of the events; 0: not periodic
-	isQueue  bool          // requests get events one after another, as in a queue
+	site       *report.Site  // where requests wait
+	timedOut   *report.Cause // the waits that ended by time-out; nil: none
+	limitNS    int64         // longest wait until a time-out
+	eventNS    int64         // total wait of the requests that got an event
+	selectNS   int64         // part of eventNS in selects, which something else could have ended
+	timeoutNS  int64         // total wait until a time-out
+	intendedNS int64         // part of eventNS that is surely for an event
+	wokenNS    int64         // another part, which requests end that never wait there themselves
+	periodNS   int64         // period of the events; 0: not periodic
+	isQueue    bool          // requests get events one after another, as in a queue
 }
 
 // key returns the key of the candidate that has all routes of the long poll.
@@ -55,14 +58,13 @@ func (a *attribution) findLongPolls() {
 	pollAt := func(s *report.Site) *longPoll {
 		return entry.GetOrMake(polls, s.LineKey(), func() *longPoll { return &longPoll{site: s} })
 	}
-	timeoutNS, intendedNS, wokenNS := map[*longPoll]int64{}, map[*longPoll]int64{}, map[*longPoll]int64{}
 	for cause, r := range a.routes(g.All()) {
 		switch {
 		case cause.Site == nil:
 		case len(r.Via) == 0 && cause.Cause == report.CauseSleep && (knowledge.Has(cause.Call, knowledge.SelectWait) || knowledge.Has(cause.Call, knowledge.ContextDeadline)):
 			poll := pollAt(cause.Site)
 			poll.timedOut = cause
-			timeoutNS[poll] += r.TotalNS
+			poll.timeoutNS += r.TotalNS
 		case len(r.Via) > 0 && r.Via[0].Site != nil && isHandoverWait(r.Via[0].Wait):
 			wait := waitKeyOf(&r.Via[0])
 			slotWaits := a.in.slotWaitsAt(wait)
@@ -80,25 +82,25 @@ func (a *attribution) findLongPolls() {
 			}
 			if t := a.flushInterval(cause); t != nil {
 				poll.periodNS = t.PeriodNS
-				intendedNS[poll] += r.TotalNS
+				poll.intendedNS += r.TotalNS
 			} else if isSelect && (slotWaits != nil && slotWaits.OtherRequestShare < 0.5 || cause.Cause == report.CauseNetwork && cause.Kind == "inbound" || a.mayBeClient(cause, r.Via) || cause.Cause == report.CauseChan) {
-				intendedNS[poll] += r.TotalNS
+				poll.intendedNS += r.TotalNS
 			} else if isSelect && slotWaits != nil && slotWaits.FormerWaiterShare < threshold.NoticeableShare {
-				wokenNS[poll] += r.TotalNS
+				poll.wokenNS += r.TotalNS
 			}
 		}
 	}
 	for key, poll := range polls {
 		// If many requests end without an event, those that another request wakes, which never waits there itself, had one.
 		if poll.timedOut != nil && float64(poll.timedOut.Requests) >= threshold.NoticeableShare*float64(g.Count) {
-			intendedNS[poll] += wokenNS[poll]
+			poll.intendedNS += poll.wokenNS
 		}
 		minShare := threshold.NearlyAllShare
 		if poll.eventNS > 2*poll.selectNS { // nothing else can end the wait: the work before its end may be for these requests
 			minShare = 1 - threshold.MinorShare
 		}
 		r := a.in.longWaitsAt(poll.site)
-		if r == nil || r.Batched || poll.isQueue && poll.timedOut == nil || r.HandoverShare > threshold.NoticeableShare && !a.in.isSubscription(poll.site) || float64(timeoutNS[poll]+poll.eventNS) < threshold.NearlyAllShare*float64(g.TotalNS) || float64(intendedNS[poll]) < minShare*float64(poll.eventNS) {
+		if r == nil || r.Batched || poll.isQueue && poll.timedOut == nil || r.HandoverShare > threshold.NoticeableShare && !a.in.isSubscription(poll.site) || float64(poll.timeoutNS+poll.eventNS) < threshold.NearlyAllShare*float64(g.TotalNS) || float64(poll.intendedNS) < minShare*float64(poll.eventNS) {
 			continue
 		}
 		if r.WokenShare == 0 {

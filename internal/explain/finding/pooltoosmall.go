@@ -196,6 +196,9 @@ func (a *attribution) isLongerThanQueue(top *causeRoute, service *queues.Service
 // isForLongCalls reports whether requests queue for a slot because calls of other groups hold it, for far longer (holdNS) than they would: at a
 // line that is not theirs, for an answer.
 func (a *attribution) isForLongCalls(cand *candidate, top *causeRoute, holdNS float64) bool {
+	if !isPeerWait(top.Cause) || a.sameWorkShare(cand, top) < threshold.HalfShare {
+		return false
+	}
 	var ownNS int64
 	for c, route := range a.routes(a.group.All()) {
 		if _, isQueued := a.contendedWait(route.Via); isQueued || c.Cause != top.Cause.Cause || c.Site.LineKey() != top.Site.LineKey() {
@@ -205,7 +208,7 @@ func (a *attribution) isForLongCalls(cand *candidate, top *causeRoute, holdNS fl
 			return false
 		}
 	}
-	return isPeerWait(top.Cause) && a.sameWorkShare(cand, top) >= threshold.HalfShare && threshold.FarFactor*float64(ownNS) < holdNS*float64(a.group.All().Count)
+	return threshold.FarFactor*float64(ownNS) < holdNS*float64(a.group.All().Count)
 }
 
 // loopLibrary returns the library in which requests wait for goroutines that each serve a queue of their own, such as actors, if it has advice
@@ -421,9 +424,10 @@ func (c *candidate) sharedVerdict(v Verdict, l *library, top *causeRoute) Verdic
 // (Input.AddPool). It returns no change if holders compute and the Ps have no room for more of them.
 func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolFacts, queue *report.Queue) (changes []predict.Change, text string) {
 	changes = []predict.Change{}
-	if line := a.movableWork(cand, top); isClientWork(top, facts) || facts.callsOtherPeer {
-		if facts.callsOtherPeer {
-			line = top.nonStdSite()
+	if isClientWork(top, facts) || facts.callsOtherPeer {
+		line := top.nonStdSite()
+		if !facts.callsOtherPeer {
+			line = a.movableWork(cand, top)
 		}
 		if c := predict.Unlock(predict.SiteText(line, top.Cause.Cause)); a.in.predict(a.group.ID, c) != nil {
 			return append(changes, c), textOf("phrase change-unlock-slot")

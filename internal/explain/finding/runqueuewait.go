@@ -263,13 +263,13 @@ func (q *runQueueWait) addWaitEvidence(v *Verdict) {
 func (t *occupant) servesRequests(in *Input, group *report.Group) bool {
 	isStarted := knowledge.Has(t.startFunc, knowledge.GenericStarter) || knowledge.Has(t.startFunc, knowledge.Errgroup)
 	for g := range each(in.Report.Groups) {
-		isJob := g.Kind == report.KindGoroutine && group.Kind != report.KindGoroutine
-		if g.Entry != nil && g.Entry.Func == t.startFunc {
-			if !isJob {
-				return true
-			}
-			isStarted = true
+		if g.Entry == nil || g.Entry.Func != t.startFunc {
+			continue
 		}
+		if g.Kind != report.KindGoroutine || group.Kind == report.KindGoroutine {
+			return true
+		}
+		isStarted = true
 	}
 	for g := range each(in.Report.Groups) {
 		for c := range each(g.All().Causes) {

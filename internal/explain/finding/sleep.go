@@ -33,7 +33,8 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	}
 	v := attr.newVerdict(cand, top)
 	v.Changes = withoutAllSites(attr, cand)
-	if l := pausingLibrary(top); l != nil && l.pauseAdvice != "" { // one option for all lines that wait there
+	l := pausingLibrary(top)
+	if l != nil && l.pauseAdvice != "" { // one option for all lines that wait there
 		v.Changes = []predict.Change{predict.Remove(report.CauseSleep, predict.SiteText(top.Site.LineKey().Site(), report.CauseSleep))}
 	}
 	v.Title, v.Cause = textOf("title sleep", "goroutine", goroutineActivity(top)), report.CauseSleep
@@ -54,7 +55,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		attr.rewriteForDeadline(&v, top, pauses)
 	case top.Site != nil && top.Site.Module != "":
 		v.Fix = textOf("fix sleep-in-dependency", "site", v.Site)
-		if l := pausingLibrary(top); !slices.Contains(lockKinds, verdict.KindOf(top.Cause)) && (l == nil || l.pauseAdvice == "") {
+		if !slices.Contains(lockKinds, verdict.KindOf(top.Cause)) && (l == nil || l.pauseAdvice == "") {
 			v.scaleTo(remainingPause)
 		} else if l != nil && l.left > 0 {
 			v.scaleTo(l.left)
@@ -74,7 +75,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 			v.Fix = textOf("fix sleep-before-retry", "site", v.Site, "call", textOf("phrase failing-call-at", "site", failing))
 		}
 	}
-	if l := pausingLibrary(top); l != nil && (l.pauseAdvice != "" || l.retryAdvice != "") {
+	if l != nil && (l.pauseAdvice != "" || l.retryAdvice != "") {
 		advice, shorter, present, isShort := l.adviceForPause(pauseNS)
 		v.Fix, v.hasOption = l.fix(advice), true
 		if l.retryAdvice != "" {

@@ -524,6 +524,9 @@ func describeKnownPeer(r *report.Report, peer *report.Peer, peerAdvice string) (
 // again, as over UDP. The change is a deadline of ten usual answers: hardly an answer that comes takes longer.
 func (w *peerWait) rewriteForLostAnswers(v *Verdict) bool {
 	const usualAnswers = 10
+	if !w.isUnknownPeer || w.group.Peer != nil {
+		return false
+	}
 	var all queues.PeerCalls // of all groups
 	for _, group := range w.in.PeerCalls {
 		for c := range each(group) {
@@ -533,7 +536,7 @@ func (w *peerWait) rewriteForLostAnswers(v *Verdict) bool {
 			}
 		}
 	}
-	if !w.isUnknownPeer || w.group.Peer != nil || all.Resent < threshold.Repeats || 2*all.Resent < all.Unanswered || ratio(all.Unanswered, all.TotalCalls) > threshold.MajorShare {
+	if all.Resent < threshold.Repeats || 2*all.Resent < all.Unanswered || ratio(all.Unanswered, all.TotalCalls) > threshold.MajorShare {
 		return false
 	}
 	deadlineNS, usualNS := all.UnansweredNS/all.Unanswered, (all.TotalNS-all.UnansweredNS)/(all.TotalCalls-all.Unanswered)
