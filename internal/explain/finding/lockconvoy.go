@@ -284,7 +284,7 @@ func (a *attribution) setConvoyChanges(v *Verdict, cand *candidate, top *causeRo
 		isAll("", held.cached, "phrase change-ahead")
 	default:
 		sites := []*report.Site{top.Site}
-		if line := a.movableWork(cand, top); line != nil && top.Cause.Cause != report.CauseCPU {
+		if line := a.movableWork(cand, top); line != nil {
 			sites = []*report.Site{line, top.Site}
 		}
 		if held.areSeparate { // whichever line of the service called it

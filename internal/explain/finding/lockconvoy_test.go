@@ -61,8 +61,8 @@ func TestWriterOfLibrary(t *testing.T) {
 	check.True(t, len(got) == 1 && strings.HasPrefix(got[0].Fix, "write at main.use (main.go:77) only while main.use (main.go:88) does not read"), "%+v", got)
 }
 
-// TestUnlockedWork: the prediction is of the advised change. Work that waits leaves the lock with the line that calls it; of
-// work that computes only the time in the computing function is known.
+// TestUnlockedWork: the prediction is of the advised change: work that waits leaves the lock with the line that calls it, and work that
+// computes with all that the function computes which took the lock.
 func TestUnlockedWork(t *testing.T) {
 	lines := []queues.HolderLine{{WaitSite: site("report@16"), HolderSite: site("kit.Get@101"), Line: site("report@18")}}
 	for _, c := range []struct {
@@ -70,7 +70,7 @@ func TestUnlockedWork(t *testing.T) {
 		want  string
 	}{
 		{report.Cause{Cause: report.CauseSleep, Call: "time.Sleep"}, "main.report:18"},
-		{report.Cause{Cause: report.CauseCPU}, "kit.Get"},
+		{report.Cause{Cause: report.CauseCPU}, "main.report"},
 	} {
 		cause := c.cause
 		cause.Site, cause.Via, cause.TotalNS = site("kit.Get@101"), via("lock report@16 sync.(*Mutex).Lock"), ms(3000)
