@@ -40,6 +40,8 @@ func checkFlushInterval(attr *attribution, cand *candidate) Verdict {
 	switch waitNS := top.TotalNS / int64(max(top.Requests, 1)); {
 	case service.BatchSize >= 1.5:
 		v.Title, v.Fix = textOf("title flush-interval", "interval", interval, "site", v.Site), textOf("fix flush-interval", "interval", interval)
+		// What else wakes the goroutine in the interval, such as the next message, only makes the batch larger.
+		v.Changes = []predict.Change{predict.Remove("", predict.SiteText(top.Site, ""))}
 	case waitNS > service.PeriodNS:
 		v.Title, v.Fix = textOf("title coarse-timer", "interval", interval, "site", v.Site), textOf("fix coarse-timer", "interval", interval, "wait", top.via[0].Site)
 	default:
