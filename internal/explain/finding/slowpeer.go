@@ -794,6 +794,11 @@ func (w *peerWait) rewriteForBlockingCall(v *Verdict) bool {
 	asksBefore := slices.ContainsFunc(w.in.PeerCalls[w.group.ID], func(o queues.PeerCalls) bool {
 		return 2*o.Requests > w.calls.Requests && o.BlockingNS == 0 && o.Site.Module == w.calls.Site.Module
 	})
+	if asksBefore && w.rewriteForAnswerTicks(v) {
+		period := words.Brief(w.calls.TickPeriodNS)
+		v.Title, v.Fix = textOf("title ticked-message", "period", period, "site", v.Site), textOf("fix ticked-message", "period", period)
+		return true
+	}
 	if asksBefore {
 		v.Title, v.Fix = textOf("title message", "site", v.Site), textOf("fix message")
 		v.Changes, v.ChangeText, v.MaxSeverity = []predict.Change{}, "", report.SeverityMedium // the sender may be late on purpose

@@ -134,18 +134,21 @@ func TestBlockingCall(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		calls    []queues.PeerCalls
+		periodNS int64
 		severity report.Severity
+		title    string
 	}{
-		{"a long poll", nil, report.SeverityInfo},
-		{"a few also ask", []queues.PeerCalls{{Site: push, Requests: 20, Calls: 20}}, report.SeverityInfo},
-		{"a result of what is asked before", []queues.PeerCalls{{Site: push, Requests: 100, Calls: 100}}, report.SeverityLow},
+		{"a long poll", nil, 0, report.SeverityInfo, "until a peer has something for them"},
+		{"a few also ask", []queues.PeerCalls{{Site: push, Requests: 20, Calls: 20}}, 0, report.SeverityInfo, "until a peer has something for them"},
+		{"a result of what is asked before", []queues.PeerCalls{{Site: push, Requests: 100, Calls: 100}}, 0, report.SeverityLow, "for a message, which a peer sends when it has one"},
+		{"results that a poller makes", []queues.PeerCalls{{Site: push, Requests: 100, Calls: 100}}, 1e9, report.SeverityHigh, "for messages that come only every 1s"},
+		{"events at ticks", nil, 1e9, report.SeverityInfo, "until a peer has something for them"},
 	} {
 		in := &Input{Report: oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site, TotalNS: 100e9})}
-		calls := append(c.calls, queues.PeerCalls{Site: site, Requests: 100, Calls: 100, BlockingNS: 100e9, AnswerNS: 100e9, TotalNS: 100e9})
+		calls := append(c.calls, queues.PeerCalls{Site: site, Requests: 100, Calls: 100, BlockingNS: 100e9, AnswerNS: 100e9, TotalNS: 100e9, TickPeriodNS: c.periodNS})
 		in.PeerCalls = map[string][]queues.PeerCalls{in.Report.Groups[0].ID: calls}
 		got := findAll(t, in, rulesByCode(report.RuleSlowPeer))
-		isMessage := len(got) == 1 && strings.Contains(got[0].Title, "for a message, which a peer sends when it has one")
-		check.True(t, len(got) == 1 && got[0].Severity == c.severity && isMessage == (c.severity == report.SeverityLow), "%s: %+v", c.name, got)
+		check.True(t, len(got) == 1 && got[0].Severity == c.severity && strings.Contains(got[0].Title, c.title), "%s: %+v", c.name, got)
 	}
 }
 
