@@ -143,6 +143,9 @@ func checkComputes(in *Input, group *report.Group, repeatsSetUp bool) []Verdict 
 		if collected, _ := v.chargeCollections(in, group, isPart, 1); collected > 0 {
 			v.Title = textOf(allocatesTitle, "function", funcText)
 		}
+		v.chargeWaits(in, group, func(c *report.Cause) bool {
+			return c.Cause == report.CauseCPU && c.Site.OwnLine().Func == site.OwnLine().Func
+		})
 		if readsFile := func(c *report.Cause) bool {
 			return c.Cause == report.CauseSyscall && c.Site != nil && c.Site.Module == "" && c.Site.OwnLine().Func == site.OwnLine().Func && knowledge.Has(c.Call, knowledge.File) && !knowledge.Has(c.Call, knowledge.FileWrite) &&
 				float64(c.Requests) >= threshold.NearlyAllShare*float64(group.Count)
@@ -294,8 +297,11 @@ func (v *Verdict) chargeWaits(in *Input, group *report.Group, isWork func(*repor
 	for o := range each(wait.occupants) {
 		ranShare += o.share * oneIf(isWork(&report.Cause{Cause: report.CauseCPU, Site: o.site}))
 	}
-	if ranShare < threshold.HalfShare || wait.share < threshold.NoiseShare || len(wait.hubs) > 0 {
+	if !(ranShare >= threshold.HalfShare) || wait.share < threshold.NoiseShare || len(wait.hubs) > 0 { // not a number if nothing is known to have run
 		return 0, Gain{}
+	}
+	if v.Changes == nil {
+		v.Changes = removalOf(group, isWork)
 	}
 	v.ChangeText = textOf("phrase change-gone-waits")
 	v.Changes = append(v.Changes, predict.Change{Cause: report.CauseSched, Relative: true, Scale: 1 - ranShare})

@@ -182,6 +182,36 @@ func TestLongRunsInDependency(t *testing.T) {
 	check.True(t, len(all) == 1 && all[0].Code == report.RuleLongRuns && strings.HasPrefix(all[0].Fix, "make main.diff cheaper"), "%+v", all)
 }
 
+// TestWaitsBehindOwnWork: requests that wait behind the work of others of their kind, and mostly do that work themselves, have one fault,
+// as severe as its waits; without such waits, the work is perhaps what the service is for.
+func TestWaitsBehindOwnWork(t *testing.T) {
+	match, count := siteOf("dep.org/lexers.Match"), siteOf("main.count")
+	match.Module, match.CalledFrom = "dep.org/lexers", &report.Caller{Func: "main.render", File: "/src/x.go", Line: 42, Calls: "dep.org/lexers.Match"}
+	for _, c := range []struct {
+		name             string
+		occupant         *report.Site
+		waitNS           int64
+		computing, waits report.Severity
+		changes          int
+	}{
+		{"behind each other", match, 3e6, report.SeverityHigh, report.SeverityLow, 2},
+		{"behind other work", count, 3e6, report.SeverityLow, report.SeverityHigh, 1},
+		{"not at all", match, 1e3, report.SeverityLow, "", 1},
+	} {
+		runs := process.RunningTime{Start: "main.loop", Site: c.occupant, NS: 9e9, Count: 900, LongCount: 890, LongNS: 89e8, LongestNS: 20e6}
+		in := newInput(process.Stats{BusyNS: 9e9, RunningTimes: []process.RunningTime{runs}}, groupWith(
+			report.Cause{Cause: report.CauseCPU, Site: match, SiteFrom: "sample", TotalNS: 10e6 - c.waitNS, Samples: 5000},
+			waitingForP(c.waitNS, report.Share{Site: c.occupant, Share: 1})))
+		severities := map[report.RuleCode]report.Severity{}
+		for _, f := range Find(in, All()) {
+			if severities[f.Code] = f.Severity; f.Code == report.RuleComputes {
+				check.Equal(t, len(f.Changes), c.changes, "%s: %+v", c.name, f.Changes)
+			}
+		}
+		check.True(t, severities[report.RuleComputes] == c.computing && severities[report.RuleLongRuns] == c.waits, "%s: %v", c.name, severities)
+	}
+}
+
 // TestPsTakenBounds: on Ps that are mostly idle, waits of less than a millisecond or a twentieth of the time are no fault, and the advice for
 // a run is another one.
 func TestPsTakenBounds(t *testing.T) {
