@@ -37,20 +37,19 @@ func checkFlushInterval(attr *attribution, cand *candidate) Verdict {
 	v := attr.newVerdict(cand, top)
 	v.Cause = report.CauseSleep
 	interval := words.Brief(service.PeriodNS)
+	title, fix, wait := textKey("title polled-work"), textKey("fix polled-work"), v.Site
 	switch waitNS := top.TotalNS / int64(max(top.Requests, 1)); {
 	case service.BatchSize >= 1.5:
-		v.Title, v.Fix = textOf("title flush-interval", "interval", interval, "site", v.Site), textOf("fix flush-interval", "interval", interval)
+		title, fix = "title flush-interval", "fix flush-interval"
 		// What else wakes the goroutine in the interval, such as the next message, only makes the batch larger.
 		v.Changes = []predict.Change{predict.Remove("", predict.SiteText(top.Site, ""))}
 	case waitNS > service.PeriodNS:
-		v.Title, v.Fix = textOf("title coarse-timer", "interval", interval, "site", v.Site), textOf("fix coarse-timer", "interval", interval, "wait", top.via[0].Site)
-	default:
-		fix := textKey("fix polled-work")
-		if top.Site != nil && top.Site.Module != "" {
-			fix = "fix polled-work-in-dependency"
-		}
-		v.Title, v.Fix = textOf("title polled-work", "interval", interval, "site", v.Site), textOf(fix, "interval", interval, "site", v.Site)
+		title, fix, wait = "title coarse-timer", "fix coarse-timer", top.via[0].Site
 	}
+	if wait == v.Site && top.Site != nil && top.Site.Module != "" { // whose lines the reader does not change
+		fix = "fix interval-in-dependency"
+	}
+	v.Title, v.Fix = textOf(title, "interval", interval, "site", v.Site), textOf(fix, "interval", interval, "site", v.Site, "wait", wait)
 	if verdict.KindOf(top.Cause) == verdict.BatchDue { // the first request of a batch starts the timer
 		v.Title = textOf("title batch-window", "time", words.Brief(cand.gain.Slow.NS), "site", v.Site)
 	}

@@ -157,6 +157,8 @@ func TestSetUpAdvice(t *testing.T) {
 		got := find(fn, fn)
 		check.True(t, len(got) == 1 && strings.HasPrefix(got[0].Fix, want) && strings.Contains(got[0].Fix, "main.find (main.go:12)"), "%s: %+v", fn, got)
 	}
+	got := find("html/template.(*Template).Parse", "github.com/gofiber/fiber/v2.(*Ctx).Render")
+	check.True(t, len(got) == 1 && strings.HasPrefix(got[0].Fix, "give Views of fiber.Config an engine with Reload(false)"), "fiber parses: %+v", got)
 	check.Equal(t, len(find("encoding/gob.(*Decoder).getDecEnginePtr", "github.com/timshannon/bolthold.(*Store).Find")), 0, "bolthold decodes")
 }
 

@@ -152,14 +152,24 @@ func TestSleepAdvice(t *testing.T) {
 	}
 }
 
-// TestPolledLibrary: the goroutine of a library cannot be woken by the service, which can only shorten its interval, or do without it.
+// TestPolledLibrary: a user of a library cannot change its goroutine, whether a tick serves one request or several, but perhaps its options.
 func TestPolledLibrary(t *testing.T) {
-	for module, want := range map[string]string{"": "wake the goroutine at main.poll (main.go:9) as soon as work arrives", "example.org/jobs": "shorten the interval of 50ms at main.poll (main.go:9), if an option"} {
+	const library = "have the library woken at once, instead of after up to 50ms"
+	for _, c := range []struct {
+		module string
+		batch  float64
+		want   string
+	}{
+		{"", 1, "wake the goroutine at main.poll (main.go:9) as soon as work arrives"}, {"", 3, "serve the batch as soon as"},
+		{"example.org/jobs", 1, library}, {"example.org/jobs", 3, library}, {"github.com/nxadm/tail", 3, "in tail: set Poll of tail.Config to false"},
+	} {
 		poll := site("poll@9")
-		poll.Module = module
+		if c.module != "" {
+			poll = inModule(c.module+"/watch.poll@9", c.module)
+		}
 		pause := report.Cause{Cause: report.CauseSleep, Site: poll, Via: via("chan add@4"), TotalNS: ms(3000), Requests: 100}
-		service := queues.ServiceStats{Cause: "sleep", Site: poll, BatchSize: 1, Servers: 1, Requests: 100, PeriodNS: 50e6, WaitedSleepNS: 25e6, BegunEarlyShare: 0.9}
+		service := queues.ServiceStats{Cause: "sleep", Site: poll, BatchSize: c.batch, Servers: 1, Requests: 100, PeriodNS: 50e6, WaitedSleepNS: 25e6, BegunEarlyShare: 0.9}
 		found := findAll(t, &Input{Report: oneGroup(pause), Process: &process.Stats{}, Services: []queues.ServiceStats{service}}, rulesWithPrefix("WL2004"))
-		check.True(t, len(found) == 1 && strings.HasPrefix(found[0].Fix, want), "%q: %+v", module, found)
+		check.True(t, len(found) == 1 && strings.HasPrefix(found[0].Fix, c.want), "%+v: %+v", c, found)
 	}
 }
