@@ -1006,7 +1006,8 @@ func (w *peerWait) rewriteForSequentialCalls(v *Verdict) bool {
 	return true
 }
 
-// otherLinesOfLoop returns the calls at other lines of the same function, if requests make as many there as at this one.
+// otherLinesOfLoop returns the calls at other lines of the same function of which requests make as many as at this one, or several for each: lines
+// of one loop, or of a loop in another.
 func (w *peerWait) otherLinesOfLoop() (siblings []*queues.PeerCalls) {
 	from := w.calls.Site.CalledFrom
 	if from == nil || w.calls.Via != nil {
@@ -1014,8 +1015,11 @@ func (w *peerWait) otherLinesOfLoop() (siblings []*queues.PeerCalls) {
 	}
 	for o := range each(w.in.PeerCalls[w.group.ID]) {
 		if c := o.Site.CalledFrom; o != w.calls && o.Via == nil && c != nil && c.Func == from.Func && c.Line != from.Line && o.FanOut == 0 && o.AnswerNS > 0 &&
-			math.Abs(float64(o.Calls-w.calls.Calls)) <= threshold.NoticeableShare*float64(w.calls.Calls) {
-			siblings = append(siblings, o)
+			o.Calls >= threshold.Repeats*o.Requests {
+			perOther := float64(max(o.Calls, w.calls.Calls)) / float64(min(o.Calls, w.calls.Calls))
+			if math.Abs(perOther-math.Round(perOther)) <= threshold.NoticeableShare*perOther {
+				siblings = append(siblings, o)
+			}
 		}
 	}
 	return siblings
