@@ -94,7 +94,7 @@ func (w *peerWait) rewriteForPrepares(v *Verdict) bool {
 	return true
 }
 
-// rewriteForPeerSetUp rewrites a verdict on calls of a constructor (see knowledge.Constructor) in most requests: the service can keep the
+// rewriteForPeerSetUp rewrites a verdict on calls of a constructor (see knowledge.Constructor) or of other set-up in most requests: the service can keep the
 // new object, with the answers that it asks for at its first use. It returns false, and changes nothing, for others. Of several lines, the
 // first has the verdict, and that of the others becomes empty.
 func (w *peerWait) rewriteForPeerSetUp(v *Verdict) bool {
@@ -111,7 +111,7 @@ func (w *peerWait) rewriteForPeerSetUp(v *Verdict) bool {
 		if name := constructorOf(&part.routes[0]); name != "" && first == nil {
 			first, constructor = part, words.FuncName(name)
 		}
-		keys, changes = append(keys, part.candidateKey), append(changes, w.withoutSite(&part.routes[0])...)
+		keys, changes = append(keys, part.candidateKey), append(changes, w.withoutSites(each(part.routes))...)
 	}
 	if first == nil || !slices.Contains(keys, w.cand.candidateKey) {
 		return false
@@ -122,6 +122,9 @@ func (w *peerWait) rewriteForPeerSetUp(v *Verdict) bool {
 	}
 	v.Title, v.InService = textOf("title peer-set-up", "constructor", constructor, "site", v.Site.OwnLine()), true
 	v.Fix = textOf("fix peer-set-up", "constructor", constructor, "site", v.Site.OwnLine())
+	if l := adviserAt(func(l *library) string { return l.setUpAdvice }, w.top.sites()...); l != nil {
+		v.Fix = l.fix(l.setUpAdvice)
+	}
 	v.Share, v.Gain = gainWithoutRoutes(w.group, func(c *report.Cause, via []report.Via) bool {
 		return slices.Contains(keys, w.candidateKeyOf(c, via))
 	})
@@ -143,11 +146,15 @@ func setUpPackage(cand *candidate) string {
 	return stdlib.Package(fn)
 }
 
-// constructorOf returns the library's constructor that the service calls on a route; "" if there is none.
+// constructorOf returns the library's constructor that the service calls on a route, or the function that does its set-up; "" if there is
+// none.
 func constructorOf(p *causeRoute) string {
 	for _, s := range p.sites() {
 		if s != nil && s.CalledFrom != nil && knowledge.Has(s.CalledFrom.Calls, knowledge.Constructor) {
 			return s.CalledFrom.Calls
+		}
+		if s != nil && knowledge.Has(s.Func, knowledge.SetUp) {
+			return s.Func
 		}
 	}
 	return ""

@@ -453,6 +453,19 @@ func TestPeerSetUp(t *testing.T) {
 	}
 }
 
+// TestKeysPerRequest: middleware of a library asks for what it could keep, at two of its lines, below no line of the service. The advice is
+// that library's, and all of these calls go away.
+func TestKeysPerRequest(t *testing.T) {
+	const library = "github.com/auth0/go-jwt-middleware/v2"
+	wait := func(fn string) report.Route {
+		return report.Route{TotalNS: 1e9, Via: []report.Via{{Wait: report.WaitSelect, Call: "net/http.(*persistConn).roundTrip", Site: inModule(library+fn+"@84", library)}}}
+	}
+	keys, configuration := wait("/jwks.(*Provider).KeyFunc"), wait("/internal/oidc.GetWellKnownEndpointsFromIssuerURL")
+	rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Call: "bufio.(*Reader).Peek", Site: site("net/http.(*persistConn).readLoop@2330"), Via: keys.Via, Routes: []report.Route{keys, configuration}, TotalNS: 2e9, Requests: 100})
+	got := findAll(t, &Input{Report: rep}, rulesByCode(report.RuleSlowPeer))
+	check.True(t, len(got) == 1 && got[0].Severity == report.SeverityHigh && len(got[0].Changes) == 2 && strings.HasPrefix(got[0].Fix, "in go-jwt-middleware: use jwks.NewCachingProvider"), "%+v", got)
+}
+
 // TestConnectionPerRequest checks that requests which open a gRPC connection each are reported at the line that creates it, with all
 // of that time, though hardly any of it is the wait of the finding. If another goroutine created it, they share it already.
 func TestConnectionPerRequest(t *testing.T) {
