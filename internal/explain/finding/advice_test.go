@@ -50,6 +50,30 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
+// TestHeldUntilFloor: a pause that ends at one time after the start of each request is meant, unless something else also ends waits at its line: then
+// it is a time-out.
+func TestHeldUntilFloor(t *testing.T) {
+	line := site("hold@9")
+	for _, c := range []struct {
+		name     string
+		floorNS  int64
+		via      []report.Via
+		severity report.Severity
+	}{
+		{"a floor", 250e6, via("lock hold@4"), report.SeverityInfo},
+		{"a time-out", 250e6, via("select hold@9"), report.SeverityHigh},
+		{"a pause", 0, via("lock hold@4"), report.SeverityHigh},
+	} {
+		in := &Input{Report: oneGroup(report.Cause{Cause: report.CauseSleep, Call: "runtime.selectgo", Site: line, TotalNS: 6e9, Requests: 40}, report.Cause{Cause: report.CauseCPU, Site: site("send@3"), Via: c.via, TotalNS: 1e9}),
+			Pauses: func(string, []predict.Change) *predict.Pauses {
+				return &predict.Pauses{Number: 1, EachNS: 200e6, FloorNS: c.floorNS}
+			}}
+		found := findAll(t, in, rulesByCode(report.RuleSleep))
+		isFloor := len(found) == 1 && strings.Contains(found[0].Title, "held at main.hold (main.go:9) until 250ms have passed")
+		check.True(t, len(found) == 1 && found[0].Severity == c.severity && isFloor == (c.severity == report.SeverityInfo), "%s: %+v", c.name, found)
+	}
+}
+
 // TestFailingCall: a pause before a second try leads to the call that fails, where the trace shows it: the one in a closure of the
 // function that pauses, or the only one.
 func TestFailingCall(t *testing.T) {

@@ -50,6 +50,11 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	if pauseNS == 0 && pauses != nil {
 		pauseNS = pauses.EachNS
 	}
+	if pauses != nil && pauses.FloorNS > 0 && verdict.KindOf(top.Cause) != verdict.Deadline && len(top.via) == 0 && !attr.waitsForOthersAt(top.Site) {
+		v.Title, v.Fix = textOf("title floor", "site", v.Site, "floor", words.Brief(pauses.FloorNS)), textOf("fix floor")
+		v.Fact, v.Changes = true, []predict.Change{}
+		return v
+	}
 	switch {
 	case verdict.KindOf(top.Cause) == verdict.Deadline:
 		attr.rewriteForDeadline(&v, top, pauses)
@@ -131,6 +136,13 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		rewriteForPolling(attr.in, &v, top, pauses)
 	}
 	return v
+}
+
+// waitsForOthersAt reports whether goroutines end waits of the group's requests at a line: a timer there is a time-out.
+func (a *attribution) waitsForOthersAt(site *report.Site) bool {
+	return slices.ContainsFunc(a.group.All().Causes, func(c report.Cause) bool {
+		return slices.ContainsFunc(c.Via, func(v report.Via) bool { return v.Site.Matches(site) })
+	})
 }
 
 // isRest reports whether a route is the rest of a loop: few of its iterations wait for a timer themselves, which begins the next of many.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/entry"
+	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/explain/threshold"
 )
 
@@ -124,6 +125,7 @@ type Pauses struct {
 	EachNS  int64   // of one pause
 	IsPoll  bool    // they poll for something for most of the time; then Number is that of each poll
 	TotalNS int64   // of a poll: from the start of the first pause to the end of the last
+	FloorNS int64   // see floorOf
 }
 
 // PausesOf returns the number and mean length of the sleeps that changes affect in a group's requests; nil if they affect none.
@@ -137,6 +139,7 @@ func (m *Model) PausesOf(id string, changes []Change) *Pauses {
 	trial := m.compile(id, changes)
 	var all, polls struct{ ns, number, sequences, totalNS float64 }
 	var requests float64
+	var starts, ends []int64
 	for graph := range entry.Each(group.graphs) {
 		sleeps := false
 		for iv := range entry.Each(graph.intervals) {
@@ -146,6 +149,10 @@ func (m *Model) PausesOf(id string, changes []Change) *Pauses {
 			sleeps = true
 			all.ns += graph.weight * float64(iv.ns)
 			all.number += graph.weight
+			if iv.sequence > 0 {
+				sequence := &graph.pauseSequences[iv.sequence-1]
+				starts, ends = append(starts, sequence.start-graph.Start), append(ends, sequence.end-graph.Start)
+			}
 			if iv.sequence > 0 && graph.pauseSequences[iv.sequence-1].isPoll {
 				polls.ns += graph.weight * float64(iv.ns)
 				if !iv.hasNextPause {
@@ -164,7 +171,21 @@ func (m *Model) PausesOf(id string, changes []Change) *Pauses {
 	case all.ns == 0:
 		return nil
 	case polls.ns == 0 || polls.ns < threshold.HalfShare*all.ns:
-		return &Pauses{Number: all.number / requests, EachNS: int64(all.ns / all.number)}
+		return &Pauses{Number: all.number / requests, EachNS: int64(all.ns / all.number), FloorNS: floorOf(starts, ends)}
 	}
 	return &Pauses{IsPoll: true, Number: polls.number / polls.sequences, EachNS: int64(polls.ns / polls.number), TotalNS: int64(polls.totalNS / polls.sequences)}
+}
+
+// floorOf returns the time since the start of a request at which nearly all pauses end although they begin at other times: requests are held until
+// then, whatever they did before. It returns 0 if there is none. starts and ends are those of the pauses, since their request's start; it sorts them.
+func floorOf(starts, ends []int64) int64 {
+	slices.Sort(starts)
+	slices.Sort(ends)
+	spread := func(times []int64) int64 { return sample.Quantile(times, 0.9) - sample.Quantile(times, 0.1) }
+	floor := sample.Quantile(ends, threshold.HalfShare)
+	leastSpread := max(threshold.FarFactor*float64(spread(ends)), 2*threshold.NoiseShare*float64(floor))
+	if len(ends) < threshold.SmallSample || float64(spread(ends)) > threshold.MinorShare*float64(floor) || float64(spread(starts)) < leastSpread {
+		return 0
+	}
+	return floor
 }

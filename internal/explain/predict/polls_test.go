@@ -111,3 +111,29 @@ func TestPollsTooLarge(t *testing.T) {
 	check.True(t, len(g.pauseSequences) == 1 && g.pauseSequences[0].pauses == 2000 && held == 1999*1000 && last == 1000,
 		"rows %+v, %d held, %d not", g.pauseSequences, held, last)
 }
+
+// TestFloor: a floor ends pauses at one time since the request's start, although they begin at others; a pause of one length does not.
+func TestFloor(t *testing.T) {
+	for _, c := range []struct {
+		name                      string
+		requests, startNS, stepNS int64
+		lengthNS, endNS, floorNS  int64
+	}{
+		{"a floor", 20, 30e6, 2e6, 0, 250e6, 250e6},
+		{"a pause", 20, 30e6, 2e6, 200e6, 0, 0},
+		{"a pause before all work", 20, 1e6, 1e3, 200e6, 0, 0},
+		{"few pauses", 4, 30e6, 2e6, 0, 250e6, 0},
+	} {
+		var starts, ends []int64
+		for i := range c.requests {
+			starts = append(starts, c.startNS+i*c.stepNS)
+			end := c.endNS + i%3*50e3 // timers fire late
+			if c.lengthNS > 0 {
+				end += starts[i] + c.lengthNS
+			}
+			ends = append(ends, end)
+		}
+		floor := floorOf(starts, ends)
+		check.True(t, floor/1e6 == c.floorNS/1e6, "%s: %d ns", c.name, floor)
+	}
+}
