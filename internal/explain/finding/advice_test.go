@@ -97,6 +97,29 @@ func TestFailingCall(t *testing.T) {
 	}
 }
 
+// TestPauseOfRetry: a pause between two calls at one line is that of a retry, which is loud only if it is long.
+func TestPauseOfRetry(t *testing.T) {
+	pause := siteOf("main.wait")
+	for _, c := range []struct {
+		call     string
+		eachNS   int64
+		severity report.Severity
+		title    string
+	}{
+		{"main.ask", 750e6, report.SeverityHigh, "requests pause 1.5s at main.wait (x.go:7) before they make the call at main.ask (x.go:7) again: a retry"},
+		{"main.ask", 20e6, report.SeverityLow, "requests pause 40ms at"},
+		{"main.tell", 750e6, report.SeverityHigh, "requests wait while their own goroutine waits for a timer"},
+	} {
+		rep := oneGroup(report.Cause{Cause: report.CauseSleep, Call: "runtime.selectgo", Site: pause, TotalNS: 6e9, Requests: 100})
+		for range 3 {
+			rep.Groups[0].Slowest = append(rep.Groups[0].Slowest, report.Request{Segments: []report.Segment{{Cause: report.CauseNetwork, Kind: "outbound", Site: siteOf("main.ask")},
+				{Cause: report.CauseSleep, Site: pause}, {Cause: report.CauseNetwork, Kind: "outbound", Site: siteOf(c.call)}}})
+		}
+		found := findAll(t, &Input{Report: rep, Pauses: func(string, []predict.Change) *predict.Pauses { return &predict.Pauses{Number: 2, EachNS: c.eachNS} }}, rulesByCode(report.RuleSleep))
+		check.True(t, len(found) == 1 && found[0].Severity == c.severity && strings.HasPrefix(found[0].Title, c.title), "%s after %d ns: %+v", c.call, c.eachNS, found)
+	}
+}
+
 // TestComputingTransaction: the finding names the line at which a function computes during its transaction, not a line before the transaction.
 func TestComputingTransaction(t *testing.T) {
 	begin := func(line int) *report.Site { return &report.Site{Func: "main.add", File: "/src/x.go", Line: line} }

@@ -76,7 +76,15 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		v.addEvidence(evidenceOf("evidence sleep-sharers", attr.batchWindow(top).BatchSize, "count"))
 	default:
 		v.Fix = textOf("fix sleep-of-timer", "site", v.Site)
-		if failing := attr.failingCall(top); failing != nil {
+		failing, isRepeated := attr.failingCall(top)
+		switch {
+		case failing != nil && isRepeated && pauses != nil:
+			pausedNS := int64(float64(pauses.EachNS) * pauses.Number)
+			v.Title, v.Fix = textOf("title pause-of-retry", "time", words.Brief(pausedNS), "site", v.Site, "call", failing), textOf("fix pause-of-retry", "call", textOf("phrase failing-call-at", "site", failing))
+			if pausedNS <= shortRetryNS {
+				v.MaxSeverity = report.SeverityLow
+			}
+		case failing != nil:
 			v.Fix = textOf("fix sleep-before-retry", "site", v.Site, "call", textOf("phrase failing-call-at", "site", failing))
 		}
 	}
@@ -86,7 +94,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		if l.retryAdvice != "" {
 			v.Title = textOf("title retry", "site", v.Site)
 			call := textOf("phrase failing-call")
-			if failing := attr.failingCall(top); failing != nil {
+			if failing, _ := attr.failingCall(top); failing != nil {
 				call = textOf("phrase failing-call-at", "site", failing)
 			}
 			filter := ""
@@ -145,6 +153,9 @@ func (a *attribution) waitsForOthersAt(site *report.Site) bool {
 	})
 }
 
+// shortRetryNS is what a request may pause before it makes a call again: client libraries begin with some tens of milliseconds.
+const shortRetryNS = 100e6
+
 // isRest reports whether a route is the rest of a loop: few of its iterations wait for a timer themselves, which begins the next of many.
 func (a *attribution) isRest(p *causeRoute) bool {
 	return a.group.Kind == report.KindLoop && len(p.via) == 0 && !knowledge.Has(p.Call, knowledge.SleepWait) && p.Requests > 0 &&
@@ -200,23 +211,28 @@ func (a *attribution) rewriteForDeadline(v *Verdict, top *causeRoute, pauses *pr
 }
 
 // failingCall returns the call that is perhaps tried again after a pause: the line at which the slowest requests wait for a peer last before each
-// such pause; nil if there is none, or it is not always the same.
-func (a *attribution) failingCall(pause *causeRoute) (call *report.Site) {
+// such pause; nil if there is none, or it is not always the same. isRepeated reports whether that is also the next line at which they wait for one
+// after each pause.
+func (a *attribution) failingCall(pause *causeRoute) (call *report.Site, isRepeated bool) {
+	isRepeated = true
 	for i := range a.group.Slowest {
 		var last *report.Site
+		isPaused := false
 		for k := range a.group.Slowest[i].Segments {
 			switch s := &a.group.Slowest[i].Segments[k]; {
 			case s.Cause == report.CauseNetwork && s.Kind != "inbound" && s.Site != nil:
 				last = s.Site.OwnLine()
+				isRepeated, isPaused = isRepeated && (!isPaused || last.Key() == call.Key()), false
 			case s.Cause == report.CauseSleep && pause.Site.Equal(s.Site):
 				if last == nil || isStdSite(last) || call != nil && call.Key() != last.Key() {
-					return nil
+					return nil, false
 				}
-				call = last
+				call, isPaused = last, true
 			}
 		}
+		isRepeated = isRepeated && !isPaused
 	}
-	return call
+	return call, isRepeated
 }
 
 // batchWindow returns the facts about the timers (time.AfterFunc) that end a route, if those requests that arrive before one fires join the
