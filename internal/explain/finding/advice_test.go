@@ -97,20 +97,23 @@ func TestFailingCall(t *testing.T) {
 	}
 }
 
-// TestPauseOfRetry: a pause between two calls at one line is that of a retry, which is loud only if it is long.
+// TestPauseOfRetry: a pause between two calls at one line is that of a retry, which is loud only if it is long. If most requests pause, they
+// may ask whether something is ready.
 func TestPauseOfRetry(t *testing.T) {
 	pause := siteOf("main.wait")
 	for _, c := range []struct {
 		call     string
+		requests int
 		eachNS   int64
 		severity report.Severity
 		title    string
 	}{
-		{"main.ask", 750e6, report.SeverityHigh, "requests pause 1.5s at main.wait (x.go:7) before they make the call at main.ask (x.go:7) again: a retry"},
-		{"main.ask", 20e6, report.SeverityLow, "requests pause 40ms at"},
-		{"main.tell", 750e6, report.SeverityHigh, "requests wait while their own goroutine waits for a timer"},
+		{"main.ask", 40, 750e6, report.SeverityHigh, "requests pause 1.5s at main.wait (x.go:7) before they make the call at main.ask (x.go:7) again: a retry"},
+		{"main.ask", 90, 750e6, report.SeverityHigh, "requests wait while their own goroutine waits for a timer"},
+		{"main.ask", 40, 20e6, report.SeverityLow, "requests pause 40ms at"},
+		{"main.tell", 40, 750e6, report.SeverityHigh, "requests wait while their own goroutine waits for a timer"},
 	} {
-		rep := oneGroup(report.Cause{Cause: report.CauseSleep, Call: "runtime.selectgo", Site: pause, TotalNS: 6e9, Requests: 100})
+		rep := oneGroup(report.Cause{Cause: report.CauseSleep, Call: "runtime.selectgo", Site: pause, TotalNS: 6e9, Requests: c.requests})
 		for range 3 {
 			rep.Groups[0].Slowest = append(rep.Groups[0].Slowest, report.Request{Segments: []report.Segment{{Cause: report.CauseNetwork, Kind: "outbound", Site: siteOf("main.ask")},
 				{Cause: report.CauseSleep, Site: pause}, {Cause: report.CauseNetwork, Kind: "outbound", Site: siteOf(c.call)}}})

@@ -78,7 +78,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		v.Fix = textOf("fix sleep-of-timer", "site", v.Site)
 		failing, isRepeated := attr.failingCall(top)
 		switch {
-		case failing != nil && isRepeated && pauses != nil:
+		case failing != nil && isRepeated && pauses != nil && float64(top.Requests) < threshold.HalfShare*float64(attr.group.Count): // not the interval of a poll
 			pausedNS := int64(float64(pauses.EachNS) * pauses.Number)
 			v.Title, v.Fix = textOf("title pause-of-retry", "time", words.Brief(pausedNS), "site", v.Site, "call", failing), textOf("fix pause-of-retry", "call", textOf("phrase failing-call-at", "site", failing))
 			if pausedNS <= shortRetryNS {
