@@ -53,6 +53,9 @@ func checkGCTooFrequent(in *Input, group *report.Group) []Verdict {
 		v.Fix = textOf("fix gogc-and-allocate-less", "fix", v.Fix, "site", site)
 	}
 	v.addEvidence(causes...)
+	if advice.effectiveGOGC > lowGOGC && advice.perSecond < 2*manyCycles {
+		v.MaxSeverity = report.SeverityLow // the usual rate of a small heap
+	}
 	return []Verdict{v}
 }
 
