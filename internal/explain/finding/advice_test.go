@@ -102,18 +102,19 @@ func TestFailingCall(t *testing.T) {
 func TestPauseOfRetry(t *testing.T) {
 	pause := siteOf("main.wait")
 	for _, c := range []struct {
+		wait     string
 		call     string
 		requests int
 		eachNS   int64
 		severity report.Severity
 		title    string
 	}{
-		{"main.ask", 40, 750e6, report.SeverityHigh, "requests pause 1.5s at main.wait (x.go:7) before they make the call at main.ask (x.go:7) again: a retry"},
-		{"main.ask", 90, 750e6, report.SeverityHigh, "requests wait while their own goroutine waits for a timer"},
-		{"main.ask", 40, 20e6, report.SeverityLow, "requests pause 40ms at"},
-		{"main.tell", 40, 750e6, report.SeverityHigh, "requests wait while their own goroutine waits for a timer"},
+		{"runtime.selectgo", "main.ask", 40, 750e6, report.SeverityHigh, "requests pause 1.5s at main.wait (x.go:7) before they make the call at main.ask (x.go:7) again: a retry"},
+		{"runtime.selectgo", "main.ask", 90, 750e6, report.SeverityHigh, "requests wait while their own goroutine waits for a timer"},
+		{"time.Sleep", "main.ask", 40, 20e6, report.SeverityLow, "requests pause 40ms at"},
+		{"runtime.selectgo", "main.tell", 40, 750e6, report.SeverityHigh, "requests wait while their own goroutine waits for a timer"},
 	} {
-		rep := oneGroup(report.Cause{Cause: report.CauseSleep, Call: "runtime.selectgo", Site: pause, TotalNS: 6e9, Requests: c.requests})
+		rep := oneGroup(report.Cause{Cause: report.CauseSleep, Call: c.wait, Site: pause, TotalNS: 6e9, Requests: c.requests})
 		for range 3 {
 			rep.Groups[0].Slowest = append(rep.Groups[0].Slowest, report.Request{Segments: []report.Segment{{Cause: report.CauseNetwork, Kind: "outbound", Site: siteOf("main.ask")},
 				{Cause: report.CauseSleep, Site: pause}, {Cause: report.CauseNetwork, Kind: "outbound", Site: siteOf(c.call)}}})

@@ -68,6 +68,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	case attr.pollingWorker(top) != nil:
 		interval := words.Brief(attr.pollingWorker(top).SleepNS)
 		v.Title, v.Fix = textOf("title polled-work", "interval", interval, "site", v.Site), textOf("fix polled-work", "interval", interval, "site", v.Site)
+	case attr.rewriteForRetry(&v, top, pauses):
 	case knowledge.Has(top.Call, knowledge.SleepWait):
 		v.Fix = attr.sleepAdvice(top, pauses, cand.gain.Slow.NS)
 	case attr.batchWindow(top) != nil:
@@ -76,15 +77,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		v.addEvidence(evidenceOf("evidence sleep-sharers", attr.batchWindow(top).BatchSize, "count"))
 	default:
 		v.Fix = textOf("fix sleep-of-timer", "site", v.Site)
-		failing, isRepeated := attr.failingCall(top)
-		switch {
-		case failing != nil && isRepeated && pauses != nil && float64(top.Requests) < threshold.HalfShare*float64(attr.group.Count): // not the interval of a poll
-			pausedNS := int64(float64(pauses.EachNS) * pauses.Number)
-			v.Title, v.Fix = textOf("title pause-of-retry", "time", words.Brief(pausedNS), "site", v.Site, "call", failing), textOf("fix pause-of-retry", "call", textOf("phrase failing-call-at", "site", failing))
-			if pausedNS <= shortRetryNS {
-				v.MaxSeverity = report.SeverityLow
-			}
-		case failing != nil:
+		if failing, _ := attr.failingCall(top); failing != nil {
 			v.Fix = textOf("fix sleep-before-retry", "site", v.Site, "call", textOf("phrase failing-call-at", "site", failing))
 		}
 	}
@@ -208,6 +201,21 @@ func (a *attribution) rewriteForDeadline(v *Verdict, top *causeRoute, pauses *pr
 	}
 	v.Fix = textOf("fix shorter-deadline", "peer", a.in.peerText(answerRoute), "usual", words.Brief(usualNS), "time", words.Brief(int64(shorter)), "deadline", words.Brief(pauses.EachNS))
 	v.shortenTo(shorter, textOf("phrase change-deadline", "time", words.Brief(int64(shorter))))
+}
+
+// rewriteForRetry rewrites a verdict on pauses of some requests before they make a call again. It returns false for other pauses, and for those of
+// most requests, which may ask whether something is ready.
+func (a *attribution) rewriteForRetry(v *Verdict, top *causeRoute, pauses *predict.Pauses) bool {
+	call, isRepeated := a.failingCall(top)
+	if call == nil || !isRepeated || pauses == nil || pauses.IsPoll || float64(top.Requests) >= threshold.HalfShare*float64(a.group.Count) {
+		return false
+	}
+	pausedNS := int64(float64(pauses.EachNS) * pauses.Number)
+	v.Title, v.Fix = textOf("title pause-of-retry", "time", words.Brief(pausedNS), "site", v.Site, "call", call), textOf("fix pause-of-retry", "call", textOf("phrase failing-call-at", "site", call))
+	if pausedNS <= shortRetryNS {
+		v.MaxSeverity = report.SeverityLow
+	}
+	return true
 }
 
 // failingCall returns the call that is perhaps tried again after a pause: the line at which the slowest requests wait for a peer last before each
