@@ -15,7 +15,7 @@ func cases() []provableChange {
 		{"open-loop", []string{"sleep@(*napping).ask=2ms"}, "the same, requests at random", nil},
 		{"cpu-handler", []string{"compute=1ms"}, "computing", nil},
 		{"retry", []string{"sleep@(*retry).ask=12.5%"}, "two back-offs, by one factor", nil},
-		{"deadline", []string{"sleep@(*deadline).ask=3ms"}, "a context's deadline", nil},
+		{"deadline", []string{"sleep@(*deadline).ask=3ms"}, "a deadline", nil},
 		{"hedge", []string{"first=2ms"}, "a timer in a select", nil},
 		{"waitgroup", []string{"prices=2ms"}, "the last of three goroutines", nil},
 		{"near-siblings", []string{"slowest=1ms"}, "the last of three goroutines, until the next is the last", nil},

@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +15,8 @@ import (
 )
 
 // TestDeadline: what does not come before a deadline is named. If the other answers at that line take far less, the deadline to set
-// follows from them. A short one of a call in parallel with others is a budget, as is one that ends a wait for several answers.
+// follows from them. A short one of a call in parallel with others is a budget, as is one that ends a wait for several
+// answers, or for that of a goroutine which continues.
 func TestDeadline(t *testing.T) {
 	line := siteOf("main.ask")
 	parallel := []report.Via{{Wait: "chan-receive", Site: siteOf("main.handle")}}
@@ -22,20 +24,24 @@ func TestDeadline(t *testing.T) {
 		answerNS   int64 // of all 100 requests; 0: there is no answer
 		waits      int   // requests that wait until the deadline
 		via        []report.Via
-		gathered   int // requests that wait at that line for another goroutine's answer; 0: the goroutine itself asks
+		timer      string // the call that waits until the deadline, if it is not a context's
+		gathered   int    // requests that wait at that line for another goroutine's answer; 0: the goroutine itself asks
 		severity   report.Severity
 		title, fix string
 	}{
-		{500e6, 100, nil, 0, report.SeverityHigh, "requests wait 60ms at main.ask (x.go:7) for a peer's answer (HTTP) that does not come before a context's deadline", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline from 60ms to 15ms, as an answer usually takes 5ms"},
-		{4e9, 20, parallel, 0, report.SeverityLow, "20 of 100 requests wait 60ms at main.ask (x.go:7) for a peer's answer (HTTP) until a context's deadline ends the wait: a budget", "if that deadline is intended, nothing"},
-		{4e9, 100, parallel, 0, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and stop asking it"},
-		{500e6, 100, parallel, 0, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline"},
-		{4e9, 100, nil, 0, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer"},
-		{4e9, 20, nil, 100, report.SeverityLow, "20 of 100 requests wait 60ms at main.ask (x.go:7) for a peer's answer (HTTP)", "if that deadline is intended, nothing"},
-		{4e9, 20, nil, 80, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer"},
-		{0, 100, nil, 0, report.SeverityHigh, "requests wait 60ms at main.ask (x.go:7) for what does not come before a context's deadline", "find out why what is awaited at main.ask (x.go:7) does not come"},
+		{500e6, 100, nil, "", 0, report.SeverityHigh, "requests wait 60ms at main.ask (x.go:7) for a peer's answer (HTTP) that does not come before a deadline", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline from 60ms to 15ms, as an answer usually takes 5ms"},
+		{4e9, 20, parallel, "", 0, report.SeverityLow, "20 of 100 requests wait 60ms at main.ask (x.go:7) for a peer's answer (HTTP) until a deadline ends the wait: a budget", "if that deadline is intended, nothing"},
+		{4e9, 100, parallel, "", 0, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and stop asking it"},
+		{500e6, 100, parallel, "", 0, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline"},
+		{4e9, 100, nil, "", 0, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer"},
+		{4e9, 20, nil, "", 100, report.SeverityLow, "20 of 100 requests wait 60ms at main.ask (x.go:7) for a peer's answer (HTTP)", "if that deadline is intended, nothing"},
+		{4e9, 20, nil, "", 80, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer"},
+		{0, 100, nil, "", 0, report.SeverityHigh, "requests wait 60ms at main.ask (x.go:7) for what does not come before a deadline", "find out why what is awaited at main.ask (x.go:7) does not come"},
+		{4e9, 20, nil, "runtime.selectgo", 80, report.SeverityLow, "20 of 100 requests wait 60ms at main.ask (x.go:7) for a peer's answer (HTTP) until a deadline ends the wait: a budget", "if that deadline is intended, nothing"},
+		{500e6, 20, nil, "runtime.selectgo", 80, report.SeverityHigh, "for a peer's answer (HTTP) that does not come before a deadline", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline"},
+		{4e9, 20, nil, "time.Sleep", 80, report.SeverityHigh, "requests wait while their own goroutine sleeps", ""},
 	} {
-		causes := []report.Cause{{Cause: "sleep", Call: "context.WithDeadlineCause.func2", Site: line, Via: c.via, TotalNS: 6e9, Requests: c.waits}}
+		causes := []report.Cause{{Cause: "sleep", Call: cmp.Or(c.timer, "context.WithDeadlineCause.func2"), Site: line, Via: c.via, TotalNS: 6e9, Requests: c.waits}}
 		answer := report.Cause{Cause: "network", Kind: "outbound", Call: "net/http.(*persistConn).roundTrip", Site: line, Via: c.via, TotalNS: c.answerNS, Requests: 100}
 		if c.gathered > 0 {
 			answer.Site, answer.Via, answer.Requests = siteOf("main.call"), []report.Via{{Wait: "select", Site: line}}, c.gathered
@@ -98,10 +104,11 @@ func TestFailingCall(t *testing.T) {
 }
 
 // TestPauseOfRetry: a pause between two calls at one line is that of a retry, which is loud only if it is long. If most requests pause, they
-// may ask whether something is ready.
+// may ask whether something is ready. A loop that pauses in its body does so at an interval.
 func TestPauseOfRetry(t *testing.T) {
 	pause := siteOf("main.wait")
 	for _, c := range []struct {
+		kind     report.Kind
 		wait     string
 		call     string
 		requests int
@@ -109,16 +116,18 @@ func TestPauseOfRetry(t *testing.T) {
 		severity report.Severity
 		title    string
 	}{
-		{"runtime.selectgo", "main.ask", 40, 750e6, report.SeverityHigh, "requests pause 1.5s at main.wait (x.go:7) before they make the call at main.ask (x.go:7) again: a retry"},
-		{"runtime.selectgo", "main.ask", 90, 750e6, report.SeverityHigh, "requests wait while their own goroutine waits for a timer"},
-		{"time.Sleep", "main.ask", 40, 20e6, report.SeverityLow, "requests pause 40ms at"},
-		{"runtime.selectgo", "main.tell", 40, 750e6, report.SeverityHigh, "requests wait while their own goroutine waits for a timer"},
+		{report.KindHTTP1, "runtime.selectgo", "main.ask", 40, 750e6, report.SeverityHigh, "requests pause 1.5s at main.wait (x.go:7) before they make the call at main.ask (x.go:7) again: a retry"},
+		{report.KindHTTP1, "runtime.selectgo", "main.ask", 90, 750e6, report.SeverityHigh, "requests wait while their own goroutine waits for a timer"},
+		{report.KindHTTP1, "time.Sleep", "main.ask", 40, 20e6, report.SeverityLow, "requests pause 40ms at"},
+		{report.KindHTTP1, "runtime.selectgo", "main.tell", 40, 750e6, report.SeverityHigh, "requests wait while their own goroutine waits for a timer"},
+		{report.KindLoop, "runtime.selectgo", "main.ask", 40, 750e6, report.SeverityHigh, "iterations wait while their own goroutine waits for a timer"},
 	} {
 		rep := oneGroup(report.Cause{Cause: report.CauseSleep, Call: c.wait, Site: pause, TotalNS: 6e9, Requests: c.requests})
 		for range 3 {
 			rep.Groups[0].Slowest = append(rep.Groups[0].Slowest, report.Request{Segments: []report.Segment{{Cause: report.CauseNetwork, Kind: "outbound", Site: siteOf("main.ask")},
 				{Cause: report.CauseSleep, Site: pause}, {Cause: report.CauseNetwork, Kind: "outbound", Site: siteOf(c.call)}}})
 		}
+		rep.Groups[0].Kind, rep.Groups[0].Entry = c.kind, pause
 		found := findAll(t, &Input{Report: rep, Pauses: func(string, []predict.Change) *predict.Pauses { return &predict.Pauses{Number: 2, EachNS: c.eachNS} }}, rulesByCode(report.RuleSleep))
 		check.True(t, len(found) == 1 && found[0].Severity == c.severity && strings.HasPrefix(found[0].Title, c.title), "%s after %d ns: %+v", c.call, c.eachNS, found)
 	}

@@ -56,8 +56,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		return v
 	}
 	switch {
-	case verdict.KindOf(top.Cause) == verdict.Deadline:
-		attr.rewriteForDeadline(&v, top, pauses)
+	case attr.rewriteForDeadline(&v, top, pauses):
 	case top.Site != nil && top.Site.Module != "":
 		v.Fix = textOf("fix sleep-in-dependency", "site", v.Site)
 		if !slices.Contains(lockKinds, verdict.KindOf(top.Cause)) && (l == nil || l.pauseAdvice == "") {
@@ -168,21 +167,26 @@ func (a *attribution) fewReceivers(p *causeRoute) int {
 	return 0
 }
 
-// rewriteForDeadline rewrites a verdict on waits that a deadline ended. If the line asks a peer whose other answers take far
-// less, the deadline can be shorter. If it is short, and the answer is one of several that some requests wait for, it is a budget: the
-// request continues with what the others bring, and the verdict is at most low. If most requests wait until it passes, the peer is out of order.
-func (a *attribution) rewriteForDeadline(v *Verdict, top *causeRoute, pauses *predict.Pauses) {
-	v.Fix = textOf("fix sleep-until-deadline", "site", v.Site)
-	if pauses == nil {
-		return
-	}
-	v.Title = textOf("title deadline", "time", words.Brief(pauses.EachNS), "site", v.Site)
+// rewriteForDeadline rewrites a verdict on waits that a deadline ended: that of a context, or a timer in a select that also receives a peer's
+// answer from another goroutine. It returns false for other sleeps. If the line asks a peer whose other answers take far less, the deadline can be
+// shorter. If it is short, and ends a wait of some requests for one of several answers, or for that of a goroutine which continues, it is a budget:
+// the verdict is at most low. If most requests wait until it passes, the peer is out of order.
+func (a *attribution) rewriteForDeadline(v *Verdict, top *causeRoute, pauses *predict.Pauses) bool {
+	isOfContext := verdict.KindOf(top.Cause) == verdict.Deadline
 	isHere := func(s *report.Site) bool { return s.OwnLine().Key() == top.ownLine().Key() }
 	answer := firstMatch(a.group.All().Causes, func(c *report.Cause) bool {
 		return isPeerWait(c) && c.Requests > 0 && (isHere(c.Site) || slices.ContainsFunc(c.Via, func(v report.Via) bool { return isHere(v.Site) }))
 	})
+	if !isOfContext && (pauses == nil || answer == nil || len(top.via) > 0 || !a.waitsForOthersAt(top.Site) || !knowledge.Has(top.Call, knowledge.SelectWait)) {
+		return false
+	}
+	v.Fix = textOf("fix sleep-until-deadline", "site", v.Site)
+	if pauses == nil {
+		return true
+	}
+	v.Title = textOf("title deadline", "time", words.Brief(pauses.EachNS), "site", v.Site)
 	if answer == nil {
-		return
+		return true
 	}
 	usualNS := answer.TotalNS / int64(answer.Requests)
 	answerRoute := &causeRoute{Cause: answer, via: answer.Via}
@@ -191,16 +195,17 @@ func (a *attribution) rewriteForDeadline(v *Verdict, top *causeRoute, pauses *pr
 	if shorter < time.Millisecond || 2*int64(shorter) > pauses.EachNS {
 		v.Fix = textOf("fix deadline-of-answer", "peer", a.in.peerText(answerRoute))
 		// Requests receive other answers at a line if they wait there both for a deadline and for an answer of another goroutine.
-		isOneOfSeveral := len(top.via) > 0 || !isHere(answer.Site) && float64(answer.Requests+top.Requests-a.group.Count) >= threshold.MostShare*float64(top.Requests)
+		isOneOfSeveral := !isOfContext || len(top.via) > 0 || !isHere(answer.Site) && float64(answer.Requests+top.Requests-a.group.Count) >= threshold.MostShare*float64(top.Requests)
 		if isOneOfSeveral && !a.concernsMost(top.Requests) {
 			v.MaxSeverity = report.SeverityLow
 			v.Title = textOf("title deadline-budget", "n", top.Requests, "of", a.group.Count, "answer", answerText(answerRoute), "time", words.Brief(pauses.EachNS), "site", v.Site)
 			v.Fix = textOf("fix deadline-budget", "peer", a.in.peerText(answerRoute))
 		}
-		return
+		return true
 	}
 	v.Fix = textOf("fix shorter-deadline", "peer", a.in.peerText(answerRoute), "usual", words.Brief(usualNS), "time", words.Brief(int64(shorter)), "deadline", words.Brief(pauses.EachNS))
 	v.shortenTo(shorter, textOf("phrase change-deadline", "time", words.Brief(int64(shorter))))
+	return true
 }
 
 // rewriteForRetry rewrites a verdict on pauses of some requests before they make a call again. It returns false for other pauses, and for those of
@@ -219,9 +224,12 @@ func (a *attribution) rewriteForRetry(v *Verdict, top *causeRoute, pauses *predi
 }
 
 // failingCall returns the call that is perhaps tried again after a pause: the line at which the slowest requests wait for a peer last before each
-// such pause; nil if there is none, or it is not always the same. isRepeated reports whether that is also the next line at which they wait for one
+// such pause; nil if there is none, it is not always the same, or the pause is the interval of a loop, in its body. isRepeated reports whether that is also the next line at which they wait for one
 // after each pause.
 func (a *attribution) failingCall(pause *causeRoute) (call *report.Site, isRepeated bool) {
+	if a.group.Kind == report.KindLoop && a.group.Entry != nil && pause.Site.Func == a.group.Entry.Func {
+		return nil, false
+	}
 	isRepeated = true
 	for i := range a.group.Slowest {
 		var last *report.Site
