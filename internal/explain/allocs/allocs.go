@@ -21,6 +21,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/report"
 )
@@ -64,9 +65,9 @@ const maxProfileBytes = 64 << 20
 // maxSites bounds the sites of a Profile.
 const maxSites = 50
 
-// Read reads an allocation profile in pprof's format, gzipped or not. Negative samples, which a difference of two
-// profiles may hold, are ignored. The error is ErrEmpty for an empty input and ErrFewSamples for too few samples.
-// rewriteSite, if not nil, rewrites each site.
+// Read reads an allocation profile in pprof's format, gzipped or not. Negative samples, which a difference of two profiles may hold, are
+// ignored, as are those of the handlers that record the process. The error is ErrEmpty for an empty input and ErrFewSamples for too few
+// samples. rewriteSite, if not nil, rewrites each site.
 func Read(input io.Reader, rewriteSite func(report.Site) report.Site) (*Profile, error) {
 	data, err := io.ReadAll(io.LimitReader(input, maxProfileBytes+1))
 	if err != nil {
@@ -110,7 +111,7 @@ func Read(input io.Reader, rewriteSite func(report.Site) report.Site) (*Profile,
 		return sample
 	}
 	for _, sample := range parsed.Sample {
-		if bytesIndex >= len(sample.Value) || sample.Value[bytesIndex] <= 0 {
+		if bytesIndex >= len(sample.Value) || sample.Value[bytesIndex] <= 0 || isOfObserver(sample) {
 			continue
 		}
 		location, caller, call, funcs := allocationSite(sample)
@@ -175,6 +176,15 @@ func gunzip(data []byte, limit int64) ([]byte, error) {
 
 func compareSites(a, b report.Site) int {
 	return cmp.Or(cmp.Compare(a.Func, b.Func), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+}
+
+// isOfObserver reports whether a sample is that of a handler which records the process.
+func isOfObserver(sample *profile.Sample) bool {
+	return slices.ContainsFunc(sample.Location, func(l *profile.Location) bool {
+		return slices.ContainsFunc(l.Line, func(line profile.Line) bool {
+			return line.Function != nil && knowledge.Has(line.Function.Name, knowledge.Observer)
+		})
+	})
 }
 
 // allocationSite returns the innermost frame outside of the standard library, the next such frame of another function (the zero

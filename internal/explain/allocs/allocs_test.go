@@ -47,25 +47,27 @@ func TestFewSamples(t *testing.T) {
 }
 
 // TestRead reads a profile in which one site allocates in the standard library and another one directly. A difference
-// of two profiles holds a negative sample.
+// of two profiles holds a negative sample, and what the handler of the trace allocates is that of the recording.
 func TestRead(t *testing.T) {
 	fn := func(id uint64, name, file string) *profile.Function {
 		return &profile.Function{ID: id, Name: name, Filename: file}
 	}
+	record := fn(5, "net/http/pprof.Trace", "pprof.go")
 	sprintf, log, fill, mainMain := fn(1, "fmt.Sprintf", "print.go"), fn(2, "example.org/x.(*L).Debug", "/src/log.go"), fn(3, "main.fill", "/src/fill.go"), fn(4, "main.main", "/src/main.go")
 	loc := func(id uint64, f *profile.Function, line int64) *profile.Location {
 		return &profile.Location{ID: id, Line: []profile.Line{{Function: f, Line: line}}}
 	}
-	l1, l2, l3, l4 := loc(1, sprintf, 1), loc(2, log, 7), loc(3, fill, 9), loc(4, mainMain, 3)
+	l1, l2, l3, l4, l5 := loc(1, sprintf, 1), loc(2, log, 7), loc(3, fill, 9), loc(4, mainMain, 3), loc(5, record, 1)
 	prof := &profile.Profile{
 		DurationNanos: 5e9,
 		SampleType:    []*profile.ValueType{{Type: "alloc_objects", Unit: "count"}, {Type: "alloc_space", Unit: "bytes"}, {Type: "inuse_space", Unit: "bytes"}},
-		Function:      []*profile.Function{sprintf, log, fill, mainMain}, Location: []*profile.Location{l1, l2, l3, l4},
+		Function:      []*profile.Function{sprintf, log, fill, mainMain, record}, Location: []*profile.Location{l1, l2, l3, l4, l5},
 		Sample: []*profile.Sample{
 			{Location: []*profile.Location{l1, l2, l4}, Value: []int64{10, 700, 1}},
 			{Location: []*profile.Location{l2, l4}, Value: []int64{5, 100, 1}},
 			{Location: []*profile.Location{l3, l4}, Value: []int64{2, 300, 1}},
 			{Location: []*profile.Location{l3, l4}, Value: []int64{-2, -50, 0}},
+			{Location: []*profile.Location{l1, l5}, Value: []int64{9, 900, 1}},
 		},
 	}
 	var buf bytes.Buffer

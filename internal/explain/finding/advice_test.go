@@ -39,7 +39,7 @@ func TestDeadline(t *testing.T) {
 		{0, 100, nil, "", 0, report.SeverityHigh, "requests wait 60ms at main.ask (x.go:7) for what does not come before a deadline", "find out why what is awaited at main.ask (x.go:7) does not come"},
 		{4e9, 20, nil, "runtime.selectgo", 80, report.SeverityLow, "20 of 100 requests wait 60ms at main.ask (x.go:7) for a peer's answer (HTTP) until a deadline ends the wait: a budget", "if that deadline is intended, nothing"},
 		{500e6, 20, nil, "runtime.selectgo", 80, report.SeverityHigh, "for a peer's answer (HTTP) that does not come before a deadline", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline"},
-		{4e9, 20, nil, "time.Sleep", 80, report.SeverityHigh, "requests wait while their own goroutine sleeps", ""},
+		{4e9, 20, nil, "time.Sleep", 80, report.SeverityHigh, "requests wait while their own goroutine sleeps", ""}, // a pause
 	} {
 		causes := []report.Cause{{Cause: "sleep", Call: cmp.Or(c.timer, "context.WithDeadlineCause.func2"), Site: line, Via: c.via, TotalNS: 6e9, Requests: c.waits}}
 		answer := report.Cause{Cause: "network", Kind: "outbound", Call: "net/http.(*persistConn).roundTrip", Site: line, Via: c.via, TotalNS: c.answerNS, Requests: 100}
@@ -51,6 +51,7 @@ func TestDeadline(t *testing.T) {
 		}
 		in := &Input{Report: oneGroup(causes...), Process: &process.Stats{}, Pauses: func(string, []predict.Change) *predict.Pauses { return &predict.Pauses{Number: 1, EachNS: 60e6} }}
 		in.Report.Host = &report.Host{Network: report.HostNetwork{Peers: []string{"10.0.0.5:80"}}}
+		in.SlotWaits = []queues.SlotWaits{{Wait: report.WaitSelect, Site: line, Call: "runtime.selectgo", ChildShare: 1}}
 		found := findWithBounds(t, in, rulesByCode(report.RuleSleep))
 		check.True(t, len(found) == 1 && found[0].Severity == c.severity && strings.Contains(found[0].Title, c.title) && strings.HasPrefix(found[0].Fix, c.fix), "answers of %d ns: %+v", c.answerNS, found)
 	}

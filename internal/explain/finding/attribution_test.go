@@ -385,17 +385,25 @@ func TestLongPollOrBatchTimer(t *testing.T) {
 }
 
 // TestLongPollOfRequests: other requests bring the events, and many requests end without one. A slot is released by a goroutine that has waited for it.
+// A loop that reads requests of several kinds also serves some that do not wait.
 func TestLongPollOfRequests(t *testing.T) {
 	for _, c := range []struct {
 		timeouts     int
 		formerWaiter float64
+		kind         report.Kind
+		computesNS   int64
+		timeShare    float64
 		isLoud       bool
-	}{{30, 0, false}, {3, 0, true}, {30, 0.5, true}} {
+	}{
+		{30, 0, report.KindHTTP1, 0, 1, false}, {3, 0, report.KindHTTP1, 0, 1, true}, {30, 0.5, report.KindHTTP1, 0, 1, true},
+		{30, 0, report.KindHTTP1, ms(9000), 1, true}, {30, 0, report.KindLoop, ms(9000), 1, false}, {30, 0, report.KindLoop, ms(9000), 0.8, true},
+	} {
 		rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("translate@100"), Via: via("select ask@4"), TotalNS: ms(2000)},
-			report.Cause{Cause: "sleep", Call: "runtime.selectgo", Site: site("ask@4"), TotalNS: ms(60_000), Requests: c.timeouts})
-		rep.Groups[0].Kind = report.KindHTTP1
+			report.Cause{Cause: "sleep", Call: "runtime.selectgo", Site: site("ask@4"), TotalNS: ms(60_000), Requests: c.timeouts},
+			report.Cause{Cause: "cpu", Site: site("sum@9"), TotalNS: c.computesNS})
+		rep.Groups[0].Kind = c.kind
 		found := findAll(t, &Input{
-			Report: rep, Process: &process.Stats{}, LongWaits: []queues.LongWaits{{Site: site("ask@4"), WokenShare: 0.7}},
+			Report: rep, Process: &process.Stats{}, AcceptsConnections: true, LongWaits: []queues.LongWaits{{Site: site("ask@4"), WokenShare: 0.7, TimeShare: c.timeShare}},
 			SlotWaits: []queues.SlotWaits{{Wait: report.WaitSelect, Site: site("ask@4"), Waits: 100, OtherRequestShare: 1, FormerWaiterShare: c.formerWaiter}},
 		}, rulesByCode(report.RuleSleep))
 		check.True(t, len(found) == 1 && found[0].Severity.IsMajor() == c.isLoud, "%+v: %+v", c, found)

@@ -31,7 +31,9 @@ func (k *poolKind) shortName() string {
 // poolKindOf returns the kind of a candidate's pool. If a library waits there, the kind is the library's, because its user cannot
 // change the semaphore, Cond or channel on which the library builds its pool; else poolKindAtWait decides.
 func poolKindOf(cand *candidate, top *causeRoute, service *queues.ServiceStats, slotWaits *queues.SlotWaits) poolKind {
+	site := cand.wait.site.Site()
 	if v := firstMatch(top.via, func(v *report.Via) bool { return waitKeyOf(v) == cand.wait }); v != nil && !isStdPool(cand.wait.call) {
+		site = v.Site
 		if l := libraryAt(v.Site); l != nil && l.poolAdvice != "" {
 			if isHeldInBackground(slotWaits) || l.slotNoun == permitSlot {
 				return connectionKind(l, l.poolAdvice, slotWaits)
@@ -41,13 +43,13 @@ func poolKindOf(cand *candidate, top *causeRoute, service *queues.ServiceStats, 
 			return kind
 		}
 	}
-	return poolKindAtWait(cand.wait, service, slotWaits)
+	return poolKindAtWait(cand.wait, site, service, slotWaits)
 }
 
 // poolKindAtWait decides from a wait what its slots are: connections of the standard library, a semaphore's units, places that
-// requests hold, or goroutines that serve. service may be nil; slotWaits is nil if the slots are unknown.
-func poolKindAtWait(wait waitKey, service *queues.ServiceStats, slotWaits *queues.SlotWaits) poolKind {
-	n, site, serverAdvice := 0, wait.site.Site(), textOf("fix pool-more-goroutines")
+// requests hold, or goroutines that serve. site is where they wait. service may be nil; slotWaits is nil if the slots are unknown.
+func poolKindAtWait(wait waitKey, site *report.Site, service *queues.ServiceStats, slotWaits *queues.SlotWaits) poolKind {
+	n, serverAdvice := 0, textOf("fix pool-more-goroutines")
 	if slotWaits != nil {
 		n = slotWaits.Slots
 	}

@@ -71,6 +71,7 @@ type poolFacts struct {
 	isForeignWork  bool                 // the only server also does other work than that of most requests, and they queue behind that
 	isLibraryLoop  bool                 // a library has the only server, or each of its servers has a queue of its own: their number is no choice of the service
 	isBursty       bool                 // the number of slots needed depends on how many requests arrive together, which is unknown
+	isSharedOnly   bool                 // requests would not queue if goroutines in the background held no slots
 	isUnawaited    bool                 // the servers mostly do tasks that these requests do not wait for
 	isUneven       bool                 // most of the servers are idle while requests queue for one
 	holdersCompute bool                 // its holders spend their time computing
@@ -111,7 +112,7 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 	if tasks := a.in.taskWaitsAt(cand.wait); facts.slots == nil && tasks.IsQueue() {
 		facts.tasks = tasks
 	}
-	if facts.slots != nil && facts.slots.HoldNS > 0 {
+	if facts.slots != nil && facts.slots.HoldNS > 0 && (ownNS == 0 || !isHeldInBackground(facts.slots)) {
 		holdNS = float64(facts.slots.HoldNS)
 	} else if facts.tasks != nil && !isQueued {
 		holdNS, facts.serviceNS = float64(facts.tasks.OwnNS()), facts.tasks.OwnNS()
@@ -151,7 +152,7 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 		}
 	}
 	if facts.slots != nil {
-		facts.sufficient = max(facts.sufficient, facts.slots.Slots+1)
+		facts.sufficient = max(facts.sufficient, facts.slots.Slots+1, facts.slots.Demand)
 		if facts.kind.slotNoun == permitSlot {
 			facts.sufficient = max(facts.sufficient, facts.slots.Slots+facts.slots.MaxWaiters)
 		}
@@ -236,6 +237,7 @@ func (p *poolFacts) setSlotsInUse(ended, open int) {
 	p.inUse *= float64(ended+open) / float64(max(ended, 1))
 	if p.slots != nil {
 		usedNow := float64(p.slots.Slots) * p.slots.QueuedShare
+		p.isSharedOnly = isHeldInBackground(p.slots) && predict.SufficientSlots(p.inUse) <= p.slots.Slots
 		if p.inUse = max(p.inUse, usedNow); isHeldInBackground(p.slots) {
 			p.inUse = usedNow
 		}
@@ -439,7 +441,7 @@ func (a *attribution) slotChanges(cand *candidate, top *causeRoute, facts *poolF
 	if facts.isLibraryLoop && !isPeerWait(top.Cause) && !a.isHandover(cand) || facts.holdersCompute && (2*facts.poolAt(nil).Slots > a.in.Report.Input.GOMAXPROCS || a.in.Report.Runtime.Sched.PsIdle < threshold.HalfShare) {
 		return changes, ""
 	}
-	isOwnPool := facts.isUnawaited || facts.otherTask() != nil || facts.isForLongCalls || isHeldInBackground(facts.slots) && facts.slots.MaxWaiters <= facts.slots.BackgroundHolders // then no request waits
+	isOwnPool := facts.isUnawaited || facts.otherTask() != nil || facts.isForLongCalls || facts.isSharedOnly
 	isSizeUnknown := facts.load != nil || facts.isLibraryLoop || isFinalizerWait(top.Cause) || isOwnPool || facts.isBursty || facts.isHandover || !facts.isSizeKnown() || facts.wideHolder() != nil
 	for wait := range each(queue.Waits) {
 		if a.in.AddPool != nil {
@@ -779,7 +781,7 @@ func (p *poolFacts) holderText(top *causeRoute) string {
 // acquireTimeoutVerdict returns the verdict on requests that waited for a slot until their own deadline: how many, for how long,
 // and to look for a leak. It makes no prediction, because the trace does not show which goroutines hold the slots.
 func acquireTimeoutVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
-	name := poolKindAtWait(waitKey{kind: report.WaitSelect, call: top.Call, site: top.Site.LineKey()}, nil, attr.in.slotWaitsAt(cand.wait)).name
+	name := poolKindAtWait(waitKey{kind: report.WaitSelect, call: top.Call, site: top.Site.LineKey()}, top.Site, nil, attr.in.slotWaitsAt(cand.wait)).name
 	v := attr.newVerdict(cand, top)
 	v.Cause, v.Changes = report.CauseSleep, []predict.Change{}
 	v.Title, v.Fix = textOf("title pool-timeout", "pool", name, "site", v.Site), cmp.Or(stdPool(top.Call).leakAdvice, textOf("fix pool-leak"))

@@ -77,8 +77,8 @@ func TestLongCalls(t *testing.T) {
 	slots := queues.SlotWaits{Wait: "select", Call: httpSlotFunc, Site: site("fast@40"), Waits: 100, BatchSize: 1, FormerWaiterShare: 1, OtherRequestShare: 1, Slots: 16, MaxWaiters: 9, HoldNS: 6e6, QueuedShare: 0.5, BackgroundShare: 0.9, BackgroundHolders: 15, BackgroundSite: site("poll@41")}
 	found := findWithBounds(t, &Input{Report: rep, SlotWaits: []queues.SlotWaits{slots}}, rulesByCode(report.RulePoolTooSmall))
 	must.True(t, len(found) == 1, "%+v", found)
-	check.Equal(t, found[0].Title, "requests queue for one of 16 connections of an http.Transport, held by 15 long calls at main.poll (main.go:41), where each holder waits for a peer's answer", "title")
-	check.Equal(t, found[0].Fix, "give the 15 long calls at main.poll (main.go:41) an http.Transport of their own, or raise MaxConnsPerHost (and MaxIdleConnsPerHost with it) from 16 to 17, with those goroutines in it", "fix")
+	check.Equal(t, found[0].Title, "requests queue for one of 16 connections of an http.Transport, held by 15 calls at main.poll (main.go:41), where each holder waits for a peer's answer", "title")
+	check.Equal(t, found[0].Fix, "give the 15 calls at main.poll (main.go:41) an http.Transport of their own, or raise MaxConnsPerHost (and MaxIdleConnsPerHost with it) from 16 to 17, with those goroutines in it", "fix")
 }
 
 // TestSharedLoad: requests that load the same at once need no more connections for that: one can load for all.

@@ -145,6 +145,11 @@ func (a *attribution) waitsForOthersAt(site *report.Site) bool {
 	})
 }
 
+// asksOnAnotherGoroutine reports whether the select in which a route's timer ends a wait mostly receives from goroutines that the request started.
+func (a *attribution) asksOnAnotherGoroutine(p *causeRoute) bool {
+	return isEndedByChildren(a.in.slotWaitsAt(waitKey{kind: report.WaitSelect, call: p.Call, site: p.Site.LineKey()}))
+}
+
 // shortRetryNS is what a request may pause before it makes a call again: client libraries begin with some tens of milliseconds.
 const shortRetryNS = 100e6
 
@@ -168,7 +173,7 @@ func (a *attribution) fewReceivers(p *causeRoute) int {
 }
 
 // rewriteForDeadline rewrites a verdict on waits that a deadline ended: that of a context, or a timer in a select that also receives a peer's
-// answer from another goroutine. It returns false for other sleeps. If the line asks a peer whose other answers take far less, the deadline can be
+// answer from a goroutine of the request. It returns false for other sleeps. If the line asks a peer whose other answers take far less, the deadline can be
 // shorter. If it is short, and ends a wait of some requests for one of several answers, or for that of a goroutine which continues, it is a budget:
 // the verdict is at most low. If most requests wait until it passes, the peer is out of order.
 func (a *attribution) rewriteForDeadline(v *Verdict, top *causeRoute, pauses *predict.Pauses) bool {
@@ -177,7 +182,7 @@ func (a *attribution) rewriteForDeadline(v *Verdict, top *causeRoute, pauses *pr
 	answer := firstMatch(a.group.All().Causes, func(c *report.Cause) bool {
 		return isPeerWait(c) && c.Requests > 0 && (isHere(c.Site) || slices.ContainsFunc(c.Via, func(v report.Via) bool { return isHere(v.Site) }))
 	})
-	if !isOfContext && (pauses == nil || answer == nil || len(top.via) > 0 || !a.waitsForOthersAt(top.Site) || !knowledge.Has(top.Call, knowledge.SelectWait)) {
+	if !isOfContext && (pauses == nil || answer == nil || len(top.via) > 0 || !a.asksOnAnotherGoroutine(top)) {
 		return false
 	}
 	v.Fix = textOf("fix sleep-until-deadline", "site", v.Site)

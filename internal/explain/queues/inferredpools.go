@@ -9,6 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/sample"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
@@ -132,7 +133,7 @@ func (p *workerSum) addHandover(w *path.WalkResult, wait *critpath.FollowedWait)
 	}
 	handover.line = p.stage.Syms.Line(handover.key.site)
 	handover.isUnordered = wait.Kind == critpath.WaitCond || p.stage.Sites.HasRole(wait.Stack, knowledge.UnorderedPool)
-	p.findAcquisition(&handover)
+	p.findAcquisition(&handover, w.Req)
 	if p.stage.Sites.HasRole(wait.Stack, knowledge.ConnectionWait) {
 		handover.route = p.routeSite(wait.Stack)
 	}
@@ -170,14 +171,14 @@ const holderSearchFactor = 4
 // wakerAcquired to its end; 0 if there is none in the searched time. This also finds holders that serve no request, such as
 // background loops. If the waker waited in the same function at another line, it may have acquired the slot there, so the
 // search starts after that.
-func (p *workerSum) findAcquisition(h *handover) {
+func (p *workerSum) findAcquisition(h *handover, waiter *request.Request) {
 	if h.waker == 0 {
 		return
 	}
 	h.wakerSeenSince = h.waitStart - holderSearchFactor*(h.waitEnd-h.waitStart)
 	p.spans = p.stage.Win.SpansCoarse(h.waker, h.wakerSeenSince, h.waitEnd, p.spans[:0])
 	for span := range entry.Each(p.spans) {
-		if span.State == timeline.Waiting && p.stage.Sites.RolesOf(p.stage.Sites.SiteOf(span.Stack)).Has(knowledge.HTTP1Connection) {
+		if span.State == timeline.Waiting && (p.stage.Sites.RolesOf(p.stage.Sites.SiteOf(span.Stack)).Has(knowledge.HTTP1Connection) || waiter.ReadsClient && p.stage.Sites.SiteOf(span.Stack) == p.stage.Sites.SiteOf(waiter.EntryStack)) {
 			h.wakerWaitStart, h.wakerAcquired = 0, 0 // it serves another request by now
 		}
 		if span.State != timeline.Waiting || p.stage.Sites.CallOf(span.Stack) != h.key.call || span.End >= h.waitEnd {
@@ -206,6 +207,7 @@ type slotWaitSum struct {
 	beforeCalls          int64 // part of waits: before a call on a connection that has one at a time
 	slots                int   // number of slots that were held at once; 0 if perhaps not all were observed
 	maxWaiters           int   // largest number of simultaneous waits
+	demand               int   // see demandOf
 	queuedNS             int64 // time during which a goroutine waited
 	holdNS               int64 // sum of the lengths of holdCount holds, from the end of the holder's wait to the end of the next wait, or of the service
 	holdCount            int64
@@ -271,7 +273,7 @@ func (s *Sum) addPool(list []*handover) {
 		slices.SortFunc(list, (*handover).compareByWaitEnd)
 		if isShared := joined.inferHolds(list, s.requestGoroutines); isShared {
 			for _, sum := range sums {
-				sum.slots, sum.holdNS, sum.holdCount, sum.holds = joined.slots, joined.holdNS, joined.holdCount, joined.holds
+				sum.slots, sum.demand, sum.holdNS, sum.holdCount, sum.holds = joined.slots, joined.demand, joined.holdNS, joined.holdCount, joined.holds
 				sum.queuedNS, sum.partialNS, sum.partialHolds = joined.queuedNS, joined.partialNS, joined.partialHolds
 				sum.backgroundNS, sum.backgroundHolders, sum.releases, sum.sampled = joined.backgroundNS, joined.backgroundHolders, joined.releases, joined.sampled
 			}
@@ -502,7 +504,29 @@ func (s *slotWaitSum) inferHolds(list []*handover, requests goroutineSet) (isSha
 	for _, lifetimes := range childrenByWaiter {
 		s.slots = max(s.slots, maxOverlap(lifetimes))
 	}
+	if len(holds) > 0 {
+		s.demand = demandOf(list, periodStarts, s.slots, totalLength(holds)/int64(len(holds)))
+	}
 	return isShared
+}
+
+// demandOf returns how many slots would be held at once with as many as the waiters of list need, by three of four of them: the waits that begin
+// within the mean time for which a slot is held, and the slots that were held before the first of them. periodStarts is that of queuePeriodStarts.
+func demandOf(list []*handover, periodStarts []int64, slots int, holdNS int64) int {
+	starts, held := make([]int64, len(list)), make([]int64, len(list))
+	for i, h := range list {
+		starts[i] = h.waitStart
+	}
+	slices.Sort(starts)
+	for i, h := range list {
+		first, _ := slices.BinarySearch(starts, h.waitStart-holdNS)
+		next, _ := slices.BinarySearch(starts, h.waitStart+1)
+		if held[i] = int64(next - first); periodStarts[i] > h.waitStart-holdNS {
+			held[i] += int64(slots)
+		}
+	}
+	slices.Sort(held)
+	return int(sample.Quantile(held, 0.75))
 }
 
 // addRelease adds releases of a semaphore at a site, and the waits that they ended.
@@ -535,6 +559,7 @@ func (s *slotWaitSum) merge(addend *slotWaitSum) {
 		*to[i] += *from[i]
 	}
 	s.slots, s.maxWaiters, s.backgroundHolders = max(s.slots, addend.slots), max(s.maxWaiters, addend.maxWaiters), max(s.backgroundHolders, addend.backgroundHolders)
+	s.demand = max(s.demand, addend.demand)
 	s.sampled.merge(&addend.sampled)
 	for site, released := range addend.releases {
 		s.addRelease(site, released)
@@ -566,6 +591,8 @@ type SlotWaits struct {
 	// Slots is the number of slots: how many were held at once, while so many waited that each was released twice; 0 if the
 	// waits were too few for that. MaxWaiters is how many goroutines waited at once.
 	Slots, MaxWaiters int
+	// Demand is how many slots would be held at once if there were enough, as three of four waiters find them; 0: unknown.
+	Demand int
 	// HoldNS is the mean time that a slot was held; 0 if the holds that were seen are too few.
 	HoldNS int64
 	// QueuedShare is the share of the time during which there was at least one waiter. All slots were held then.
@@ -592,7 +619,7 @@ func (s *Sum) SlotWaits(sp *spell.Speller) (out []SlotWaits) {
 	for _, key := range keys {
 		sum := s.slotWaits[key]
 		stats := SlotWaits{Wait: report.WaitKind(key.wait.String()), Site: sp.Site(key.site), Call: sp.Syms.String(key.call), Waits: int(sum.waits),
-			BatchSize: float64(sum.waits) / float64(max(sum.wakeInstants, 1)), Slots: sum.slots, MaxWaiters: sum.maxWaiters,
+			BatchSize: float64(sum.waits) / float64(max(sum.wakeInstants, 1)), Slots: sum.slots, MaxWaiters: sum.maxWaiters, Demand: sum.demand,
 			QueuedShare: min(1, float64(sum.queuedNS)/float64(max(s.sliceNS, 1))), BackgroundHolders: sum.backgroundHolders,
 			BackgroundShare: float64(sum.backgroundNS) / float64(max(sum.holdNS+sum.partialNS, 1)),
 			ChildShare:      float64(sum.byChild) / float64(sum.waits), SendShare: float64(sum.sends) / float64(sum.waits), OtherRequestShare: float64(sum.byOtherRequest) / float64(sum.waits), BeforeCallShare: float64(sum.beforeCalls) / float64(sum.waits), IsWithinRequests: sum.isWithinRequests()}

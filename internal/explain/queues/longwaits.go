@@ -35,6 +35,8 @@ import (
 // A longWaitSum adds up the requests that spend most of their time in one wait at one line.
 type longWaitSum struct {
 	waits        int64
+	waitNS       int64
+	latencyNS    int64 // of the requests
 	handedOver   int64 // requests that had handed work over before the wait
 	subscribed   int64 // requests that had only subscribed before the wait
 	woken        int64 // requests whose wait a goroutine ended
@@ -46,7 +48,7 @@ type longWaitSum struct {
 }
 
 func (s longWaitSum) plus(addend longWaitSum) longWaitSum {
-	return longWaitSum{s.waits + addend.waits, s.handedOver + addend.handedOver, s.subscribed + addend.subscribed, s.woken + addend.woken,
+	return longWaitSum{s.waits + addend.waits, s.waitNS + addend.waitNS, s.latencyNS + addend.latencyNS, s.handedOver + addend.handedOver, s.subscribed + addend.subscribed, s.woken + addend.woken,
 		s.gathered + addend.gathered, s.gatheredNS + addend.gatheredNS, s.limitNS + addend.limitNS,
 		s.missedCycles + addend.missedCycles, s.otherCycles + addend.otherCycles}
 }
@@ -90,7 +92,7 @@ func (p *workerSum) addLongWait(w *path.WalkResult, waits []ownWait) {
 	if 2*(longest.end-longest.start) <= r.End-r.Start {
 		return
 	}
-	sum := longWaitSum{waits: 1}
+	sum := longWaitSum{waits: 1, waitNS: longest.end - longest.start, latencyNS: r.End - r.Start}
 	switch handedOver := p.handedOver(r.G, r.Start, longest.start); {
 	case handedOver && p.hasSubscribed(w, longest):
 		sum.subscribed++
@@ -316,7 +318,8 @@ func (p *workerSum) isHandover(stack tracefmt.StackID) bool {
 // LongWaits describes the requests that spent most of their time in one wait of their own goroutine at one line, in the sampled
 // slices of the trace.
 type LongWaits struct {
-	Site *report.Site
+	Site      *report.Site
+	TimeShare float64 // of these requests' time
 	// HandoverShare is the share of these requests that had handed work over before, SubscribedShare the share that had only
 	// subscribed to events, WokenShare the share whose wait another goroutine ended.
 	HandoverShare, SubscribedShare, WokenShare float64
@@ -334,7 +337,7 @@ func (s *Sum) LongWaits(sp *spell.Speller) (out []LongWaits) {
 	for site, sum := range s.workers[0].longWaits {
 		n := float64(sum.waits)
 		out = append(out, LongWaits{
-			Site: sp.Site(site), HandoverShare: float64(sum.handedOver) / n, SubscribedShare: float64(sum.subscribed) / n, WokenShare: float64(sum.woken) / n,
+			Site: sp.Site(site), TimeShare: float64(sum.waitNS) / float64(sum.latencyNS), HandoverShare: float64(sum.handedOver) / n, SubscribedShare: float64(sum.subscribed) / n, WokenShare: float64(sum.woken) / n,
 			GatheredShare: float64(sum.gathered) / n, GatheredNS: sum.gatheredNS / max(sum.gathered, 1), LimitNS: sum.limitNS / max(sum.gathered, 1),
 			Batched: sum.missedCycles >= threshold.Repeats && float64(sum.missedCycles) >= threshold.FarFactor*float64(sum.otherCycles),
 		})

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/knowledge"
@@ -29,13 +30,15 @@ type holderSample struct {
 	time    int64
 	isHTTP  bool // of an http.Transport
 	holders []connectionHolder
+	waiters map[tracefmt.FrameID]bool // sites of those that wait for a connection of an http.Transport
 }
 
 // A connectionHolder is a goroutine with the site of its wait for the network (net/http: its routeSite), and for how long it has waited.
 type connectionHolder struct {
-	g      uint64
-	site   tracefmt.FrameID
-	waitNS int64
+	g, creator  uint64
+	site        tracefmt.FrameID
+	waitNS      int64
+	isOtherKind bool // of net/http: its first function is not that of the waiter
 }
 
 // Goroutines are sampled at multiples of sampleEveryNS, so that the samples do not depend on the worker, unless a generation has
@@ -62,10 +65,17 @@ func (p *workerSum) sampleHolders(wait *critpath.FollowedWait, line tracefmt.Lin
 		sample = &holderSample{time: key.time, isHTTP: p.stage.Sites.HasRole(wait.Stack, knowledge.ConnectionWait)}
 		gen.Goroutines(func(g uint64) {
 			p.spans = p.stage.Win.SpansCoarse(g, key.time, key.time+1, p.spans[:0])
-			if len(p.spans) > 0 && p.spans[0].State == timeline.Waiting && p.holdsConnection(wait.Stack, p.spans[0].Stack) {
-				holder := connectionHolder{g, p.stage.Sites.SiteOf(p.spans[0].Stack), key.time - max(p.spans[0].Start, 0)}
+			if len(p.spans) == 0 || p.spans[0].State != timeline.Waiting {
+				return
+			}
+			if sample.isHTTP && p.stage.Sites.HasRole(p.spans[0].Stack, knowledge.ConnectionWait) {
+				entry.Put(&sample.waiters, p.routeSite(p.spans[0].Stack), true)
+			}
+			if p.holdsConnection(wait.Stack, p.spans[0].Stack) {
+				birth, _ := p.stage.Win.BirthBefore(g, key.time)
+				holder := connectionHolder{g: g, creator: birth.Creator, site: p.stage.Sites.SiteOf(p.spans[0].Stack), waitNS: key.time - max(p.spans[0].Start, 0)}
 				if sample.isHTTP {
-					holder.site = p.routeSite(p.spans[0].Stack)
+					holder.site, holder.isOtherKind = p.routeSite(p.spans[0].Stack), p.firstFunc(wait.Stack) != p.firstFunc(p.spans[0].Stack)
 				}
 				sample.holders = append(sample.holders, holder)
 			}
@@ -75,23 +85,28 @@ func (p *workerSum) sampleHolders(wait *critpath.FollowedWait, line tracefmt.Lin
 	return sample
 }
 
-// routeSite returns the outermost frame of a stack outside of the standard library: routes may make their calls at one line.
+// routeSite returns the outermost frame of a stack outside of the standard library and of what starts goroutines: routes may make their calls at one
+// line.
 func (p *workerSum) routeSite(stack tracefmt.StackID) tracefmt.FrameID {
 	for _, frame := range slices.Backward(p.stage.Syms.Stack(stack)) {
-		if p.stage.Sites.RolesOf(frame).Has(knowledge.NonStdlib) {
+		if roles := p.stage.Sites.RolesOf(frame); roles.Has(knowledge.NonStdlib) && !roles.Has(knowledge.GenericStarter) && !roles.Has(knowledge.Errgroup) {
 			return frame
 		}
 	}
 	return 0
 }
 
+// firstFunc returns the outermost function of a stack.
+func (p *workerSum) firstFunc(stack tracefmt.StackID) tracefmt.StringID {
+	frames := p.stage.Syms.Stack(stack)
+	return p.stage.Syms.Frame(frames[len(frames)-1]).Func
+}
+
 // holdsConnection reports whether a goroutine waits for the network below a later line of the function in which the waiter for a
-// connection waits. The function is the library's: the service's own may do anything at its other lines. A call of net/http must be on a
-// goroutine of the same kind, because the process may be its own client.
+// connection waits. The function is the library's: the service's own may do anything at its other lines.
 func (p *workerSum) holdsConnection(waiter, holder tracefmt.StackID) bool {
 	if p.stage.Sites.HasRole(waiter, knowledge.ConnectionWait) {
-		base := func(stack []tracefmt.FrameID) tracefmt.StringID { return p.stage.Syms.Frame(stack[len(stack)-1]).Func }
-		return p.stage.Sites.HasRole(holder, knowledge.HTTP1RoundTrip) && base(p.stage.Syms.Stack(holder)) == base(p.stage.Syms.Stack(waiter))
+		return p.stage.Sites.HasRole(holder, knowledge.HTTP1RoundTrip)
 	}
 	if !p.stage.Sites.HasRole(holder, knowledge.Poller) {
 		return false
@@ -114,16 +129,22 @@ type sampledHolders struct {
 // addSamples adds the samples of a generation, each once. requests has the goroutines that serve requests.
 func (s *sampledHolders) addSamples(list []*handover, requests goroutineSet) {
 	samples, waits, ownRoute := map[int64]*holderSample{}, map[tracefmt.FrameID]int{}, tracefmt.FrameID(0)
+	isRequest := func(h *handover) bool { return requests.contains(h.requestG) }
+	waiters, hasRequests := map[tracefmt.FrameID]bool{}, slices.ContainsFunc(list, isRequest)
 	for _, h := range list {
-		if waits[h.route]++; waits[h.route] > waits[ownRoute] {
-			ownRoute = h.route
+		if !hasRequests || isRequest(h) {
+			if waits[h.route]++; waits[h.route] > waits[ownRoute] {
+				ownRoute = h.route
+			}
 		}
 		if h.holders != nil {
 			samples[h.holders.time] = h.holders
+			maps.Copy(waiters, h.holders.waiters)
 		}
 	}
 	for _, sample := range samples {
 		background, own, ownNS := 0, 0, int64(0)
+		sample.holders = slices.DeleteFunc(sample.holders, func(h connectionHolder) bool { return h.isOtherKind && !waiters[h.site] })
 		for _, holder := range sample.holders {
 			if holder.site == ownRoute {
 				own, ownNS = own+1, max(ownNS, holder.waitNS)
@@ -132,7 +153,7 @@ func (s *sampledHolders) addSamples(list []*handover, requests goroutineSet) {
 		for _, holder := range sample.holders {
 			isBackground := !requests.contains(holder.g)
 			if sample.isHTTP {
-				isBackground = holder.site != ownRoute && holder.waitNS > threshold.FarFactor*ownNS
+				isBackground = holder.site != ownRoute && (holder.waitNS > threshold.FarFactor*ownNS || isBackground && !requests.contains(holder.creator))
 			}
 			if isBackground {
 				background++

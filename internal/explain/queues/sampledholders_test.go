@@ -9,6 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/check"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
@@ -61,7 +62,7 @@ func TestSampleHolders(t *testing.T) {
 }
 
 // TestSampleHTTPHolders: all requests that wait for an answer over HTTP/1 hold a connection, and are named by their routes. A goroutine of
-// another kind may be a client of the process itself.
+// another kind may be a client of the process itself, and is marked.
 func TestSampleHTTPHolders(t *testing.T) {
 	const ms = 1_000_000
 	stack := func(route string, inner ...string) []string {
@@ -77,42 +78,55 @@ func TestSampleHTTPHolders(t *testing.T) {
 	win, syms := p.stage.Win, p.stage.Syms
 	wait := win.Spans(1, win.Start()+100*ms, win.Start()+101*ms, nil)[0]
 	sample := p.sampleHolders(&critpath.FollowedWait{Stack: wait.Stack, Start: wait.Start, End: win.Start() + 150*ms}, syms.Line(p.stage.Sites.SiteOf(wait.Stack)))
-	must.True(t, sample != nil && sample.isHTTP && len(sample.holders) == 2, "%+v", sample)
+	must.True(t, sample != nil && sample.isHTTP && len(sample.holders) == 3 && len(sample.waiters) == 1, "%+v", sample)
 	routes := map[string]bool{}
 	for _, holder := range sample.holders {
+		if holder.isOtherKind {
+			continue
+		}
 		routes[syms.String(syms.Frame(holder.site).Func)] = holder.waitNS > 50*ms
 	}
 	check.True(t, len(routes) == 2 && routes["main.fast"] && routes["main.poll"], "%v", routes)
 }
 
 // TestLongCalls: long calls of another route hold connections of the same http.Transport if the waiters' route mostly has fewer than at times, or
-// none. If it always has as many, that is the limit of another Transport.
+// none. If it always has as many, that is the limit of another Transport. Short calls hold them, too, if they are those of goroutines in the background,
+// which are of the same kind or also wait for a connection.
 func TestLongCalls(t *testing.T) {
-	const fast, poll = 1, 2
+	const fast, poll, request = 1, 2, 5
 	for _, c := range []struct {
 		name     string
 		calls    []int
-		pollsNS  int64
+		poll     connectionHolder
+		waits    bool // the polls wait for a connection
 		limit    int
 		expected bool
 	}{
-		{"the polls leave one or two", []int{1, 1, 2, 1}, 900e6, 0, true},
-		{"the polls leave none", []int{0, 0, 0}, 900e6, 0, true},
-		{"another Transport", []int{2, 2, 2, 1}, 900e6, 2, false},
-		{"short calls", []int{1, 1, 2, 1}, 2e6, 0, false},
+		{"the polls leave one or two", []int{1, 1, 2, 1}, connectionHolder{g: request, waitNS: 900e6}, false, 0, true},
+		{"the polls leave none", []int{0, 0, 0}, connectionHolder{g: request, waitNS: 900e6}, false, 0, true},
+		{"another Transport", []int{2, 2, 2, 1}, connectionHolder{g: request, waitNS: 900e6}, false, 2, false},
+		{"short calls", []int{1, 1, 2, 1}, connectionHolder{g: request, waitNS: 2e6}, false, 0, false},
+		{"short calls in the background", []int{1, 1, 2, 1}, connectionHolder{g: 9, waitNS: 2e6}, false, 0, true},
+		{"short calls for requests", []int{1, 1, 2, 1}, connectionHolder{g: 9, creator: request, waitNS: 2e6}, false, 0, false},
+		{"a client of the process", []int{1, 1, 2, 1}, connectionHolder{g: 9, waitNS: 2e6, isOtherKind: true}, false, 0, false},
+		{"a loop that fills a cache", []int{1, 1, 2, 1}, connectionHolder{g: 9, waitNS: 2e6, isOtherKind: true}, true, 0, true},
 	} {
 		var sum sampledHolders
+		c.poll.site = poll
 		for i, count := range c.calls {
 			sample := &holderSample{time: int64(i), isHTTP: true}
-			for g := range 16 {
-				holder := connectionHolder{uint64(g), poll, c.pollsNS}
-				if g < count {
-					holder.site, holder.waitNS = fast, 1e6
+			if c.waits {
+				sample.waiters = map[tracefmt.FrameID]bool{poll: true}
+			}
+			for i := range 16 {
+				holder := c.poll
+				if i < count {
+					holder = connectionHolder{g: request, site: fast, waitNS: 1e6}
 				}
 				sample.holders = append(sample.holders, holder)
 			}
-			sum.addSamples([]*handover{{route: fast, holders: sample}, {route: fast}, {route: poll}}, nil)
+			sum.addSamples([]*handover{{route: fast, requestG: request, holders: sample}, {route: fast, requestG: request}, {route: poll}}, map[uint64]struct{}{request: {}})
 		}
-		check.True(t, sum.isMajority() == c.expected && sum.ownLimit() == c.limit && sum.maxHolders == 16, "%s: %+v", c.name, sum)
+		check.True(t, sum.isMajority() == c.expected && sum.ownLimit() == c.limit, "%s: %+v", c.name, sum)
 	}
 }

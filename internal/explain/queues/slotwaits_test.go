@@ -305,3 +305,28 @@ func TestPoolOfSeveralCallers(t *testing.T) {
 		t.Errorf("pools of 2 and 3: %v", got)
 	}
 }
+
+// TestDemand: goroutines that begin to wait together, and the holders of slots at that time, would need a slot each. While goroutines wait all the
+// time, each slot is acquired after a wait.
+func TestDemand(t *testing.T) {
+	var queue []int64
+	for start := range int64(50) {
+		queue = append(queue, 10*start)
+	}
+	for _, c := range []struct {
+		name       string
+		waitStarts []int64 // of waits that each end 30 later
+		want       int
+	}{
+		{"waits far apart", []int64{0, 100, 200, 300}, 1 + 4},
+		{"a burst of five", []int64{0, 0, 0, 0, 0}, 5 + 4},
+		{"a queue that never ends", queue, 2},
+	} {
+		list := make([]*handover, len(c.waitStarts))
+		for i, start := range c.waitStarts {
+			list[i] = &handover{waitStart: start, waitEnd: start + 30}
+		}
+		periodStarts, _ := queuePeriodStarts(list)
+		check.Equal(t, demandOf(list, periodStarts, 4, 15), c.want, "%s", c.name)
+	}
+}
