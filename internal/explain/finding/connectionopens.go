@@ -140,7 +140,8 @@ func (w *peerWait) rewriteForConnPerRequest(v *Verdict) bool {
 		evidenceOf("evidence connection-time", meanNS, "ns"),
 		evidenceOf("evidence connection-openers", opens.Count, "count"))
 	v.Gain = Gain{All: Loss{Share: share, NS: meanNS}, TotalNS: int64(share * float64(w.group.TotalNS))}
-	v.Changes = []predict.Change{predict.Reuse(opens.Wait.OwnLine().Func)} // other lines of that function create the connection and close it
+	// Other lines create the connection and close it, so the change is one of the whole handler.
+	v.Changes = []predict.Change{predict.Reuse(cmp.Or(w.group.Entry, opens.Wait.OwnLine()).Func)}
 	w.predictKept(v)
 	return true
 }

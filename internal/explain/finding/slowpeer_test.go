@@ -43,21 +43,25 @@ func TestOwnPeer(t *testing.T) {
 }
 
 // TestBlockedSender: a request that waits for a goroutine that cannot hand over a message needs another receiver, not another peer. One that
-// itself cannot hand over a message queues for the receiver.
+// itself cannot hand over a message queues for the receiver. A goroutine that cannot hand over to one that writes keeps the messages of all.
 func TestBlockedSender(t *testing.T) {
 	for _, c := range []struct {
+		call  string
 		waits []report.WaitKind
 		title string
 	}{
-		{[]report.WaitKind{report.WaitSelect, report.WaitChanSend, report.WaitSelect}, "requests wait behind messages that main.wait1 (x.go:7) cannot hand over: their receiver waits for a peer's answer at main.call"},
-		{[]report.WaitKind{report.WaitChanSend, report.WaitSelect}, "requests wait for a peer's answer"},
+		{"", []report.WaitKind{report.WaitSelect, report.WaitChanSend, report.WaitSelect}, "requests wait behind messages that main.wait1 (x.go:7) cannot hand over: their receiver waits for a peer's answer at main.call"},
+		{"", []report.WaitKind{report.WaitChanSend, report.WaitSelect}, "requests wait for a peer's answer"},
+		{"net.(*conn).Write", []report.WaitKind{report.WaitChanSend, report.WaitSelect}, "requests wait behind messages that main.wait1 (x.go:7) cannot hand over: their receiver waits for a peer to read what is sent at main.call"},
+		{"net.(*conn).Write", []report.WaitKind{report.WaitChanSend, report.WaitCond}, "requests wait for a peer to read what is sent"},
+		{"net.(*conn).Write", []report.WaitKind{report.WaitSelect}, "requests wait for a peer to read what is sent"},
 	} {
 		var via []report.Via
 		for i, wait := range c.waits {
 			via = append(via, report.Via{Wait: wait, Site: siteOf(fmt.Sprintf("main.wait%d", i))})
 		}
 		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.rate", Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
-			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Site: siteOf("main.call"), Via: via, TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}}}
+			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: c.call, Site: siteOf("main.call"), Via: via, TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}}}
 		got := findAll(t, &Input{Report: r}, rulesByCode(report.RuleSlowPeer))
 		check.True(t, len(got) == 1 && strings.HasPrefix(got[0].Title, c.title), "%v: %+v", c.waits, got)
 	}
@@ -478,15 +482,22 @@ func TestConnectionPerRequest(t *testing.T) {
 	for _, c := range []struct {
 		created   *report.Site
 		count     int64
+		entry     *report.Site
 		isOpening bool
-	}{{own(4, "google.golang.org/grpc.NewClient"), 100, true}, {nil, 100, false}, {own(4, "google.golang.org/grpc.NewClient"), 40, false}} {
-		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 6e8, Bands: []report.Band{{Band: report.BandAll, Count: 100,
+		change    predict.Change
+	}{
+		{own(4, "google.golang.org/grpc.NewClient"), 100, siteOf("main.page"), true, predict.Reuse("main.page")},
+		{own(4, "google.golang.org/grpc.NewClient"), 100, nil, true, predict.Reuse("main.ask")},
+		{nil, 100, nil, false, predict.Change{}}, {own(4, "google.golang.org/grpc.NewClient"), 40, nil, false, predict.Change{}},
+	} {
+		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Entry: c.entry, Kind: report.KindHTTP1, Count: 100, TotalNS: 6e8, Bands: []report.Band{{Band: report.BandAll, Count: 100,
 			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: siteOf("main.ask"), TotalNS: 3e8, Share: 0.5, Requests: 100}}}}}}}
 		opens.Site, opens.Count = c.created, c.count
 		got := findAll(t, &Input{Report: r, PeerCalls: map[string][]queues.PeerCalls{"a": {asks}}, ConnOpens: map[string]queues.ConnOpens{"a": opens}}, rulesByCode(report.RuleSlowPeer))
 		if len(got) != 1 || (got[0].Severity == report.SeverityHigh && got[0].Site.Line == 4 && strings.Contains(got[0].Fix, "make one ClientConn and share it")) != c.isOpening {
 			t.Errorf("%+v: %+v", c, got)
 		}
+		check.True(t, !c.isOpening || len(got[0].Changes) == 1 && got[0].Changes[0].Text == c.change.String(), "%+v: %+v", c, got[0].Changes)
 	}
 }
 
