@@ -16,30 +16,32 @@ import (
 
 // TestDeadline: what does not come before a deadline is named. If the other answers at that line take far less, the deadline to set
 // follows from them. A short one of a call in parallel with others is a budget, as is one that ends a wait for several
-// answers, or for that of a goroutine which continues.
+// answers, or for that of a goroutine which continues, or is very short.
 func TestDeadline(t *testing.T) {
 	line := siteOf("main.ask")
 	parallel := []report.Via{{Wait: "chan-receive", Site: siteOf("main.handle")}}
 	for _, c := range []struct {
 		answerNS   int64 // of all 100 requests; 0: there is no answer
-		waits      int   // requests that wait until the deadline
+		deadlineNS int64
+		waits      int // requests that wait until the deadline
 		via        []report.Via
 		timer      string // the call that waits until the deadline, if it is not a context's
 		gathered   int    // requests that wait at that line for another goroutine's answer; 0: the goroutine itself asks
 		severity   report.Severity
 		title, fix string
 	}{
-		{500e6, 100, nil, "", 0, report.SeverityHigh, "requests wait 60ms at main.ask (x.go:7) for a peer's answer (HTTP) that does not come before a deadline", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline from 60ms to 15ms, as an answer usually takes 5ms"},
-		{4e9, 20, parallel, "", 0, report.SeverityLow, "20 of 100 requests wait 60ms at main.ask (x.go:7) for a peer's answer (HTTP) until a deadline ends the wait: a budget", "if that deadline is intended, nothing"},
-		{4e9, 100, parallel, "", 0, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and stop asking it"},
-		{500e6, 100, parallel, "", 0, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline"},
-		{4e9, 100, nil, "", 0, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer"},
-		{4e9, 20, nil, "", 100, report.SeverityLow, "20 of 100 requests wait 60ms at main.ask (x.go:7) for a peer's answer (HTTP)", "if that deadline is intended, nothing"},
-		{4e9, 20, nil, "", 80, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer"},
-		{0, 100, nil, "", 0, report.SeverityHigh, "requests wait 60ms at main.ask (x.go:7) for what does not come before a deadline", "find out why what is awaited at main.ask (x.go:7) does not come"},
-		{4e9, 20, nil, "runtime.selectgo", 80, report.SeverityLow, "20 of 100 requests wait 60ms at main.ask (x.go:7) for a peer's answer (HTTP) until a deadline ends the wait: a budget", "if that deadline is intended, nothing"},
-		{500e6, 20, nil, "runtime.selectgo", 80, report.SeverityHigh, "for a peer's answer (HTTP) that does not come before a deadline", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline"},
-		{4e9, 20, nil, "time.Sleep", 80, report.SeverityHigh, "requests wait while their own goroutine sleeps", ""}, // a pause
+		{500e6, 150e6, 100, nil, "", 0, report.SeverityHigh, "requests wait 150ms at main.ask (x.go:7) for a peer's answer (HTTP) that does not come before a deadline", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline from 150ms to 15ms, as an answer usually takes 5ms"},
+		{4e9, 150e6, 20, parallel, "", 0, report.SeverityLow, "20 of 100 requests wait 150ms at main.ask (x.go:7) for a peer's answer (HTTP) until a deadline ends the wait: a budget", "if that deadline is intended, nothing"},
+		{4e9, 150e6, 100, parallel, "", 0, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and stop asking it"},
+		{500e6, 150e6, 100, parallel, "", 0, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline"},
+		{4e9, 150e6, 100, nil, "", 0, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer"},
+		{4e9, 150e6, 20, nil, "", 100, report.SeverityLow, "20 of 100 requests wait 150ms at main.ask (x.go:7) for a peer's answer (HTTP)", "if that deadline is intended, nothing"},
+		{4e9, 60e6, 20, nil, "", 80, report.SeverityLow, "20 of 100 requests wait 60ms at main.ask (x.go:7) for a peer's answer (HTTP)", "if that deadline is intended, nothing"},
+		{4e9, 150e6, 20, nil, "", 80, report.SeverityHigh, "for a peer's answer (HTTP) that does not come", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer"},
+		{0, 150e6, 100, nil, "", 0, report.SeverityHigh, "requests wait 150ms at main.ask (x.go:7) for what does not come before a deadline", "find out why what is awaited at main.ask (x.go:7) does not come"},
+		{4e9, 150e6, 20, nil, "runtime.selectgo", 80, report.SeverityLow, "20 of 100 requests wait 150ms at main.ask (x.go:7) for a peer's answer (HTTP) until a deadline ends the wait: a budget", "if that deadline is intended, nothing"},
+		{500e6, 150e6, 20, nil, "runtime.selectgo", 80, report.SeverityHigh, "for a peer's answer (HTTP) that does not come before a deadline", "find out why the peer (HTTP) at 10.0.0.5:80 does not answer, and shorten the deadline"},
+		{4e9, 150e6, 20, nil, "time.Sleep", 80, report.SeverityHigh, "requests wait while their own goroutine sleeps", ""}, // a pause
 	} {
 		causes := []report.Cause{{Cause: "sleep", Call: cmp.Or(c.timer, "context.WithDeadlineCause.func2"), Site: line, Via: c.via, TotalNS: 6e9, Requests: c.waits}}
 		answer := report.Cause{Cause: "network", Kind: "outbound", Call: "net/http.(*persistConn).roundTrip", Site: line, Via: c.via, TotalNS: c.answerNS, Requests: 100}
@@ -49,7 +51,9 @@ func TestDeadline(t *testing.T) {
 		if c.answerNS > 0 {
 			causes = append(causes, answer)
 		}
-		in := &Input{Report: oneGroup(causes...), Process: &process.Stats{}, Pauses: func(string, []predict.Change) *predict.Pauses { return &predict.Pauses{Number: 1, EachNS: 60e6} }}
+		in := &Input{Report: oneGroup(causes...), Process: &process.Stats{}, Pauses: func(string, []predict.Change) *predict.Pauses {
+			return &predict.Pauses{Number: 1, EachNS: c.deadlineNS}
+		}}
 		in.Report.Host = &report.Host{Network: report.HostNetwork{Peers: []string{"10.0.0.5:80"}}}
 		in.SlotWaits = []queues.SlotWaits{{Wait: report.WaitSelect, Site: line, Call: "runtime.selectgo", ChildShare: 1}}
 		found := findWithBounds(t, in, rulesByCode(report.RuleSleep))

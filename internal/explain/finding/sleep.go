@@ -150,6 +150,10 @@ func (a *attribution) asksOnAnotherGoroutine(p *causeRoute) bool {
 	return isEndedByChildren(a.in.slotWaitsAt(waitKey{kind: report.WaitSelect, call: p.Call, site: p.Site.LineKey()}))
 }
 
+// longestBudgetNS is the length of a deadline that says what an answer is worth. Time-outs, which end what has failed, are longer: those of client
+// libraries take a second and more.
+const longestBudgetNS = 100e6
+
 // shortRetryNS is what a request may pause before it makes a call again: client libraries begin with some tens of milliseconds.
 const shortRetryNS = 100e6
 
@@ -174,8 +178,8 @@ func (a *attribution) fewReceivers(p *causeRoute) int {
 
 // rewriteForDeadline rewrites a verdict on waits that a deadline ended: that of a context, or a timer in a select that also receives a peer's
 // answer from a goroutine of the request. It returns false for other sleeps. If the line asks a peer whose other answers take far less, the deadline can be
-// shorter. If it is short, and ends a wait of some requests for one of several answers, or for that of a goroutine which continues, it is a budget:
-// the verdict is at most low. If most requests wait until it passes, the peer is out of order.
+// shorter. If it is short, and ends a wait of some requests for one of several answers, or for that of a goroutine which continues, it is a budget,
+// as is any of at most longestBudgetNS: the verdict is at most low. If most requests wait until it passes, the peer is out of order.
 func (a *attribution) rewriteForDeadline(v *Verdict, top *causeRoute, pauses *predict.Pauses) bool {
 	isOfContext := verdict.KindOf(top.Cause) == verdict.Deadline
 	isHere := func(s *report.Site) bool { return s.OwnLine().Key() == top.ownLine().Key() }
@@ -197,15 +201,17 @@ func (a *attribution) rewriteForDeadline(v *Verdict, top *causeRoute, pauses *pr
 	answerRoute := &causeRoute{Cause: answer, via: answer.Via}
 	v.Title = textOf("title deadline-of-answer", "answer", answerText(answerRoute), "time", words.Brief(pauses.EachNS), "site", v.Site)
 	shorter := time.Duration(threshold.FarFactor * usualNS).Round(time.Millisecond)
-	if shorter < time.Millisecond || 2*int64(shorter) > pauses.EachNS {
+	isShort := shorter < time.Millisecond || 2*int64(shorter) > pauses.EachNS
+	// Requests receive other answers at a line if they wait there both for a deadline and for an answer of another goroutine.
+	isOneOfSeveral := !isOfContext || len(top.via) > 0 || !isHere(answer.Site) && float64(answer.Requests+top.Requests-a.group.Count) >= threshold.MostShare*float64(top.Requests)
+	switch {
+	case (isShort && isOneOfSeveral || pauses.EachNS <= longestBudgetNS) && !a.concernsMost(top.Requests):
+		v.MaxSeverity = report.SeverityLow
+		v.Title = textOf("title deadline-budget", "n", top.Requests, "of", a.group.Count, "answer", answerText(answerRoute), "time", words.Brief(pauses.EachNS), "site", v.Site)
+		v.Fix = textOf("fix deadline-budget", "peer", a.in.peerText(answerRoute))
+		return true
+	case isShort:
 		v.Fix = textOf("fix deadline-of-answer", "peer", a.in.peerText(answerRoute))
-		// Requests receive other answers at a line if they wait there both for a deadline and for an answer of another goroutine.
-		isOneOfSeveral := !isOfContext || len(top.via) > 0 || !isHere(answer.Site) && float64(answer.Requests+top.Requests-a.group.Count) >= threshold.MostShare*float64(top.Requests)
-		if isOneOfSeveral && !a.concernsMost(top.Requests) {
-			v.MaxSeverity = report.SeverityLow
-			v.Title = textOf("title deadline-budget", "n", top.Requests, "of", a.group.Count, "answer", answerText(answerRoute), "time", words.Brief(pauses.EachNS), "site", v.Site)
-			v.Fix = textOf("fix deadline-budget", "peer", a.in.peerText(answerRoute))
-		}
 		return true
 	}
 	v.Fix = textOf("fix shorter-deadline", "peer", a.in.peerText(answerRoute), "usual", words.Brief(usualNS), "time", words.Brief(int64(shorter)), "deadline", words.Brief(pauses.EachNS))

@@ -915,14 +915,23 @@ func (a *attribution) predictAs(v *Verdict, change textKey) {
 	}
 }
 
-// rewriteForParallelCalls rewrites a verdict on parallel calls, of which the slowest decides.
+// rewriteForParallelCalls rewrites a verdict on parallel calls, of which the slowest decides. It is at most low if they have a deadline already.
 func (w *peerWait) rewriteForParallelCalls(v *Verdict) bool {
 	if !w.isParallel || w.group.Peer != nil {
 		return false
 	}
 	w.describeLastAnswer(v)
-	v.isAnswerTime = true
+	if v.isAnswerTime = true; v.MaxSeverity != report.SeverityLow && w.endsAtDeadline() {
+		v.Fix, v.MaxSeverity = textOf("fix last-answer-until-deadline"), report.SeverityLow
+	}
 	return true
+}
+
+// endsAtDeadline reports whether a deadline ends some of the waits at the line of the calls: they may take until then.
+func (w *peerWait) endsAtDeadline() bool {
+	return slices.ContainsFunc(w.group.All().Causes, func(c report.Cause) bool {
+		return verdict.KindOf(&c) == verdict.Deadline && c.Site.OwnLine().Equal(w.top.ownLine())
+	})
 }
 
 // describeLastAnswer sets title, fix and evidence for parallel calls, and returns a phrase for the awaited answer. If no answer is far

@@ -266,6 +266,18 @@ func TestCallPatterns(t *testing.T) {
 	}
 }
 
+// TestParallelUntilDeadline: one of several parallel calls is far slower, and a deadline ends some of them, or one at another line.
+func TestParallelUntilDeadline(t *testing.T) {
+	for line, want := range map[string]report.Severity{"main.ask": report.SeverityLow, "main.tell": report.SeverityHigh} {
+		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
+			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: siteOf("main.ask"), TotalNS: 2e9, Share: 0.9, Requests: 100},
+				{Cause: "sleep", Call: "context.WithDeadlineCause.func2", Site: siteOf(line), TotalNS: 1e8, Requests: 5}}}}}}}
+		calls := queues.PeerCalls{Site: siteOf("main.ask"), Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 1e8}
+		got := findAll(t, &Input{Report: r, PeerCalls: map[string][]queues.PeerCalls{"a": {calls}}}, rulesByCode(report.RuleSlowPeer))
+		check.True(t, len(got) == 1 && got[0].Severity == want && strings.HasPrefix(got[0].Fix, "find out why that peer is slow"), "a deadline at %s: %+v", line, got)
+	}
+}
+
 // TestPrepares: the statements of two lines are prepared before they are executed, and one finding is about both, with the option of the driver.
 // A line of which hardly any time is for that has its own finding.
 func TestPrepares(t *testing.T) {
