@@ -121,6 +121,20 @@ func (w *peerWait) rewriteForConnOpens(v *Verdict) bool {
 	return true
 }
 
+// rewriteForFreshConns rewrites a verdict on answers of which each comes on a connection that was opened for it. Opening takes little of the time,
+// but the peer may set up a session for each connection. It returns false for other answers.
+func (w *peerWait) rewriteForFreshConns(v *Verdict) bool {
+	if w.group.Peer != nil || w.maybeClient || w.calls.TotalCalls == 0 || !w.concernsMost(int(w.opens.requests)) || float64(w.opens.requests) < threshold.MostShare*float64(w.calls.TotalCalls) {
+		return false
+	}
+	v.Title = textOf("title fresh-connections", "awaited", textOf("phrase awaited-at", "awaited", answerText(w.top), "site", v.Site))
+	v.Fix = textOf("fix fresh-connections", "advice", cmp.Or(w.opens.advice, textOf("phrase reuse-connections")), "peer", w.in.peerText(w.top))
+	v.prependEvidence(evidenceOf("evidence connection-openers", w.opens.requests, "count"))
+	v.doubt(0.5, textOf("phrase doubt-fresh-connections"))
+	v.Gain, v.Changes, v.MaxSeverity, v.InService = w.cand.gain, []predict.Change{}, report.SeverityMedium, true
+	return true
+}
+
 // rewriteForConnPerRequest rewrites a verdict of a group whose requests mostly open one connection each on goroutines of a
 // library, and which spends threshold.MajorShare of its time on that. It returns false, and changes nothing, for other groups.
 func (w *peerWait) rewriteForConnPerRequest(v *Verdict) bool {

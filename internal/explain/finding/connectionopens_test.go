@@ -55,3 +55,14 @@ func TestMergeReuses(t *testing.T) {
 	check.Equal(t, len(got), 3, "verdicts")
 	check.True(t, strings.HasSuffix(got[0].Title, ", and at main.member (x.go:7)") && got[0].Gain.All == Loss{Share: 0.4, NS: 10e6} && got[0].Share == 0.4 && len(got[0].Changes) == 2, "%+v", got[0])
 }
+
+// TestFreshConnections: hardly any time is for opening connections, but each call opens one, and its peer may set up a session for it.
+func TestFreshConnections(t *testing.T) {
+	for openers, want := range map[int64]report.Severity{90: report.SeverityMedium, 70: report.SeverityLow} {
+		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
+			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: siteOf("main.ask"), TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}}}
+		calls := queues.PeerCalls{Site: siteOf("main.ask"), Requests: 100, Calls: 100, TotalCalls: 100, AnswerNS: 2e9, TotalNS: 2e9, LongestNS: 2e9, ConnOpenNS: 2e7, ConnOpenRequests: openers}
+		got := findWithBounds(t, &Input{Report: r, PeerCalls: map[string][]queues.PeerCalls{"a": {calls}}}, rulesByCode(report.RuleSlowPeer))
+		check.True(t, len(got) == 1 && got[0].Severity == want && got[0].InService == strings.HasPrefix(got[0].Title, "requests open a connection for each call"), "%d: %+v", openers, got)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/knowledge"
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/report"
 )
 
@@ -247,6 +248,8 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	case isClientRead(top.Cause) || top.Cause.Cause == report.CauseNetwork && knowledge.Has(top.Cause.Call, knowledge.ConnectionWrite) && attr.in.AcceptsConnections:
 		v.Fix = textOf("fix lock-move-write", "lock", lockWithLine(cand, top), "site", attr.movableWork(cand, top))
 		v.ChangeText = textOf("phrase change-unlock-write")
+	case isPeerWait(top.Cause) && stdlib.Contains(cand.wait.call) && !slices.Contains([]string{"", "sync"}, stdlib.Package(cand.wait.call)): // a client's lock
+		v.Fix = textOf("fix lock-in-dependency-of-all", "module", stdlib.Package(cand.wait.call))
 	case top.Cause.Cause == report.CauseNetwork && top.Cause.Kind != "inbound":
 		v.Fix = textOf("fix lock-move-call", "lock", lockWithLine(cand, top), "site", attr.movableWork(cand, top))
 	case top.Cause.Cause == report.CauseSleep && knowledge.Has(top.Cause.Call, knowledge.SleepWait):

@@ -221,3 +221,12 @@ func TestHolderEvidence(t *testing.T) {
 	check.Equal(t, len(list), 3, "kinds of work")
 	check.Equal(t, list[0].Value, 49.0/136, "share of the largest: %s", list[0].Text)
 }
+
+// TestLockOfClient: a client of the standard library holds its own lock during a call. The service can unlock no such lock.
+func TestLockOfClient(t *testing.T) {
+	for call, fix := range map[string]string{"net/rpc.(*Client).Call": "let requests share no lock of net/rpc: give them several instances", "sync.(*Mutex).Lock": "copy under the lock taken at"} {
+		rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: siteOf("main.ask"), TotalNS: 4e9, Share: 0.9, Requests: 100, Via: []report.Via{{Wait: report.WaitLock, Call: call, Site: siteOf("main.ask")}}})
+		got := findAll(t, &Input{Report: rep}, rulesByCode(report.RuleLockConvoy))
+		check.True(t, len(got) == 1 && strings.HasPrefix(got[0].Fix, fix), "%s: %+v", call, got)
+	}
+}

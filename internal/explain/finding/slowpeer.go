@@ -133,7 +133,7 @@ var peerRewrites = []func(*peerWait, *Verdict) bool{
 	(*peerWait).rewriteForWindowRounds, (*peerWait).rewriteForLargeAnswers, (*peerWait).rewriteForUnevenCalls,
 	(*peerWait).rewriteForLimitedCalls, (*peerWait).rewriteForSeveralCalls, (*peerWait).rewriteForSequentialCalls, (*peerWait).rewriteForTimeLimit, (*peerWait).rewriteForPeerLock,
 	(*peerWait).rewriteForCallHolder, (*peerWait).rewriteForSerialAnswers, (*peerWait).rewriteForLoadDependence, (*peerWait).rewriteForAnswerTicks,
-	(*peerWait).rewriteForParallelCalls, (*peerWait).rewriteForObservedPeer, (*peerWait).rewriteForOneAnswer,
+	(*peerWait).rewriteForParallelCalls, (*peerWait).rewriteForObservedPeer, (*peerWait).rewriteForFreshConns, (*peerWait).rewriteForOneAnswer,
 }
 
 // generalVerdict returns the verdict that only says what the requests wait for. It sets the words for a known peer.
