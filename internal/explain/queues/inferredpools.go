@@ -178,13 +178,17 @@ func (p *workerSum) findAcquisition(h *handover, waiter *request.Request) {
 	h.wakerSeenSince = h.waitStart - holderSearchFactor*(h.waitEnd-h.waitStart)
 	p.spans = p.stage.Win.SpansCoarse(h.waker, h.wakerSeenSince, h.waitEnd, p.spans[:0])
 	for span := range entry.Each(p.spans) {
-		if span.State == timeline.Waiting && (p.stage.Sites.RolesOf(p.stage.Sites.SiteOf(span.Stack)).Has(knowledge.HTTP1Connection) || waiter.ReadsClient && p.stage.Sites.SiteOf(span.Stack) == p.stage.Sites.SiteOf(waiter.EntryStack)) {
-			h.wakerWaitStart, h.wakerAcquired = 0, 0 // it serves another request by now
-		}
-		if span.State != timeline.Waiting || p.stage.Sites.CallOf(span.Stack) != h.key.call || span.End >= h.waitEnd {
+		if span.State != timeline.Waiting {
 			continue
 		}
-		if p.stage.Sites.HasRole(span.Stack, knowledge.PoolWait) || p.stage.Syms.Line(p.stage.Sites.SiteOf(span.Stack)) == h.line {
+		site := p.stage.Sites.SiteOf(span.Stack)
+		if p.stage.Sites.RolesOf(site).Has(knowledge.HTTP1Connection) || waiter.ReadsClient && site == p.stage.Sites.SiteOf(waiter.EntryStack) {
+			h.wakerWaitStart, h.wakerAcquired = 0, 0 // it serves another request by now
+		}
+		if p.stage.Sites.CallOf(span.Stack) != h.key.call || span.End >= h.waitEnd {
+			continue
+		}
+		if p.stage.Sites.HasRole(span.Stack, knowledge.PoolWait) || p.stage.Syms.Line(site) == h.line {
 			h.wakerWaitStart, h.wakerAcquired = span.Start, span.End
 		} else {
 			h.wakerSeenSince = span.End

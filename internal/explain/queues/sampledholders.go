@@ -144,13 +144,14 @@ func (s *sampledHolders) addSamples(list []*handover, requests goroutineSet) {
 	}
 	for _, sample := range samples {
 		background, own, ownNS := 0, 0, int64(0)
-		sample.holders = slices.DeleteFunc(sample.holders, func(h connectionHolder) bool { return h.isOtherKind && !waiters[h.site] })
-		for _, holder := range sample.holders {
+		// The sample may be one of several lists, which have other waiters.
+		holders := slices.DeleteFunc(slices.Clone(sample.holders), func(h connectionHolder) bool { return h.isOtherKind && !waiters[h.site] })
+		for _, holder := range holders {
 			if holder.site == ownRoute {
 				own, ownNS = own+1, max(ownNS, holder.waitNS)
 			}
 		}
-		for _, holder := range sample.holders {
+		for _, holder := range holders {
 			isBackground := !requests.contains(holder.g)
 			if sample.isHTTP {
 				isBackground = holder.site != ownRoute && (holder.waitNS > threshold.FarFactor*ownNS || isBackground && !requests.contains(holder.creator))
@@ -163,8 +164,8 @@ func (s *sampledHolders) addSamples(list []*handover, requests goroutineSet) {
 		if sample.isHTTP {
 			addToKey(&s.byOwnCalls, own, 1, plusNS)
 		}
-		s.all, s.background = s.all+int64(len(sample.holders)), s.background+int64(background)
-		s.maxHolders, s.maxBackground = max(s.maxHolders, len(sample.holders)), max(s.maxBackground, background)
+		s.all, s.background = s.all+int64(len(holders)), s.background+int64(background)
+		s.maxHolders, s.maxBackground = max(s.maxHolders, len(holders)), max(s.maxBackground, background)
 	}
 }
 

@@ -126,6 +126,7 @@ func TestLongCalls(t *testing.T) {
 				sample.holders = append(sample.holders, holder)
 			}
 			sum.addSamples([]*handover{{route: fast, requestG: request, holders: sample}, {route: fast, requestG: request}, {route: poll}}, map[uint64]struct{}{request: {}})
+			check.Equal(t, len(sample.holders), 16, "holders in a sample, which may be one of several lists")
 		}
 		check.True(t, sum.isMajority() == c.expected && sum.ownLimit() == c.limit, "%s: %+v", c.name, sum)
 	}
