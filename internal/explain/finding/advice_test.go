@@ -136,6 +136,10 @@ func TestPauseOfRetry(t *testing.T) {
 		found := findAll(t, &Input{Report: rep, Pauses: func(string, []predict.Change) *predict.Pauses { return &predict.Pauses{Number: 2, EachNS: c.eachNS} }}, rulesByCode(report.RuleSleep))
 		check.True(t, len(found) == 1 && found[0].Severity == c.severity && strings.HasPrefix(found[0].Title, c.title), "%s after %d ns: %+v", c.call, c.eachNS, found)
 	}
+	rep := oneGroup(report.Cause{Cause: report.CauseSleep, Call: "runtime.selectgo", TotalNS: 6e9, Requests: 40})
+	rep.Groups[0].Kind, rep.Groups[0].Entry = report.KindLoop, pause
+	found := findAll(t, &Input{Report: rep, Pauses: func(string, []predict.Change) *predict.Pauses { return nil }}, rulesByCode(report.RuleSleep))
+	check.True(t, len(found) == 1, "a pause at no known place: %+v", found)
 }
 
 // TestComputingTransaction: the finding names the line at which a function computes during its transaction, not a line before the transaction.

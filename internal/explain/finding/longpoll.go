@@ -101,7 +101,10 @@ func (a *attribution) findLongPolls() {
 		}
 		r := a.in.longWaitsAt(poll.site)
 		isOneKind := float64(poll.timeoutNS+poll.eventNS) >= threshold.NearlyAllShare*float64(g.TotalNS) // a loop may serve several kinds of request
-		if r == nil || !isOneKind && (g.Kind != report.KindLoop || r.TimeShare < threshold.NearlyAllShare) || r.Batched || poll.isQueue && poll.timedOut == nil || r.HandoverShare > threshold.NoticeableShare && !a.in.isSubscription(poll.site) || float64(poll.intendedNS) < minShare*float64(poll.eventNS) {
+		if r == nil || !isOneKind && (g.Kind != report.KindLoop || r.TimeShare < threshold.NearlyAllShare) {
+			continue
+		}
+		if r.Batched || poll.isQueue && poll.timedOut == nil || r.HandoverShare > threshold.NoticeableShare && !a.in.isSubscription(poll.site) || float64(poll.intendedNS) < minShare*float64(poll.eventNS) {
 			continue
 		}
 		if r.WokenShare == 0 {

@@ -177,9 +177,10 @@ func (a *attribution) fewReceivers(p *causeRoute) int {
 }
 
 // rewriteForDeadline rewrites a verdict on waits that a deadline ended: that of a context, or a timer in a select that also receives a peer's
-// answer from a goroutine of the request. It returns false for other sleeps. If the line asks a peer whose other answers take far less, the deadline can be
-// shorter. If it is short, and ends a wait of some requests for one of several answers, or for that of a goroutine which continues, it is a budget,
-// as is any of at most longestBudgetNS: the verdict is at most low. If most requests wait until it passes, the peer is out of order.
+// answer from a goroutine of the request. It returns false for other sleeps. If the line asks a peer whose other answers take far less, the
+// deadline can be shorter. If it is short, and ends a wait of some requests for one of several answers, or for that of a goroutine which
+// continues, it is a budget, as is any of at most longestBudgetNS: the verdict is at most low. If most requests wait until it passes, the peer
+// is out of order.
 func (a *attribution) rewriteForDeadline(v *Verdict, top *causeRoute, pauses *predict.Pauses) bool {
 	isOfContext := verdict.KindOf(top.Cause) == verdict.Deadline
 	isHere := func(s *report.Site) bool { return s.OwnLine().Key() == top.ownLine().Key() }
@@ -235,10 +236,10 @@ func (a *attribution) rewriteForRetry(v *Verdict, top *causeRoute, pauses *predi
 }
 
 // failingCall returns the call that is perhaps tried again after a pause: the line at which the slowest requests wait for a peer last before each
-// such pause; nil if there is none, it is not always the same, or the pause is the interval of a loop, in its body. isRepeated reports whether that is also the next line at which they wait for one
-// after each pause.
+// such pause; nil if there is none, it is not always the same, or the pause is the interval of a loop, in its body. isRepeated reports whether
+// that is also the next line at which they wait for one after each pause.
 func (a *attribution) failingCall(pause *causeRoute) (call *report.Site, isRepeated bool) {
-	if a.group.Kind == report.KindLoop && a.group.Entry != nil && pause.Site.Func == a.group.Entry.Func {
+	if a.group.Kind == report.KindLoop && a.group.Entry != nil && pause.Site.LineKey().Func == a.group.Entry.Func {
 		return nil, false
 	}
 	isRepeated = true

@@ -743,37 +743,39 @@ func (w *peerWait) rewriteForBlockedSender(v *Verdict) bool {
 	if !w.isAnswer && !knowledge.Has(w.top.Call, knowledge.ConnectionWrite) || w.group.Peer != nil {
 		return false
 	}
-	title, fix := textKey("title blocked-sender"), textKey("fix blocked-sender")
-	sender := slices.IndexFunc(w.top.via, func(via report.Via) bool { return via.Wait == report.WaitChanSend })
+	title, fix, sender := textKey("title blocked-sender"), textKey("fix blocked-sender"), (*report.Site)(nil)
 	if !w.isAnswer {
 		title, fix, sender = "title blocked-sender-of-writer", "fix blocked-sender-of-writer", w.blockedBroadcaster()
-	} else if sender == 0 {
-		return false // the request itself sends: it queues for the receiver
+	} else if i := slices.IndexFunc(w.top.via, func(via report.Via) bool { return via.Wait == report.WaitChanSend }); i > 0 {
+		sender = w.top.via[i].Site // if it is the first wait, the request itself sends: it queues for the receiver
 	}
-	if sender < 0 || w.top.via[sender].Site == nil {
+	if sender == nil {
 		return false
 	}
 	receiver := nonStdSite(w.top.Cause, w.top.via).OwnLine()
-	v.Title = textOf(title, "sender", w.top.via[sender].Site, "receiver", receiver)
-	v.Fix, v.InService, v.ChangeText = textOf(fix, "sender", w.top.via[sender].Site, "receiver", receiver), true, textOf("phrase change-unblocked")
+	v.Title = textOf(title, "sender", sender, "receiver", receiver)
+	v.Fix, v.InService, v.ChangeText = textOf(fix, "sender", sender, "receiver", receiver), true, textOf("phrase change-unblocked")
 	return true
 }
 
-// blockedBroadcaster returns the index of the wait in which a goroutine that requests wait for cannot hand a message to another one, which writes to
-// a slow reader; -1 if there is none. Other messages wait, too, if requests of any group reach that wait through one of their own.
-func (w *peerWait) blockedBroadcaster() int {
-	last := len(w.top.via) - 1
-	if last < 0 || w.top.via[last].Site == nil || w.top.via[last].Wait != report.WaitSelect && w.top.via[last].Wait != report.WaitChanSend {
-		return -1
+// blockedBroadcaster returns where a goroutine that requests wait for cannot hand a message to another one, which writes to a slow reader; nil if
+// there is no such line. Other messages wait, too, if requests of any group reach that wait through one of their own.
+func (w *peerWait) blockedBroadcaster() *report.Site {
+	if len(w.top.via) == 0 {
+		return nil
+	}
+	last := w.top.via[len(w.top.via)-1]
+	if last.Wait != report.WaitSelect && last.Wait != report.WaitChanSend {
+		return nil
 	}
 	for g := range each(w.in.Report.Groups) {
 		for c, r := range w.in.attributionOf(g).routes(g.All()) {
-			if n := len(r.Via); n >= 2 && causeSiteOf(c) == causeSiteOf(w.top.Cause) && r.Via[n-1].Site.Matches(w.top.via[last].Site) {
-				return last
+			if n := len(r.Via); n >= 2 && causeSiteOf(c) == causeSiteOf(w.top.Cause) && r.Via[n-1].Site.Matches(last.Site) {
+				return last.Site
 			}
 		}
 	}
-	return -1
+	return nil
 }
 
 // rewriteForOwnWorker rewrites a verdict on waits for answers that a loop of this process sends through a broker, one at a time. It returns
